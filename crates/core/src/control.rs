@@ -1,0 +1,125 @@
+//! Messages between the command line and the agent: one JSON object a line, over the `control` socket.
+//!
+//! A client sends one `Request` at a time and reads `Response`s until one that `is_last`. `RunBegin` ties the run to the
+//! connection: when the connection ends, however it ends, the run has ended.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(tag = "request", rename_all = "snake_case")]
+pub enum Request {
+    /// A run starts: the agent stays at least as long as this connection. Answered by `RunStarted`.
+    RunBegin { pid: u32, command: Vec<String> },
+    /// Make durable what policy says is to be flushed (`all`: everything), below `paths` (empty: everywhere). Also ends
+    /// `remove` files when `end_of_run`. Answered by `Progress`…, then `Flushed`.
+    Flush { paths: Vec<PathBuf>, all: bool, end_of_run: bool },
+    /// Free the faster tiers of what lies below `paths` (empty: everywhere), flushing first what is not durable.
+    /// `Progress`…, then `Flushed`.
+    Evict { paths: Vec<PathBuf> },
+    /// Bring up files below `paths`, or (empty) those that match the policy's prefetch patterns. `Progress`…, then `Flushed`.
+    Prefetch { paths: Vec<PathBuf> },
+    /// Answered by `Files`.
+    List { prefix: Option<PathBuf> },
+    /// Answered by `Status`.
+    Status,
+    /// End now if no run is left: flush, then exit. Answered by `Progress`…, `Flushed`.
+    Shutdown,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(tag = "response", rename_all = "snake_case")]
+pub enum Response {
+    RunStarted { run: u64, index: PathBuf, agent_pid: u32 },
+    Progress { files_done: u64, files_total: u64, bytes_done: u64, bytes_total: u64 },
+    Flushed { files: u64, bytes: u64, failures: Vec<Failure>, open_files: Vec<PathBuf> },
+    Files { files: Vec<FileEntry> },
+    Status { status: Status },
+    /// The request could not be done. `hint` says what to do.
+    Error { message: String, hint: Option<String> },
+}
+
+impl Response {
+    pub fn is_last(&self) -> bool {
+        !matches!(self, Response::Progress { .. })
+    }
+}
+
+/// A file that could not be made durable, and why.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct Failure {
+    pub path: PathBuf,
+    pub reason: String,
+}
+
+/// One line of `terrace ls`.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct FileEntry {
+    pub path: PathBuf,
+    pub tier: String,
+    /// `current` (only here), `clean` (durable, with a replica here), `moving`, `durable`.
+    pub state: String,
+    pub mode: crate::policy::Mode,
+    pub size: u64,
+    pub open_for_writing: bool,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct Status {
+    pub root: PathBuf,
+    pub agent_pid: u32,
+    pub uptime_s: f64,
+    pub runs: Vec<RunStatus>,
+    pub tiers: Vec<TierStatus>,
+    pub counters: Counters,
+    /// Files that exist only in a faster tier and are to be flushed, and their bytes.
+    pub unflushed_files: u64,
+    pub unflushed_bytes: u64,
+    /// Flushes, evictions, prefetches under way.
+    pub moving: Vec<PathBuf>,
+    pub failures: Vec<Failure>,
+    pub warnings: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct RunStatus {
+    pub run: u64,
+    pub pid: u32,
+    pub command: Vec<String>,
+    pub elapsed_s: f64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct TierStatus {
+    pub name: String,
+    pub paths: Vec<PathBuf>,
+    pub capacity_bytes: u64,
+    pub used_bytes: u64,
+    pub files: u64,
+    /// Bytes that programs wrote into new files of this tier, and files made there, since the agent's start.
+    pub written_bytes: u64,
+    pub written_files: u64,
+    pub durable: bool,
+}
+
+/// Totals since the agent's start. Seconds are summed over mover threads.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct Counters {
+    pub opens_tier: u64,
+    pub opens_durable: u64,
+    pub creates_tier: u64,
+    pub creates_durable: u64,
+    pub flushed_files: u64,
+    pub flushed_bytes: u64,
+    pub flush_s: f64,
+    pub evicted_files: u64,
+    pub evicted_bytes: u64,
+    pub evict_s: f64,
+    pub prefetched_files: u64,
+    pub prefetched_bytes: u64,
+    pub prefetch_s: f64,
+    pub moved_live_files: u64,
+    pub moved_live_bytes: u64,
+    pub removed_files: u64,
+    pub removed_bytes: u64,
+}

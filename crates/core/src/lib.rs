@@ -1,0 +1,3 @@
+//! Terrace's vocabulary. No I/O.
+pub mod control;
+pub mod policy;

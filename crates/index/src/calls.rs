@@ -1,0 +1,50 @@
+//! Messages from the preload library to the agent, for the rare cases that need one.
+//!
+//! One `SOCK_SEQPACKET` connection for each call: connect, send one `Call` (with a descriptor as `SCM_RIGHTS` where it says so),
+//! receive one `Reply` (with a descriptor where it says so), close. No state stays in the program.
+
+/// What the library asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum CallKind {
+    /// The object behind the sent descriptor needs `size` bytes in all and its device has no room, or said ENOSPC. The agent
+    /// evicts or moves the object. `status` 0: try again (after checking `moves_seq`); else an errno for the program.
+    Grow = 1,
+    /// The sent descriptor's record is `Moved`: the reply carries the descriptor to use instead, at the same offset.
+    Exchange = 2,
+    /// Make the `Current` file of `record` a real file in the root and drop its object, even while it is open.
+    Settle = 3,
+    /// Make the `Clean` file of `record` `Current` again: somebody wants to write it.
+    Promote = 4,
+    /// Somebody truncates the durable file at `path`: replace it by a new, empty object with its attributes (held until
+    /// flushed) and link. `status` EBUSY, EMLINK…: leave it durable.
+    Replace = 5,
+    /// Where is `record` now? The reply's `path`.
+    PathOf = 6,
+    /// The object behind the sent descriptor: open it again on behalf of a program whose user may not enter the tier's
+    /// directory. `size` has the open flags; the reply carries the descriptor.
+    OpenFor = 7,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Call {
+    pub kind: u32,
+    pub record: u32,
+    pub serial: u64,
+    pub size: i64,
+    pub path_len: u32,
+    pub _pad: u32,
+    pub path: [u8; crate::PATH_MAX],
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Reply {
+    /// 0, or an errno.
+    pub status: i32,
+    pub record: u32,
+    pub path_len: u32,
+    pub _pad: u32,
+    pub path: [u8; crate::PATH_MAX],
+}

@@ -1,0 +1,500 @@
+//! The shared memory between an agent and the programs of its runs.
+//!
+//!   header │ processes │ records │ table │ ring
+//!
+//! One file, made by the agent, mapped by every program under `terrace run`. Look-ups cost no message; a new file
+//! costs none either: the program takes a record, fills it, and publishes its name through the ring.
+//!
+//! Invariant: nothing here is ever locked. A program may be killed between any two stores, so each structure is
+//! either lock-free or owned by a process that others can see to be dead.
+//! Reason: hooks run inside `malloc`, between `fork` and `exec`, and in signal handlers of programs we don't know.
+//!
+//! The file is sparse: a page that nobody touched takes no memory. All zeroes is the valid empty state.
+#![cfg_attr(not(test), no_std)]
+
+pub mod calls;
+pub mod guard;
+pub mod ring;
+pub mod table;
+
+use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
+
+pub const MAGIC: u64 = u64::from_le_bytes(*b"terrace1");
+pub const PATH_MAX: usize = 4096;
+pub const DEVICES: usize = 16;
+pub const ALIASES: usize = 4;
+pub const RECORDS: usize = 1 << 20;
+pub const TABLE_SLOTS: usize = 1 << 22;
+pub const RING_SLOTS: usize = 4096;
+pub const PROCESSES: usize = 4096;
+/// Characters of an object's name: `{record:08x}{random:016x}`.
+pub const NAME_LEN: usize = 24;
+/// An old description whose file was moved live is marked by this offset plus a token (below ext4's 16 TiB limit).
+pub const OFFSET_TOKEN_BASE: i64 = 1 << 43;
+/// `st_ino` of files born in a tier: above what file systems here give out, below 2^53 (JavaScript, awk).
+pub const INO_BASE: u64 = 1 << 52;
+/// The name of the directory below the root that is ours; directory listings leave it out.
+pub const PRIVATE_DIR: &str = ".terrace";
+/// Environment variable with the path of the index file; set by `terrace run`, kept across exec by the library.
+pub const INDEX_ENV: &str = "TERRACE_INDEX";
+
+/// A path stored inline; `len` is published last.
+#[repr(C)]
+pub struct PathText {
+    len: AtomicU32,
+    _pad: u32,
+    bytes: core::cell::UnsafeCell<[u8; PATH_MAX]>,
+}
+
+// SAFETY: written by the agent before the index is handed to any program, read-only afterwards.
+unsafe impl Sync for PathText {}
+
+impl PathText {
+    pub fn get(&self) -> &[u8] {
+        let len = (self.len.load(Acquire) as usize).min(PATH_MAX);
+        // SAFETY: `len` was stored after the bytes, which never change again.
+        unsafe { &(&*self.bytes.get())[..len] }
+    }
+    /// Called by the agent only, before it publishes the index.
+    pub fn set(&self, path: &[u8]) {
+        assert!(path.len() < PATH_MAX, "paths are checked when settings are read");
+        // SAFETY: the agent is the only writer and has not published the index yet.
+        unsafe { (&mut *self.bytes.get())[..path.len()].copy_from_slice(path) };
+        self.len.store(path.len() as u32, Release);
+    }
+}
+
+/// One directory of one tier. Several devices with the same `tier` are one tier.
+#[repr(C)]
+pub struct Device {
+    /// 0 is the fastest tier.
+    pub tier: AtomicU32,
+    /// 1 while new files may be placed here; the agent clears it when the device is full or sick.
+    pub accepts: AtomicU32,
+    /// `st_dev` of the object directory.
+    pub dev: AtomicU64,
+    /// Bytes that may be used: the configured share, lowered by the agent to what the file system really has left, less the reserve.
+    pub capacity: AtomicI64,
+    /// Bytes reserved by records (shared by all processes).
+    pub used: AtomicI64,
+    /// Most bytes that one reservation takes.
+    pub grant_max: AtomicI64,
+    _pad: [u64; 3],
+    /// The object directory, with a trailing slash: link text = this + object name.
+    pub dir: PathText,
+}
+
+impl Device {
+    pub fn free(&self) -> i64 {
+        self.capacity.load(Relaxed) - self.used.load(Relaxed)
+    }
+    /// Takes `bytes` if they fit. Never takes part of them.
+    pub fn reserve(&self, bytes: i64) -> bool {
+        let mut used = self.used.load(Relaxed);
+        loop {
+            if used + bytes > self.capacity.load(Relaxed) {
+                return false;
+            }
+            match self.used.compare_exchange_weak(used, used + bytes, AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => used = now,
+            }
+        }
+    }
+    pub fn unreserve(&self, bytes: i64) {
+        self.used.fetch_sub(bytes, AcqRel);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum State {
+    Free = 0,
+    New = 1,
+    Current = 2,
+    Clean = 3,
+    Durable = 4,
+    Moving = 5,
+    Moved = 6,
+    Dead = 7,
+    Committing = 8,
+}
+
+impl State {
+    pub fn of(value: u32) -> State {
+        match value {
+            1 => State::New,
+            2 => State::Current,
+            3 => State::Clean,
+            4 => State::Durable,
+            5 => State::Moving,
+            6 => State::Moved,
+            7 => State::Dead,
+            8 => State::Committing,
+            _ => State::Free,
+        }
+    }
+    /// The agent is in a critical section of this record: leave the guard, wait, look again.
+    pub fn is_busy(self) -> bool {
+        matches!(self, State::Moving | State::Committing)
+    }
+}
+
+/// Set once a program mapped the object shared: its descriptors can't be exchanged, so it never moves live.
+pub const FLAG_MAPPED: u32 = 1;
+
+/// One placed file; 128 bytes.
+#[repr(C)]
+pub struct Record {
+    /// 0: free. Grows with every use of the record, so a stale reader can tell.
+    pub serial: AtomicU64,
+    /// The random half of the object's name; a link whose text doesn't match is stale.
+    pub random: AtomicU64,
+    state: AtomicU32,
+    /// Index into `Header::devices`.
+    pub device: AtomicU32,
+    pub flags: AtomicU32,
+    /// Seconds since the agent's start when it was last opened (LRU).
+    pub used_at: AtomicU32,
+    /// Inode of the object on its device.
+    pub object_ino: AtomicU64,
+    /// `st_ino` that programs see, whatever tier the file is in.
+    pub ino: AtomicU64,
+    /// Bytes taken from the device for this file.
+    pub reserved: AtomicI64,
+    /// `Clean`, `Durable`: the root's file as it was when it was equal to the object. A difference means that it was changed.
+    pub durable_ino: AtomicU64,
+    pub durable_size: AtomicU64,
+    pub durable_mtime_ns: AtomicI64,
+    pub durable_ctime_ns: AtomicI64,
+    /// `st_ctime` that programs see while the root's file is unchanged.
+    pub ctime_ns: AtomicI64,
+    /// `Moved`: the record (plus 1) that has the bytes now.
+    pub moved_to: AtomicU32,
+    /// Next record (plus 1) of the free list.
+    next_free: AtomicU32,
+    /// Inode of the link in the root, 0 until the agent looked; for directory listings.
+    pub link_ino: AtomicU64,
+    _pad: [u64; 2],
+}
+
+impl Record {
+    pub fn state(&self) -> State {
+        State::of(self.state.load(SeqCst))
+    }
+    pub fn set_state(&self, state: State) {
+        self.state.store(state as u32, SeqCst);
+    }
+    pub fn change_state(&self, from: State, to: State) -> bool {
+        self.state.compare_exchange(from as u32, to as u32, SeqCst, SeqCst).is_ok()
+    }
+}
+
+/// What every program needs to know; counters at the end are for the run's report.
+#[repr(C)]
+pub struct Header {
+    /// `MAGIC`, stored last by the agent.
+    pub magic: AtomicU64,
+    pub agent_pid: AtomicU32,
+    pub device_count: AtomicU32,
+    pub root_dev: AtomicU64,
+    pub root_ino: AtomicU64,
+    /// Seconds since the agent's start; the library stamps records with it.
+    pub now: AtomicU32,
+    /// Programs may place new files (cleared while the agent shuts down).
+    pub accepts: AtomicU32,
+    pub next_serial: AtomicU64,
+    /// Records handed out so far from the never-used end of the array.
+    next_record: AtomicU32,
+    _pad0: u32,
+    /// Free list head: (tag << 32) | (record + 1).
+    free_head: AtomicU64,
+    /// Grows when any object starts to move live. 0: no descriptor can be stale.
+    pub moves_seq: AtomicU64,
+    /// Grows when any object was unlinked by the agent: a path that said ENOENT is worth a second look.
+    pub evictions_seq: AtomicU64,
+    /// Records in state `Clean`: when 0, opening a durable file needs no look at the table.
+    pub clean_count: AtomicI64,
+    /// Records in state `Clean` or `Durable`: when 0, `stat` of a durable file needs no look at the table.
+    pub durable_count: AtomicI64,
+    /// Commits in progress, and directory renames that wait for them to pass (see `guard::dir_rename`).
+    pub committing: AtomicU32,
+    pub dir_renames: AtomicU32,
+    pub epoch: [AtomicU32; 2],
+    // Counters for the report.
+    pub opens_tier: AtomicU64,
+    pub opens_durable: AtomicU64,
+    pub creates_tier: AtomicU64,
+    pub creates_durable: AtomicU64,
+    pub fallbacks: AtomicU64,
+    _pad1: [u64; 8],
+    pub root: PathText,
+    pub alias_count: AtomicU32,
+    _pad2: u32,
+    /// Other spellings of the root that programs may use (the unresolved path given by the user, `$PWD`).
+    pub aliases: [PathText; ALIASES],
+    pub call_socket: PathText,
+    /// Path of the preload library, for exec in a scrubbed environment.
+    pub library: PathText,
+    pub index_path: PathText,
+    pub devices: [Device; DEVICES],
+}
+
+#[repr(C)]
+pub struct Layout {
+    pub header: Header,
+    pub processes: [guard::Process; PROCESSES],
+    pub records: [Record; RECORDS],
+    pub table: [table::Slot; TABLE_SLOTS],
+    pub ring: ring::Ring,
+}
+
+/// Bytes of the index file.
+pub const INDEX_BYTES: usize = core::mem::size_of::<Layout>();
+
+/// A mapped index. Copy it freely; it lives as long as the process.
+#[derive(Clone, Copy)]
+pub struct Index(&'static Layout);
+
+impl core::ops::Deref for Index {
+    type Target = Layout;
+    fn deref(&self) -> &Layout {
+        self.0
+    }
+}
+
+impl Index {
+    /// # Safety
+    /// `base` must be the page-aligned start of a shared mapping of `INDEX_BYTES` bytes that is never unmapped.
+    pub unsafe fn from_mapping(base: *const u8) -> Index {
+        // SAFETY: as the caller promised; all fields are atomics or written before publication.
+        Index(unsafe { &*(base as *const Layout) })
+    }
+
+    pub fn devices(&self) -> &[Device] {
+        let count = (self.header.device_count.load(Acquire) as usize).min(DEVICES);
+        &self.header.devices[..count]
+    }
+
+    pub fn record(&self, number: u32) -> Option<&Record> {
+        self.records.get(number as usize)
+    }
+
+    /// Takes a record and gives it a new serial; `None` when all are in use.
+    pub fn take_record(&self) -> Option<u32> {
+        let number = self.pop_free().or_else(|| {
+            let next = self.header.next_record.fetch_add(1, AcqRel);
+            if (next as usize) < RECORDS {
+                Some(next)
+            } else {
+                self.header.next_record.store(RECORDS as u32, Release);
+                None
+            }
+        })?;
+        let record = &self.records[number as usize];
+        let serial = self.header.next_serial.fetch_add(1, AcqRel) + 1;
+        record.flags.store(0, Relaxed);
+        record.reserved.store(0, Relaxed);
+        record.moved_to.store(0, Relaxed);
+        record.link_ino.store(0, Relaxed);
+        record.object_ino.store(0, Relaxed);
+        record.durable_ino.store(0, Relaxed);
+        record.ctime_ns.store(0, Relaxed);
+        record.ino.store(INO_BASE + serial, Relaxed);
+        record.set_state(State::New);
+        record.serial.store(serial, Release);
+        Some(number)
+    }
+
+    /// Gives a record back; nobody may still find it (its table keys are removed).
+    pub fn free_record(&self, number: u32) {
+        let record = &self.records[number as usize];
+        record.set_state(State::Free);
+        record.serial.store(0, Release);
+        record.random.store(0, Relaxed);
+        let mut head = self.header.free_head.load(Acquire);
+        loop {
+            record.next_free.store(head as u32, Relaxed);
+            let tagged = ((head >> 32).wrapping_add(1) << 32) | (number as u64 + 1);
+            match self.header.free_head.compare_exchange_weak(head, tagged, AcqRel, Acquire) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    fn pop_free(&self) -> Option<u32> {
+        let mut head = self.header.free_head.load(Acquire);
+        loop {
+            let number = (head as u32).checked_sub(1)?;
+            let next = self.records[number as usize].next_free.load(Acquire);
+            let tagged = ((head >> 32).wrapping_add(1) << 32) | next as u64;
+            match self.header.free_head.compare_exchange_weak(head, tagged, AcqRel, Acquire) {
+                Ok(_) => return Some(number),
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    /// Records used so far lie in `0..records_end()`.
+    pub fn records_end(&self) -> u32 {
+        self.header.next_record.load(Acquire).min(RECORDS as u32)
+    }
+
+    /// The record whose object this link text names: its device's directory, its number, its random half.
+    /// `None` for every link that Terrace didn't make, and for stale ones.
+    pub fn record_of_link(&self, text: &[u8]) -> Option<u32> {
+        let (dir, name) = text.split_at_checked(text.len().checked_sub(NAME_LEN)?)?;
+        let (number, random) = parse_name(name)?;
+        let device = self.devices().iter().position(|device| device.dir.get() == dir)?;
+        let record = self.record(number)?;
+        (record.random.load(Acquire) == random
+            && record.device.load(Relaxed) == device as u32
+            && record.state() != State::Free)
+            .then_some(number)
+    }
+
+    /// True when a link of this length may be ours: a cheap test before reading the link.
+    pub fn is_link_len(&self, len: u64) -> bool {
+        self.devices().iter().any(|device| device.dir.get().len() as u64 + NAME_LEN as u64 == len)
+    }
+
+    pub fn device_of_dev(&self, dev: u64) -> bool {
+        self.devices().iter().any(|device| device.dev.load(Relaxed) == dev)
+    }
+
+    /// The record of an object by `st_dev` and `st_ino`, as `fstat` of a descriptor gives them.
+    pub fn record_of_object(&self, dev: u64, ino: u64) -> Option<u32> {
+        for (number, device) in self.devices().iter().enumerate() {
+            // Two directories may lie on one file system; the key has the first device's number.
+            if device.dev.load(Relaxed) == dev {
+                return self.table_get(table::object_key(number as u32, ino));
+            }
+        }
+        None
+    }
+
+    /// The key under which an object on `device` is found: directories on one file system share the first one's number.
+    pub fn object_key(&self, device: u32, ino: u64) -> u64 {
+        let dev = self.header.devices[device as usize].dev.load(Relaxed);
+        let first = self.devices().iter().position(|d| d.dev.load(Relaxed) == dev).unwrap_or(device as usize);
+        table::object_key(first as u32, ino)
+    }
+
+    /// The record of a file or link in the root by its inode there.
+    pub fn record_of_root_ino(&self, ino: u64) -> Option<u32> {
+        self.table_get(table::root_key(ino))
+    }
+}
+
+/// Writes an object's name.
+pub fn write_name(number: u32, random: u64, out: &mut [u8; NAME_LEN]) {
+    const HEX: &[u8; 16] = b"0123456789abcdef";
+    for (i, byte) in out.iter_mut().enumerate() {
+        let nibble = if i < 8 { (number >> (28 - 4 * i)) as usize } else { (random >> (60 - 4 * (i - 8))) as usize };
+        *byte = HEX[nibble & 15];
+    }
+}
+
+/// Reads an object's name: its record and the random half. `None` for anything else.
+pub fn parse_name(name: &[u8]) -> Option<(u32, u64)> {
+    if name.len() != NAME_LEN {
+        return None;
+    }
+    let mut value: u128 = 0;
+    for &byte in name {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            _ => return None,
+        };
+        value = value << 4 | digit as u128;
+    }
+    Some(((value >> 64) as u32, value as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub fn empty_index() -> Index {
+        // SAFETY: an anonymous zeroed mapping of the right size that is never unmapped.
+        unsafe {
+            let layout = std::alloc::Layout::from_size_align(INDEX_BYTES, 4096).unwrap();
+            Index::from_mapping(std::alloc::alloc_zeroed(layout))
+        }
+    }
+
+    #[test]
+    fn a_name_reads_back_as_it_was_written() {
+        for (number, random) in [(0, 0), (42, u64::MAX), (u32::MAX, 0x0123_4567_89ab_cdef)] {
+            let mut name = [0; NAME_LEN];
+            write_name(number, random, &mut name);
+            assert_eq!(parse_name(&name), Some((number, random)));
+        }
+        assert_eq!(parse_name(b"0000002a9c0000000000000G"), None);
+        assert_eq!(parse_name(b"short"), None);
+    }
+
+    #[test]
+    fn a_record_is_reused_with_a_new_serial() {
+        let index = empty_index();
+        let first = index.take_record().unwrap();
+        let serial = index.records[first as usize].serial.load(Relaxed);
+        index.free_record(first);
+        assert_eq!(index.take_record(), Some(first));
+        assert!(index.records[first as usize].serial.load(Relaxed) > serial);
+    }
+
+    #[test]
+    fn records_taken_by_many_threads_are_distinct() {
+        let index = empty_index();
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                std::thread::spawn(move || {
+                    let mut kept = vec![];
+                    for i in 0..10_000 {
+                        let number = index.take_record().unwrap();
+                        if i % 3 == 0 { kept.push(number) } else { index.free_record(number) }
+                    }
+                    kept
+                })
+            })
+            .collect();
+        let mut all: Vec<u32> = threads.into_iter().flat_map(|t| t.join().unwrap()).collect();
+        let count = all.len();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+
+    #[test]
+    fn a_reservation_never_exceeds_capacity() {
+        let index = empty_index();
+        let device = &index.header.devices[0];
+        device.capacity.store(1000, Relaxed);
+        let threads: Vec<_> = (0..4)
+            .map(|_| std::thread::spawn(move || (0..1000).filter(|_| index.header.devices[0].reserve(7)).count()))
+            .collect();
+        let granted: usize = threads.into_iter().map(|t| t.join().unwrap()).sum();
+        assert_eq!(granted, 1000 / 7);
+        assert_eq!(device.free(), 1000 % 7);
+    }
+
+    #[test]
+    fn only_links_that_terrace_made_lead_to_a_record() {
+        let index = empty_index();
+        index.header.devices[0].dir.set(b"/dev/shm/t/o/");
+        index.header.device_count.store(1, Release);
+        let number = index.take_record().unwrap();
+        index.records[number as usize].random.store(99, Relaxed);
+        let mut name = [0; NAME_LEN];
+        write_name(number, 99, &mut name);
+        let link = [b"/dev/shm/t/o/".as_slice(), &name].concat();
+        assert_eq!(index.record_of_link(&link), Some(number));
+        assert_eq!(index.record_of_link(&[b"/dev/shm/t/x/".as_slice(), &name].concat()), None);
+        write_name(number, 98, &mut name);
+        assert_eq!(index.record_of_link(&[b"/dev/shm/t/o/".as_slice(), &name].concat()), None);
+        assert_eq!(index.record_of_link(b"out.nii"), None);
+    }
+}
