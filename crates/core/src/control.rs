@@ -16,11 +16,20 @@ pub enum Request {
     Flush { paths: Vec<PathBuf>, all: bool, end_of_run: bool },
     /// Free the faster tiers of what lies below `paths` (empty: everywhere), flushing first what is not durable.
     /// `Progress`…, then `Flushed`.
-    Evict { paths: Vec<PathBuf> },
+    Evict {
+        #[serde(with = "crate::paths::list")]
+        paths: Vec<PathBuf>,
+    },
     /// Bring up files below `paths`, or (empty) those that match the policy's prefetch patterns. `Progress`…, then `Flushed`.
-    Prefetch { paths: Vec<PathBuf> },
+    Prefetch {
+        #[serde(with = "crate::paths::list")]
+        paths: Vec<PathBuf>,
+    },
     /// Answered by `Files`.
-    List { prefix: Option<PathBuf> },
+    List {
+        #[serde(with = "crate::paths::option", default)]
+        prefix: Option<PathBuf>,
+    },
     /// Answered by `Status`.
     Status,
     /// End now if no run is left: flush, then exit. Answered by `Progress`…, `Flushed`.
@@ -30,13 +39,36 @@ pub enum Request {
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(tag = "response", rename_all = "snake_case")]
 pub enum Response {
-    RunStarted { run: u64, index: PathBuf, agent_pid: u32 },
-    Progress { files_done: u64, files_total: u64, bytes_done: u64, bytes_total: u64 },
-    Flushed { files: u64, bytes: u64, failures: Vec<Failure>, open_files: Vec<PathBuf> },
-    Files { files: Vec<FileEntry> },
-    Status { status: Status },
+    RunStarted {
+        run: u64,
+        #[serde(with = "crate::paths")]
+        index: PathBuf,
+        agent_pid: u32,
+    },
+    Progress {
+        files_done: u64,
+        files_total: u64,
+        bytes_done: u64,
+        bytes_total: u64,
+    },
+    Flushed {
+        files: u64,
+        bytes: u64,
+        failures: Vec<Failure>,
+        #[serde(with = "crate::paths::list")]
+        open_files: Vec<PathBuf>,
+    },
+    Files {
+        files: Vec<FileEntry>,
+    },
+    Status {
+        status: Status,
+    },
     /// The request could not be done. `hint` says what to do.
-    Error { message: String, hint: Option<String> },
+    Error {
+        message: String,
+        hint: Option<String>,
+    },
 }
 
 impl Response {
@@ -48,6 +80,7 @@ impl Response {
 /// A file that could not be made durable, and why.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct Failure {
+    #[serde(with = "crate::paths")]
     pub path: PathBuf,
     pub reason: String,
 }
@@ -55,6 +88,7 @@ pub struct Failure {
 /// One line of `terrace ls`.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub struct FileEntry {
+    #[serde(with = "crate::paths")]
     pub path: PathBuf,
     pub tier: String,
     /// `current` (only here), `clean` (durable, with a replica here), `moving`, `durable`.
@@ -66,6 +100,7 @@ pub struct FileEntry {
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub struct Status {
+    #[serde(with = "crate::paths")]
     pub root: PathBuf,
     pub agent_pid: u32,
     pub uptime_s: f64,
@@ -76,6 +111,7 @@ pub struct Status {
     pub unflushed_files: u64,
     pub unflushed_bytes: u64,
     /// Flushes, evictions, prefetches under way.
+    #[serde(with = "crate::paths::list")]
     pub moving: Vec<PathBuf>,
     pub failures: Vec<Failure>,
     pub warnings: Vec<String>,
@@ -92,6 +128,7 @@ pub struct RunStatus {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 pub struct TierStatus {
     pub name: String,
+    #[serde(with = "crate::paths::list")]
     pub paths: Vec<PathBuf>,
     pub capacity_bytes: u64,
     pub used_bytes: u64,

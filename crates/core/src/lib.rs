@@ -1,3 +1,5 @@
 //! Terrace's vocabulary. No I/O.
 pub mod control;
+pub mod paths;
 pub mod policy;
+pub mod settings;

@@ -1,5 +1,22 @@
 //! What policy does with a path.
+//!
+//! Three lists of patterns: what to flush (make durable), what to evict (drop from the faster tiers), what to prefetch.
+//! In each list the last pattern that matches decides, so a later line refines an earlier one and `!pattern` takes back.
+//!
+//! | in flush | in evict | mode |
+//! | --- | --- | --- |
+//! | yes | no | copy |
+//! | no | yes | remove |
+//! | yes | yes | move |
+//! | no | no | keep |
+//!
+//! Paths are relative to the root and any bytes: what is not UTF-8 is matched as bytes.
+
+use globset::{GlobBuilder, GlobMatcher};
+use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// keep: stays in its tier; copy: flushed; remove: dropped at the end of the run; move: flushed and evicted.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
@@ -9,4 +26,341 @@ pub enum Mode {
     Copy,
     Remove,
     Move,
+}
+
+impl Mode {
+    pub fn of(flush: bool, evict: bool) -> Mode {
+        match (flush, evict) {
+            (true, false) => Mode::Copy,
+            (false, true) => Mode::Remove,
+            (true, true) => Mode::Move,
+            (false, false) => Mode::Keep,
+        }
+    }
+    /// The file ends up in the root.
+    pub fn flushes(self) -> bool {
+        matches!(self, Mode::Copy | Mode::Move)
+    }
+    /// The faster tier's copy goes.
+    pub fn evicts(self) -> bool {
+        matches!(self, Mode::Remove | Mode::Move)
+    }
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Keep => "keep",
+            Mode::Copy => "copy",
+            Mode::Remove => "remove",
+            Mode::Move => "move",
+        }
+    }
+}
+
+impl std::fmt::Display for Mode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The three lists, as the user wrote them. The default flushes everything: nothing may be lost for want of a list.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub struct PolicySettings {
+    pub flush: Vec<String>,
+    pub evict: Vec<String>,
+    pub prefetch: Vec<String>,
+}
+
+/// Matches every file.
+pub const EVERYTHING: &str = "**";
+
+impl Default for PolicySettings {
+    fn default() -> Self {
+        PolicySettings { flush: vec![EVERYTHING.into()], evict: vec![], prefetch: vec![] }
+    }
+}
+
+/// What policy says of one path.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Decision {
+    pub mode: Mode,
+    /// The patterns that decided, each with its list; `None` when none matched.
+    pub rule: Option<String>,
+    pub prefetch: bool,
+}
+
+/// A pattern that can't be used: which, why, and a way out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("policy `{list}`: pattern `{pattern}` can't be parsed: {reason}")]
+pub struct PolicyError {
+    pub list: &'static str,
+    pub pattern: String,
+    pub reason: String,
+    pub hint: String,
+}
+
+/// Compiled patterns. Cheap to clone is not needed: one per agent.
+#[derive(Debug)]
+pub struct Policy {
+    flush: List,
+    evict: List,
+    prefetch: List,
+}
+
+impl Policy {
+    pub fn compile(settings: &PolicySettings) -> Result<Policy, PolicyError> {
+        Ok(Policy {
+            flush: List::compile("flush", &settings.flush)?,
+            evict: List::compile("evict", &settings.evict)?,
+            prefetch: List::compile("prefetch", &settings.prefetch)?,
+        })
+    }
+
+    /// `relative` is the file's path below the root, without a leading slash.
+    pub fn decide(&self, relative: &Path) -> Decision {
+        let path = relative.as_os_str().as_bytes();
+        let (flush, evict) = (self.flush.last_match(path), self.evict.last_match(path));
+        let rules: Vec<String> = [("flush", flush), ("evict", evict)]
+            .into_iter()
+            .filter_map(|(list, found)| Some(format!("{list} `{}`", found?.text)))
+            .collect();
+        Decision {
+            mode: Mode::of(is_in(flush), is_in(evict)),
+            rule: (!rules.is_empty()).then(|| rules.join(", ")),
+            prefetch: is_in(self.prefetch.last_match(path)),
+        }
+    }
+
+    /// `decide(..).mode` without the text of the rules.
+    pub fn mode(&self, relative: &Path) -> Mode {
+        let path = relative.as_os_str().as_bytes();
+        Mode::of(is_in(self.flush.last_match(path)), is_in(self.evict.last_match(path)))
+    }
+
+    /// No file is ever prefetched: a walk of the tree would find nothing.
+    pub fn prefetches_nothing(&self) -> bool {
+        self.prefetch.patterns.iter().all(|pattern| pattern.negated)
+    }
+}
+
+fn is_in(found: Option<&Pattern>) -> bool {
+    found.is_some_and(|pattern| !pattern.negated)
+}
+
+#[derive(Debug)]
+struct List {
+    patterns: Vec<Pattern>,
+}
+
+#[derive(Debug)]
+struct Pattern {
+    text: String,
+    negated: bool,
+    matcher: Matcher,
+}
+
+#[derive(Debug)]
+enum Matcher {
+    Everything,
+    Glob(GlobMatcher),
+    Regex(Regex),
+}
+
+impl List {
+    fn compile(list: &'static str, texts: &[String]) -> Result<List, PolicyError> {
+        let patterns = texts.iter().map(|text| Pattern::compile(list, text)).collect::<Result<_, _>>()?;
+        Ok(List { patterns })
+    }
+
+    fn last_match(&self, path: &[u8]) -> Option<&Pattern> {
+        self.patterns.iter().rev().find(|pattern| pattern.matches(path))
+    }
+}
+
+impl Pattern {
+    fn compile(list: &'static str, text: &str) -> Result<Pattern, PolicyError> {
+        let error = |reason: String, hint: String| PolicyError { list, pattern: text.into(), reason, hint };
+        let (negated, body) = match text.strip_prefix('!') {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        if body.is_empty() {
+            return Err(error("it is empty".into(), "write `**` for every file, or take the entry out".into()));
+        }
+        let matcher = if let Some(expression) = body.strip_prefix("re:") {
+            // `.` matches a newline too: a file's name may have one.
+            let built = RegexBuilder::new(expression).dot_matches_new_line(true).unicode(false).build();
+            let built = built.or_else(|_| RegexBuilder::new(expression).dot_matches_new_line(true).build());
+            Matcher::Regex(built.map_err(|e| {
+                let hint = "regular expressions are those of the Rust crate `regex` (no look-around, no back-references); \
+                            a literal `.`, `(`, `[`, `{`, `*`, `+`, `?` is written with a backslash before it";
+                error(last_line(&e.to_string()), hint.into())
+            })?)
+        } else if body == EVERYTHING {
+            Matcher::Everything
+        } else {
+            Matcher::Glob(compile_glob(body).map_err(|(reason, hint)| error(reason, hint))?)
+        };
+        Ok(Pattern { text: text.into(), negated, matcher })
+    }
+
+    fn matches(&self, path: &[u8]) -> bool {
+        match &self.matcher {
+            Matcher::Everything => true,
+            Matcher::Glob(glob) => glob.is_match(Path::new(std::ffi::OsStr::from_bytes(path))),
+            Matcher::Regex(regex) => regex.is_match(path),
+        }
+    }
+}
+
+fn compile_glob(body: &str) -> Result<GlobMatcher, (String, String)> {
+    let relative = body.strip_prefix("./").unwrap_or(body);
+    if let Some(rest) = relative.strip_prefix('/') {
+        return Err((
+            "patterns are relative to the root, this one starts with `/`".into(),
+            format!("write `{rest}` if that is below the root"),
+        ));
+    }
+    // A directory stands for all that is below it.
+    let whole = if relative.ends_with('/') { format!("{relative}**") } else { relative.to_owned() };
+    GlobBuilder::new(&whole).literal_separator(true).backslash_escape(true).build().map(|glob| glob.compile_matcher()).map_err(
+        |e| {
+            (
+                e.kind().to_string(),
+                "write a special character as itself with a backslash before it (`\\[`), or use `re:` and a regular expression".into(),
+            )
+        },
+    )
+}
+
+/// The regex crate draws the expression over several lines; its last line has the reason.
+fn last_line(text: &str) -> String {
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or(text).trim();
+    line.strip_prefix("error: ").unwrap_or(line).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn policy(flush: &[&str], evict: &[&str]) -> Policy {
+        let texts = |list: &[&str]| list.iter().map(|t| t.to_string()).collect();
+        Policy::compile(&PolicySettings { flush: texts(flush), evict: texts(evict), prefetch: vec![] }).unwrap()
+    }
+
+    fn mode(policy: &Policy, path: &str) -> Mode {
+        policy.decide(Path::new(path)).mode
+    }
+
+    #[test]
+    fn no_configuration_flushes_everything() {
+        let policy = Policy::compile(&PolicySettings::default()).unwrap();
+        for path in ["a", "a/b/c.nii.gz", ".hidden", "with space/ü"] {
+            assert_eq!(mode(&policy, path), Mode::Copy);
+        }
+    }
+
+    #[test]
+    fn the_two_lists_make_four_modes() {
+        let policy = policy(&["derivatives/**"], &["work/**", "derivatives/tmp/**"]);
+        assert_eq!(mode(&policy, "derivatives/a.nii"), Mode::Copy);
+        assert_eq!(mode(&policy, "derivatives/tmp/x/y"), Mode::Move);
+        assert_eq!(mode(&policy, "work/a"), Mode::Remove);
+        assert_eq!(mode(&policy, "code/run.py"), Mode::Keep);
+    }
+
+    #[test]
+    fn a_star_stays_in_its_directory_and_two_stars_do_not() {
+        let policy = policy(&["*.nii"], &["sub-*/**/*.gz"]);
+        assert_eq!(mode(&policy, "a.nii"), Mode::Copy);
+        assert_eq!(mode(&policy, "d/a.nii"), Mode::Keep);
+        assert_eq!(mode(&policy, "sub-01/a.gz"), Mode::Remove);
+        assert_eq!(mode(&policy, "sub-01/anat/deep/a.gz"), Mode::Remove);
+    }
+
+    #[test]
+    fn the_last_match_wins_and_an_exclamation_mark_takes_back() {
+        let policy = policy(&["**", "!scratch/**", "scratch/keep/**"], &[]);
+        assert_eq!(mode(&policy, "a"), Mode::Copy);
+        assert_eq!(mode(&policy, "scratch/a"), Mode::Keep);
+        assert_eq!(mode(&policy, "scratch/keep/a"), Mode::Copy);
+    }
+
+    #[test]
+    fn a_directory_with_a_slash_stands_for_all_below_it() {
+        let policy = policy(&["out/"], &[]);
+        assert_eq!(mode(&policy, "out/a/b"), Mode::Copy);
+        assert_eq!(mode(&policy, "out"), Mode::Keep);
+    }
+
+    #[test]
+    fn a_regular_expression_is_searched_unless_anchored() {
+        let policy = policy(&[r"re:iter_\d+", "re:^final"], &[]);
+        assert_eq!(mode(&policy, "a/iter_12.nii"), Mode::Copy);
+        assert_eq!(mode(&policy, "a/final"), Mode::Keep);
+        assert_eq!(mode(&policy, "final/a"), Mode::Copy);
+    }
+
+    #[test]
+    fn names_that_are_not_text_are_matched_as_bytes() {
+        let policy = policy(&["re:^x.y$"], &["x*"]);
+        let path = Path::new(std::ffi::OsStr::from_bytes(b"x\xffy"));
+        assert_eq!(policy.decide(path).mode, Mode::Move);
+    }
+
+    #[test]
+    fn the_decision_names_its_rules() {
+        let policy = policy(&["**", "!work/**"], &["work/**"]);
+        assert_eq!(policy.decide(Path::new("work/a")).rule.unwrap(), "flush `!work/**`, evict `work/**`");
+        assert_eq!(policy.decide(Path::new("a")).rule.unwrap(), "flush `**`");
+    }
+
+    #[test]
+    fn a_pattern_that_cannot_be_parsed_names_itself_and_a_way_out() {
+        for (text, reason) in
+            [("[a", "unclosed"), ("re:(", "unclosed"), ("{a,b", "unclosed"), ("/abs/x", "relative"), ("!", "empty")]
+        {
+            let settings = PolicySettings { flush: vec!["**".into()], evict: vec![text.into()], prefetch: vec![] };
+            let error = Policy::compile(&settings).unwrap_err();
+            assert_eq!((error.list, error.pattern.as_str()), ("evict", text));
+            assert!(error.to_string().contains(reason), "{text}: {error}");
+            assert!(!error.hint.is_empty());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_compiles_or_is_refused_by_name(text in ".{0,40}") {
+            let settings = PolicySettings { flush: vec![text.clone()], evict: vec![], prefetch: vec![] };
+            match Policy::compile(&settings) {
+                Ok(policy) => { policy.decide(Path::new("a/b")); }
+                Err(error) => prop_assert!(error.to_string().contains(&text)),
+            }
+        }
+
+        #[test]
+        fn a_pattern_and_then_its_negation_matches_nothing(path in "[a-c]{1,3}(/[a-c]{1,3}){0,3}", glob in "[a-c*/?]{1,8}") {
+            prop_assume!(!glob.starts_with('/'));
+            let negated = format!("!{glob}");
+            let policy = policy(&[&glob, &negated], &[&glob, &negated]);
+            prop_assert_eq!(mode(&policy, &path), Mode::Keep);
+        }
+
+        #[test]
+        fn appending_everything_overrides_what_came_before(path in "[a-c./]{1,12}", globs in proptest::collection::vec("!?[a-c*?]{1,6}", 0..5)) {
+            let mut list: Vec<&str> = globs.iter().map(String::as_str).collect();
+            list.push("**");
+            prop_assert_eq!(mode(&policy(&list, &[]), &path), Mode::Copy);
+            list.push("!**");
+            prop_assert_eq!(mode(&policy(&list, &[]), &path), Mode::Keep);
+        }
+
+        #[test]
+        fn every_file_below_a_directory_is_matched_by_its_two_stars(dir in "[a-z]{1,5}", rest in "[a-z.]{1,5}(/[a-z]{1,5}){0,4}") {
+            let glob = format!("{dir}/**");
+            let policy = policy(&[], &[&glob]);
+            prop_assert_eq!(mode(&policy, &format!("{dir}/{rest}")), Mode::Remove);
+            prop_assert_eq!(mode(&policy, &format!("x{dir}/{rest}")), Mode::Keep);
+        }
+    }
 }

@@ -1,0 +1,169 @@
+//! Settings: what the agent is told, complete and checked, as one JSON file.
+//!
+//! The command line makes it from defaults, `terrace.toml`, the environment and flags (`wanted`); the agent reads it and
+//! asks nobody else. All paths are absolute.
+
+use crate::paths;
+use crate::policy::PolicySettings;
+use serde::{Deserialize, Serialize};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The accelerated directory, canonical.
+    #[serde(with = "paths")]
+    pub root: PathBuf,
+    /// Other spellings of the root that programs may use: as the user gave it, `$PWD`.
+    #[serde(with = "paths::list", default)]
+    pub aliases: Vec<PathBuf>,
+    /// Fast to slow; the root's own storage is the last tier and is not listed.
+    pub tiers: Vec<TierSettings>,
+    #[serde(default)]
+    pub policy: PolicySettings,
+    #[serde(default)]
+    pub mover: MoverSettings,
+    /// Most bytes over all tiers together.
+    #[serde(default)]
+    pub quota_bytes: Option<u64>,
+    /// Directory of this root's journal and `agent.log`: `/var/tmp/terrace-UID/ROOTID` (the root's id is already part of it).
+    #[serde(with = "paths")]
+    pub state: PathBuf,
+    /// Directory of this root's index, sockets and lock: `/dev/shm/terrace-UID/ROOTID` (the root's id is already part of it).
+    #[serde(with = "paths")]
+    pub runtime: PathBuf,
+    /// The preload library.
+    #[serde(with = "paths")]
+    pub library: PathBuf,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct TierSettings {
+    pub name: String,
+    /// The user's directories; ours are made below them (`object_dir`).
+    #[serde(with = "paths::list")]
+    pub paths: Vec<PathBuf>,
+    /// Of the whole tier.
+    pub capacity_bytes: u64,
+    /// Left free on each of the tier's file systems.
+    pub reserve_bytes: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(default, deny_unknown_fields)]
+pub struct MoverSettings {
+    pub threads: usize,
+    /// Most bytes a second that all mover threads write into the root together.
+    pub bandwidth_bytes_s: Option<u64>,
+    /// A closed file waits so long before it is flushed, for programs that open it again at once.
+    pub settle_ms: u64,
+    /// Above this part of a tier's capacity, clean replicas are evicted, least recently used first…
+    pub high_watermark: f64,
+    /// …until this part is left.
+    pub low_watermark: f64,
+    /// Sync a flushed file before its commit. Off: a crash of the node may lose files that were reported as flushed.
+    pub fsync: bool,
+}
+
+impl Default for MoverSettings {
+    fn default() -> Self {
+        MoverSettings {
+            threads: 2,
+            bandwidth_bytes_s: None,
+            settle_ms: 200,
+            high_watermark: 0.9,
+            low_watermark: 0.7,
+            fsync: true,
+        }
+    }
+}
+
+impl Settings {
+    /// All defaults: everything is flushed, the directories of state and runtime are those of `uid`.
+    pub fn new(root: PathBuf, tiers: Vec<TierSettings>, uid: u32, library: PathBuf) -> Settings {
+        let id = root_id(&root);
+        Settings {
+            aliases: vec![],
+            tiers,
+            policy: PolicySettings::default(),
+            mover: MoverSettings::default(),
+            quota_bytes: None,
+            state: user_dir(Path::new("/var/tmp"), uid).join(&id),
+            runtime: user_dir(Path::new("/dev/shm"), uid).join(&id),
+            library,
+            root,
+        }
+    }
+    pub fn index(&self) -> PathBuf {
+        self.runtime.join("index")
+    }
+    pub fn call_socket(&self) -> PathBuf {
+        self.runtime.join("call")
+    }
+    pub fn control_socket(&self) -> PathBuf {
+        self.runtime.join("control")
+    }
+    pub fn lock(&self) -> PathBuf {
+        self.runtime.join("lock")
+    }
+    pub fn journal(&self) -> PathBuf {
+        self.state.join("journal.redb")
+    }
+    pub fn log(&self) -> PathBuf {
+        self.state.join("agent.log")
+    }
+}
+
+/// 8 hexadecimal digits that stand for a root: 64-bit FNV-1a of its canonical path, folded to 32 bits.
+pub fn root_id(canonical_root: &Path) -> String {
+    let hash = canonical_root
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ *byte as u64).wrapping_mul(0x0000_0100_0000_01b3));
+    format!("{:08x}", (hash >> 32) as u32 ^ hash as u32)
+}
+
+/// The directory below `base` that is this user's.
+pub fn user_dir(base: &Path, uid: u32) -> PathBuf {
+    base.join(format!("terrace-{uid}"))
+}
+
+/// Where the objects of one tier directory lie.
+pub fn object_dir(tier_path: &Path, uid: u32, root_id: &str) -> PathBuf {
+    user_dir(tier_path, uid).join(root_id).join("o")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_root_has_the_same_id_for_ever() {
+        assert_eq!(root_id(Path::new("/lustre/me/study")), root_id(Path::new("/lustre/me/study")));
+        assert_ne!(root_id(Path::new("/lustre/me/study")), root_id(Path::new("/lustre/me/study2")));
+        assert_eq!(root_id(Path::new("")), "4fd0bfc1");
+        assert_eq!(root_id(Path::new("/data")).len(), 8);
+    }
+
+    #[test]
+    fn objects_lie_below_the_tier_by_user_and_root() {
+        assert_eq!(object_dir(Path::new("/dev/shm"), 1000, "1f2e3d4c"), Path::new("/dev/shm/terrace-1000/1f2e3d4c/o"));
+    }
+
+    #[test]
+    fn settings_survive_their_json() {
+        let tier = TierSettings {
+            name: "ram".into(),
+            paths: vec!["/dev/shm".into()],
+            capacity_bytes: 1 << 30,
+            reserve_bytes: 0,
+        };
+        let mut settings = Settings::new("/lustre/me".into(), vec![tier], 7, "/lib/x.so".into());
+        settings.aliases.push(Path::new(std::ffi::OsStr::from_bytes(b"/l\xff")).into());
+        let text = serde_json::to_string(&settings).unwrap();
+        assert_eq!(serde_json::from_str::<Settings>(&text).unwrap(), settings);
+    }
+}
