@@ -13,7 +13,12 @@ pub enum Request {
     RunBegin { pid: u32, command: Vec<String> },
     /// Make durable what policy says is to be flushed (`all`: everything), below `paths` (empty: everywhere). Also ends
     /// `remove` files when `end_of_run`. Answered by `Progress`…, then `Flushed`.
-    Flush { paths: Vec<PathBuf>, all: bool, end_of_run: bool },
+    Flush {
+        #[serde(with = "crate::paths::list")]
+        paths: Vec<PathBuf>,
+        all: bool,
+        end_of_run: bool,
+    },
     /// Free the faster tiers of what lies below `paths` (empty: everywhere), flushing first what is not durable.
     /// `Progress`…, then `Flushed`.
     Evict {
