@@ -1,0 +1,68 @@
+//! The harness of the whole-system tests: real processes on a real root, natively and under `terrace run`.
+//!
+//!   Workplace   a root on the durable file system, fast tiers in memory, settings of their own: tests run side by side
+//!   Outcome     what a command said and how it ended
+//!   Tree        what a directory holds, read natively, to compare
+//!   Comparison  the same commands in two equal roots, one of them accelerated: outcomes and trees must agree
+//!
+//! Invariant: a workplace that goes away leaves nothing: no process, no tier, no state.
+
+mod comparison;
+mod outcome;
+mod tree;
+mod workplace;
+
+pub use comparison::Comparison;
+pub use outcome::{Outcome, wait_until};
+pub use tree::{Entry, Kind, Tree};
+pub use workplace::{Wish, Workplace};
+
+use std::path::{Path, PathBuf};
+
+/// The checkout that the tests belong to.
+pub fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the checkout").to_owned()
+}
+
+/// The directory of the release binaries.
+pub fn binaries() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from);
+    target.join("release")
+}
+
+/// The `terrace` program, or a clear end.
+pub fn terrace_binary() -> PathBuf {
+    for name in ["terrace", "libterrace_intercept.so"] {
+        let path = binaries().join(name);
+        assert!(path.exists(), "{} is not built.\nhint: run `make build` first", path.display());
+    }
+    binaries().join("terrace")
+}
+
+/// A program or file that `tests/setup.sh` makes below build/.
+pub fn fetched(relative: &str) -> PathBuf {
+    let path = checkout().join("build").join(relative);
+    assert!(path.exists(), "{} is missing.\nhint: run `tests/setup.sh` first", path.display());
+    path
+}
+
+/// Compiles a C program into `directory` and returns its path.
+pub fn compile(directory: &Path, name: &str, source: &str) -> PathBuf {
+    let (c, program) = (directory.join(format!("{name}.c")), directory.join(name));
+    std::fs::write(&c, source).unwrap();
+    let output = std::process::Command::new("cc")
+        .args(["-O1", "-Wall", "-D_GNU_SOURCE", "-o"])
+        .arg(&program)
+        .arg(&c)
+        .arg("-lpthread")
+        .output()
+        .expect("a C compiler is installed");
+    assert!(output.status.success(), "{name}.c does not compile:\n{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+/// True when the tests run as root; some claims are about root only.
+pub fn is_root() -> bool {
+    // SAFETY: geteuid has no preconditions.
+    unsafe { libc::geteuid() == 0 }
+}

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# Fetches what the whole-system tests need: two file-system test programs from crates.io, Python packages, and Debian packages.
+# Quick when everything is there. Versions are pinned here, and in requirements.txt.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=$PWD/build
+
+packages=(attr acl bc git gcc make rsync sqlite3 montage e2fsprogs util-linux xz-utils file
+    python3-venv python3-numpy binutils dash gawk)
+missing=()
+for package in "${packages[@]}"; do
+    dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+if ((${#missing[@]})); then
+    if [ "$(id -u)" = 0 ]; then
+        apt-get update -q
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+    else
+        echo "The system tests need Debian packages that are not installed." >&2
+        echo "hint: ask for: apt-get install ${missing[*]}" >&2
+        exit 1
+    fi
+fi
+
+# tool NAME VERSION: a program from crates.io, dynamically linked as every Rust program is by default.
+tool() {
+    if [ ! -x "$build/tools/bin/$1" ] || ! grep -q "^\"$1 $2 " "$build/tools/.crates.toml" 2>/dev/null; then
+        CARGO_TARGET_DIR=$build/tools-target cargo install --quiet --locked --root "$build/tools" --version "=$2" "$1"
+    fi
+}
+tool pjdfstest 0.2.2
+tool fsx 0.3.2
+
+stamp=$build/tests-venv/.$(sha256sum tests/requirements.txt | cut -c1-16)
+if [ ! -e "$stamp" ]; then
+    rm -rf "$build/tests-venv"
+    /usr/bin/python3 -m venv "$build/tests-venv"
+    "$build/tests-venv/bin/pip" install --quiet --disable-pip-version-check -r tests/requirements.txt
+    touch "$stamp"
+fi
