@@ -1,0 +1,203 @@
+//! Open files of a directory tier: `pread`, `pwrite`, and a rename at the end.
+
+use super::{DirectoryTier, attributes, checked};
+use crate::tier::{Attributes, AttributesReport, Reading, Stat, Timestamp, Writing};
+use crate::{Error, Result};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, openat};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// A regular file open for reading; also made of a descriptor, for a file that has no name any more.
+#[derive(Debug)]
+pub struct FileReading {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl FileReading {
+    /// `path` is for messages.
+    pub fn from_fd(fd: OwnedFd, path: impl Into<PathBuf>) -> FileReading {
+        FileReading { fd, path: path.into() }
+    }
+
+    pub(super) fn open_at(directory: &OwnedFd, name: &Path, path: PathBuf) -> Result<FileReading> {
+        let fd = open_quietly(directory, name).map_err(|error| Error::io("open", &path, error))?;
+        let reading = FileReading { fd, path };
+        if !reading.stat()?.is_file() {
+            return Err(Error::io("read as a regular file", reading.path, Errno::INVAL));
+        }
+        Ok(reading)
+    }
+}
+
+/// Without changing the access time, without waiting for a fifo's writer, and also where the owner took away their own
+/// right to read.
+fn open_quietly(directory: &OwnedFd, name: &Path) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let plain = || openat(directory, name, flags, Mode::empty());
+    match openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => plain(), // somebody else's file
+        Err(Errno::ACCESS) => open_own_unreadable(directory, name, flags),
+        result => result,
+    }
+}
+
+fn open_own_unreadable(directory: &OwnedFd, name: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let handle = openat(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = rustix::fs::fstat(&handle)?;
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    let is_own_file = stat.st_uid == rustix::process::geteuid().as_raw()
+        && FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !is_own_file || mode.contains(Mode::RUSR) {
+        return Err(Errno::ACCESS);
+    }
+    let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    rustix::fs::chmod(&path, mode | Mode::RUSR)?;
+    let opened = rustix::fs::open(&path, flags.difference(OFlags::NOFOLLOW), Mode::empty());
+    rustix::fs::chmod(&path, mode)?;
+    opened
+}
+
+impl Reading for FileReading {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        retry(|| rustix::io::pread(&self.fd, &mut *buffer, offset))
+            .map_err(|error| Error::io("read", &self.path, error))
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        stat_of(&self.fd, &self.path)
+    }
+
+    fn attributes(&self) -> Result<Attributes> {
+        attributes::read(&self.fd, &self.path)
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>> {
+        let error = |error| Error::io("find the data of", &self.path, error);
+        let start = match rustix::fs::seek(&self.fd, SeekFrom::Data(offset)) {
+            Ok(start) => start,
+            Err(Errno::NXIO) => return Ok(None),
+            // No holes are known here: all is data.
+            Err(Errno::INVAL | Errno::NOTSUP) => {
+                let size = self.stat()?.size;
+                return Ok((offset < size).then_some((offset, size)));
+            }
+            Err(errno) => return Err(error(errno)),
+        };
+        match rustix::fs::seek(&self.fd, SeekFrom::Hole(start)) {
+            Ok(end) if end > start => Ok(Some((start, end))),
+            Ok(_) | Err(Errno::NXIO) => Ok(None), // truncated in between
+            Err(errno) => Err(error(errno)),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+}
+
+/// A temporary, removed when dropped before it is committed.
+pub(super) struct FileWriting {
+    tier: DirectoryTier,
+    fd: OwnedFd,
+    /// Relative to the tier.
+    temporary: PathBuf,
+    path: PathBuf,
+    is_committed: bool,
+}
+
+impl FileWriting {
+    pub(super) fn new(tier: DirectoryTier, fd: OwnedFd, temporary: PathBuf) -> FileWriting {
+        let path = tier.directory.join(&temporary);
+        FileWriting { tier, fd, temporary, path, is_committed: false }
+    }
+}
+
+impl Writing for FileWriting {
+    fn write_at(&mut self, bytes: &[u8], offset: u64) -> Result<usize> {
+        retry(|| rustix::io::pwrite(&self.fd, bytes, offset)).map_err(|error| Error::io("write", &self.path, error))
+    }
+
+    fn set_size(&mut self, size: u64) -> Result<()> {
+        if self.stat()?.size == size {
+            return Ok(());
+        }
+        retry(|| rustix::fs::ftruncate(&self.fd, size)).map_err(|error| Error::io("set the size of", &self.path, error))
+    }
+
+    fn set_attributes(&mut self, attributes: &Attributes) -> Result<AttributesReport> {
+        attributes::write(&self.fd, &self.path, attributes)
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        retry(|| rustix::fs::fsync(&self.fd)).map_err(|error| Error::io("sync", &self.path, error))
+    }
+
+    fn stat(&self) -> Result<Stat> {
+        stat_of(&self.fd, &self.path)
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn commit(mut self: Box<Self>, name: &Path) -> Result<Stat> {
+        let name = checked(name)?;
+        let directory = &*self.tier.fd;
+        retry(|| rustix::fs::renameat(directory, &self.temporary, directory, name))
+            .map_err(|error| Error::io("put in place", self.tier.directory.join(name), error))?;
+        self.is_committed = true;
+        self.stat()
+    }
+
+    fn as_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.fd.as_fd())
+    }
+}
+
+impl Drop for FileWriting {
+    fn drop(&mut self) {
+        if !self.is_committed {
+            // Nothing more can be done here; recovery discards what stays.
+            let _ = rustix::fs::unlinkat(&*self.tier.fd, &self.temporary, AtFlags::empty());
+        }
+    }
+}
+
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+pub(super) fn stat_of(fd: impl AsFd, path: &Path) -> Result<Stat> {
+    let stat = rustix::fs::fstat(fd).map_err(|error| Error::io("stat", path, error))?;
+    Ok(Stat::from(&stat))
+}
+
+impl From<&rustix::fs::Stat> for Stat {
+    fn from(stat: &rustix::fs::Stat) -> Stat {
+        let time = |seconds: i64, nanoseconds: u64| Timestamp { seconds, nanoseconds: nanoseconds as u32 };
+        Stat {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            nlink: stat.st_nlink as u64,
+            mode: stat.st_mode,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            size: stat.st_size as u64,
+            allocated: stat.st_blocks as u64 * 512,
+            atime: time(stat.st_atime, stat.st_atime_nsec),
+            mtime: time(stat.st_mtime, stat.st_mtime_nsec),
+            ctime: time(stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+}

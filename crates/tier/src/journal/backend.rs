@@ -1,0 +1,59 @@
+//! redb's storage: one locked file whose syncs go to the disk only when the batch is to survive a power cut.
+
+use super::Safety;
+use crate::{Error, Result};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[derive(Debug)]
+pub(super) struct Backend {
+    file: File,
+    syncs_to_disk: AtomicBool,
+}
+
+impl Backend {
+    pub(super) fn open(path: &Path) -> Result<Backend> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let error = |source: rustix::io::Errno| Error::Journal { path: path.to_path_buf(), source: source.into() };
+        let file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR).map_err(error)?);
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::JournalLocked { path: path.to_path_buf() }),
+            // Some network file systems have no locks; the agent's own lock in memory guards the journal as well.
+            Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS | rustix::io::Errno::NOLCK) => {}
+            Err(errno) => return Err(error(errno)),
+        }
+        Ok(Backend { file, syncs_to_disk: AtomicBool::new(false) })
+    }
+
+    pub(super) fn set_safety(&self, safety: Safety) {
+        self.syncs_to_disk.store(safety == Safety::Power, Ordering::Relaxed);
+    }
+}
+
+/// The handle that redb owns.
+#[derive(Debug)]
+pub(super) struct Shared(pub(super) Arc<Backend>);
+
+impl redb::StorageBackend for Shared {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.file.metadata()?.len())
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.file.read_exact_at(out, offset)
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.file.set_len(len)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        if self.0.syncs_to_disk.load(Ordering::Relaxed) { self.0.file.sync_data() } else { Ok(()) }
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.file.write_all_at(data, offset)
+    }
+}

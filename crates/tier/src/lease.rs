@@ -1,0 +1,77 @@
+//! Leases: the kernel tells whether a file is open elsewhere, and when somebody opens it.
+//!
+//! A read lease is granted only while nobody has the file open for writing, an exclusive one only while nobody else has
+//! it open at all. An open that conflicts later waits (at most `/proc/sys/fs/lease-break-time` seconds) until the
+//! lease is dropped; so whoever holds one looks at `is_broken` often (`copy` does, every MiB) and lets go.
+//!
+//! The kernel announces a break by a signal. We ask for SIGURG, which is ignored unless somebody handles it: SIGIO, the
+//! default, would end the process.
+
+use crate::{Error, Result};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+const F_SETSIG: i32 = 10;
+
+/// Released when dropped. The descriptor given must belong to a description opened by this process, for the lease belongs
+/// to the description; the lease keeps it open.
+#[derive(Debug)]
+pub struct Lease {
+    fd: OwnedFd,
+    kind: i32,
+}
+
+impl Lease {
+    /// Granted while nobody, in any program, has the file open for writing; `None` when somebody has.
+    /// `fd` must be open for reading only. A file system without leases gives an error (`is_unsupported`).
+    pub fn read(fd: BorrowedFd<'_>) -> Result<Option<Lease>> {
+        Lease::take(fd, libc::F_RDLCK)
+    }
+
+    /// Granted while nobody else has the file open at all.
+    pub fn exclusive(fd: BorrowedFd<'_>) -> Result<Option<Lease>> {
+        Lease::take(fd, libc::F_WRLCK)
+    }
+
+    fn take(fd: BorrowedFd<'_>, kind: i32) -> Result<Option<Lease>> {
+        let place = || format!("/proc/self/fd/{}", fd.as_raw_fd());
+        let fd = fd.try_clone_to_owned().map_err(|error| Error::io("duplicate", place(), error))?;
+        // SAFETY: plain fcntl on a descriptor that we own.
+        if unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) } < 0 {
+            return Err(Error::io("choose the lease signal of", place(), io::Error::last_os_error()));
+        }
+        // SAFETY: as above.
+        if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, kind) } == 0 {
+            return Ok(Some(Lease { fd, kind }));
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::EBUSY) => Ok(None),
+            _ => Err(Error::io("lease", place(), error)),
+        }
+    }
+
+    /// Somebody waits in an open that conflicts (or the kernel took the lease away).
+    pub fn is_broken(&self) -> bool {
+        // SAFETY: plain fcntl on a descriptor that we own.
+        unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_GETLEASE) != self.kind }
+    }
+
+    /// The file system has no leases (or this user may not take one on somebody else's file).
+    pub fn is_unsupported(error: &Error) -> bool {
+        matches!(error.errno(), libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EACCES | libc::EPERM)
+    }
+}
+
+impl AsFd for Lease {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // SAFETY: plain fcntl on a descriptor that we own.
+        unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) };
+    }
+}
