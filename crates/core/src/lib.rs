@@ -1,5 +1,10 @@
 //! Terrace's vocabulary. No I/O.
 pub mod control;
+pub mod declared;
 pub mod paths;
 pub mod policy;
+pub mod refusal;
+pub mod sea;
 pub mod settings;
+pub mod size;
+pub mod wanted;
