@@ -1,0 +1,57 @@
+//! The files door: what `terrace run` preloads into every program.
+//!
+//! A file whose bytes lie in a faster tier is, in the root, a link to them (see ARCHITECTURE.md), so the kernel opens,
+//! reads and writes the right bytes without us. This library
+//!
+//!   creates new files in the fastest tier with room     create.rs, temporaries.rs
+//!   hides that they are links                           stat.rs, directory.rs, canonical.rs, attributes.rs, walk.rs
+//!   keeps count of what is written                      data.rs, entry.rs
+//!   changes no name in the middle of a commit           names.rs
+//!   follows programs into other programs                exec.rs, system_call.rs
+//!
+//! Invariants: it allocates nothing, locks nothing, uses no thread-local and no Rust `std`: hooks run between `fork` and
+//! `exec`, in signal handlers and inside `malloc`. Every system call of its own goes through one page of code (gate.rs), so
+//! that a seccomp filter can let exactly those through.
+//! Outside the root it adds a comparison of the path's first bytes.
+#![no_std]
+#![allow(non_camel_case_types, clippy::missing_safety_doc)]
+// Hooks have the C library's signatures, and every one of them is called with a C program's pointers.
+#![allow(clippy::not_unsafe_ptr_arg_deref)]
+
+#[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
+compile_error!("the preload library is written for Linux on x86-64 (system calls, entry patches)");
+
+mod agent_call;
+mod attributes;
+mod canonical;
+mod create;
+mod data;
+mod data_calls;
+mod directory;
+mod entry;
+mod exec;
+mod gate;
+mod link;
+mod names;
+mod open;
+mod process;
+mod real;
+mod stat;
+mod stream;
+mod system_call;
+mod temporaries;
+mod walk;
+
+/// Overflow checks and bounds are proven or wanted here; a broken invariant must end the program, not corrupt its data.
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo) -> ! {
+    const MESSAGE: &[u8] = b"terrace: internal error in the preload library; please report it\n";
+    // SAFETY: a plain write(2) of a constant, then abort by signal.
+    unsafe {
+        gate::call3(libc::SYS_write, 2, MESSAGE.as_ptr() as usize, MESSAGE.len());
+        gate::call2(libc::SYS_kill, gate::call0(libc::SYS_getpid) as usize, libc::SIGABRT as usize);
+        loop {
+            gate::call1(libc::SYS_exit_group, 134);
+        }
+    }
+}

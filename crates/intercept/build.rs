@@ -1,0 +1,10 @@
+//! The library brings nothing with it: what it needs from libc is resolved in the program that loads it, so that a
+//! program on another libc fails to find a symbol lazily instead of loading a second libc.
+fn main() {
+    println!("cargo:rustc-cdylib-link-arg=-nostdlib");
+    println!("cargo:rustc-cdylib-link-arg=-nostartfiles");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,--allow-shlib-undefined,-z,lazy,-Bsymbolic,--hash-style=gnu");
+    // `core` is compiled with unwind tables that name this function; we never unwind.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,--defsym=rust_eh_personality=0");
+    println!("cargo:rerun-if-changed=build.rs");
+}

@@ -1,0 +1,140 @@
+//! A message to the agent, for the rare things that need one. One connection for each: no state, nothing to inherit over fork.
+
+use crate::{gate, process};
+use core::mem::{MaybeUninit, size_of, zeroed};
+use core::sync::atomic::Ordering::*;
+use terrace_index::Index;
+use terrace_index::calls::{Call, CallKind, Reply};
+
+/// An agent that died is restarted by `terrace run`; a call waits for it this long.
+const PATIENCE_MS: usize = 15_000;
+
+pub struct Request<'a> {
+    pub kind: CallKind,
+    pub record: u32,
+    pub size: i64,
+    pub path: &'a [u8],
+    pub fd: i32,
+}
+
+/// What came back: an errno or 0, and a descriptor where the kind has one.
+pub struct Answer {
+    pub status: i32,
+    pub fd: i32,
+    pub reply: MaybeUninit<Reply>,
+}
+
+#[repr(C, align(8))]
+struct Control([u8; 64]);
+
+/// EIO when there is no agent within the patience.
+pub fn call(index: Index, request: &Request) -> Answer {
+    let mut answer = Answer { status: libc::EIO, fd: -1, reply: MaybeUninit::uninit() };
+    for attempt in 0..PATIENCE_MS / 10 {
+        match try_call(index, request, &mut answer) {
+            Ok(()) => return answer,
+            Err(()) if attempt == 0 => process::sleep_us(1000),
+            Err(()) => process::sleep_us(10_000),
+        }
+    }
+    answer
+}
+
+fn try_call(index: Index, request: &Request, answer: &mut Answer) -> Result<(), ()> {
+    // SAFETY: system calls on structures of this frame.
+    unsafe {
+        let socket = gate::call3(
+            libc::SYS_socket,
+            libc::AF_UNIX as usize,
+            (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as usize,
+            0,
+        );
+        if socket < 0 {
+            return Err(());
+        }
+        let result = exchange_message(index, request, answer, socket as usize);
+        gate::call1(libc::SYS_close, socket as usize);
+        result
+    }
+}
+
+unsafe fn exchange_message(index: Index, request: &Request, answer: &mut Answer, socket: usize) -> Result<(), ()> {
+    // SAFETY: as in `try_call`.
+    unsafe {
+        let mut address: libc::sockaddr_un = zeroed();
+        address.sun_family = libc::AF_UNIX as u16;
+        let path = index.header.call_socket.get();
+        if path.len() >= address.sun_path.len() {
+            return Err(());
+        }
+        for (to, from) in address.sun_path.iter_mut().zip(path) {
+            *to = *from as i8;
+        }
+        if gate::call3(libc::SYS_connect, socket, &raw const address as usize, size_of::<libc::sockaddr_un>()) < 0 {
+            return Err(());
+        }
+        let mut call: MaybeUninit<Call> = MaybeUninit::uninit();
+        let body = call.as_mut_ptr();
+        (*body).kind = request.kind as u32;
+        (*body).record = request.record;
+        (*body).serial = match index.record(request.record) {
+            Some(record) => record.serial.load(Acquire),
+            None => 0,
+        };
+        (*body).size = request.size;
+        (*body).path_len = request.path.len() as u32;
+        (*body)._pad = 0;
+        let paths = &raw mut (*body).path as *mut u8;
+        core::ptr::copy_nonoverlapping(request.path.as_ptr(), paths, request.path.len().min(terrace_index::PATH_MAX));
+        core::ptr::write_bytes(paths.add(request.path.len()), 0, terrace_index::PATH_MAX - request.path.len());
+
+        let mut control = Control([0; 64]);
+        let mut body_vector = [libc::iovec { iov_base: body as *mut _, iov_len: size_of::<Call>() }];
+        let mut message: libc::msghdr = zeroed();
+        message.msg_iov = body_vector.as_mut_ptr();
+        message.msg_iovlen = 1;
+        if request.fd >= 0 {
+            // A control message of one descriptor: cmsghdr (16 bytes) and an int, padded to 24.
+            let header = &raw mut control as *mut libc::cmsghdr;
+            (*header).cmsg_len = 20;
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            *((&raw mut control as *mut u8).add(16) as *mut i32) = request.fd;
+            message.msg_control = &raw mut control as *mut _;
+            message.msg_controllen = 24;
+        }
+        if gate::call3(libc::SYS_sendmsg, socket, &raw const message as usize, libc::MSG_NOSIGNAL as usize) < 0 {
+            return Err(());
+        }
+        let mut vector = [libc::iovec { iov_base: answer.reply.as_mut_ptr() as *mut _, iov_len: size_of::<Reply>() }];
+        message.msg_iov = vector.as_mut_ptr();
+        control = Control([0; 64]);
+        message.msg_control = &raw mut control as *mut _;
+        message.msg_controllen = 64;
+        let got = loop {
+            let got = gate::call3(
+                libc::SYS_recvmsg,
+                socket,
+                &raw mut message as usize,
+                libc::MSG_CMSG_CLOEXEC as usize,
+            );
+            if got != -(libc::EINTR as isize) {
+                break got;
+            }
+        };
+        if got != size_of::<Reply>() as isize {
+            return Err(());
+        }
+        let header = &raw const control as *const libc::cmsghdr;
+        if message.msg_controllen >= 20 && (*header).cmsg_type == libc::SCM_RIGHTS {
+            answer.fd = *((&raw const control as *const u8).add(16) as *const i32);
+        }
+        answer.status = (*answer.reply.as_ptr()).status;
+        Ok(())
+    }
+}
+
+/// Asks the agent to make the record's file a real one in the root. 0, or an errno.
+pub fn settle(index: Index, record: u32) -> i32 {
+    call(index, &Request { kind: CallKind::Settle, record, size: 0, path: b"", fd: -1 }).status
+}

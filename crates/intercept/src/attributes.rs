@@ -1,0 +1,255 @@
+//! Attributes. By path they reach the object through the link, natively. Left are the calls that say "of the link itself", which
+//! for a program is the file, and statfs, whose answer must be the root's.
+
+use crate::{gate, link, open, process, real, stat};
+use core::ffi::{c_char, c_int, c_void};
+use core::sync::atomic::Ordering::*;
+use terrace_index::Index;
+
+const CWD: c_int = libc::AT_FDCWD;
+
+/// `flags` without AT_SYMLINK_NOFOLLOW if the name is a link of ours.
+fn through(dirfd: i32, path: *const c_char, flags: i32) -> i32 {
+    if flags & libc::AT_SYMLINK_NOFOLLOW != 0 && is_ours(dirfd, path) {
+        flags & !libc::AT_SYMLINK_NOFOLLOW
+    } else {
+        flags
+    }
+}
+
+fn is_ours(dirfd: i32, path: *const c_char) -> bool {
+    !path.is_null() && process::index().is_some_and(|index| link::read(index, dirfd, path).is_some())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fchownat(dirfd: c_int, path: *const c_char, owner: u32, group: u32, flags: c_int) -> c_int {
+    let flags = through(dirfd, path, flags);
+    // SAFETY: the program's own arguments, here and below.
+    real::outcome(unsafe {
+        gate::call5(
+            libc::SYS_fchownat,
+            dirfd as usize,
+            path as usize,
+            owner as usize,
+            group as usize,
+            flags as usize,
+        )
+    }) as c_int
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lchown(path: *const c_char, owner: u32, group: u32) -> c_int {
+    unsafe { fchownat(CWD, path, owner, group, libc::AT_SYMLINK_NOFOLLOW) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fchmodat(dirfd: c_int, path: *const c_char, mode: u32, flags: c_int) -> c_int {
+    let real = crate::real!("fchmodat": fn(c_int, *const c_char, u32, c_int) -> c_int);
+    unsafe { real(dirfd, path, mode, through(dirfd, path, flags)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lchmod(path: *const c_char, mode: u32) -> c_int {
+    unsafe { fchmodat(CWD, path, mode, libc::AT_SYMLINK_NOFOLLOW) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn utimensat(
+    dirfd: c_int,
+    path: *const c_char,
+    times: *const libc::timespec,
+    flags: c_int,
+) -> c_int {
+    if path.is_null() {
+        // utimensat(2) with NULL means the descriptor; glibc's function refuses it.
+        return real::outcome(-(libc::EINVAL as isize)) as c_int;
+    }
+    let flags = through(dirfd, path, flags);
+    real::outcome(unsafe {
+        gate::call4(libc::SYS_utimensat, dirfd as usize, path as usize, times as usize, flags as usize)
+    }) as c_int
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lutimes(path: *const c_char, times: *const libc::timeval) -> c_int {
+    if times.is_null() {
+        return unsafe { utimensat(CWD, path, core::ptr::null(), libc::AT_SYMLINK_NOFOLLOW) };
+    }
+    let mut converted = [libc::timespec { tv_sec: 0, tv_nsec: 0 }; 2];
+    for (i, out) in converted.iter_mut().enumerate() {
+        // SAFETY: lutimes(3) takes two values.
+        let time = unsafe { *times.add(i) };
+        if !(0..1_000_000).contains(&time.tv_usec) {
+            return real::outcome(-(libc::EINVAL as isize)) as c_int;
+        }
+        *out = libc::timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec * 1000 };
+    }
+    unsafe { utimensat(CWD, path, converted.as_ptr(), libc::AT_SYMLINK_NOFOLLOW) }
+}
+
+/// Extended attributes "of the link": of the object, where the link is ours.
+macro_rules! xattr_hooks {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty, $own:expr, $through:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(path: *const c_char, $($arg: $ty),*) -> $ret {
+            let nr = if is_ours(CWD, path) { $through } else { $own };
+            // SAFETY: the program's own arguments.
+            real::outcome(unsafe { xattr_call(nr, path as usize, &[$($arg as usize),*]) }) as $ret
+        }
+    )*};
+}
+
+unsafe fn xattr_call(nr: i64, path: usize, rest: &[usize]) -> isize {
+    let arg = |i: usize| rest.get(i).copied().unwrap_or(0);
+    // SAFETY: as the caller's.
+    unsafe { gate::call5(nr, path, arg(0), arg(1), arg(2), arg(3)) }
+}
+
+xattr_hooks! {
+    lgetxattr(name: *const c_char, value: *mut c_void, size: usize) -> isize, libc::SYS_lgetxattr, libc::SYS_getxattr;
+    llistxattr(list: *mut c_char, size: usize) -> isize, libc::SYS_llistxattr, libc::SYS_listxattr;
+    lremovexattr(name: *const c_char) -> c_int, libc::SYS_lremovexattr, libc::SYS_removexattr;
+}
+
+/// An attribute that the tier's file system can't keep (older kernels' tmpfs): the file becomes a real one first.
+fn set_xattr(
+    path: *const c_char,
+    name: *const c_char,
+    value: *const c_void,
+    size: usize,
+    flags: c_int,
+    follow: bool,
+) -> c_int {
+    let nr = if follow || is_ours(CWD, path) { libc::SYS_setxattr } else { libc::SYS_lsetxattr };
+    // SAFETY: the program's own arguments.
+    let set =
+        || unsafe { gate::call5(nr, path as usize, name as usize, value as usize, size, flags as usize) };
+    let mut result = set();
+    if result == -(libc::EOPNOTSUPP as isize) && !path.is_null() {
+        if let Some(index) = process::index() {
+            if open::settle_path(index, CWD, path, follow) {
+                result = set();
+            }
+        }
+    }
+    real::outcome(result) as c_int
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setxattr(
+    path: *const c_char,
+    name: *const c_char,
+    value: *const c_void,
+    size: usize,
+    flags: c_int,
+) -> c_int {
+    set_xattr(path, name, value, size, flags, true)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn lsetxattr(
+    path: *const c_char,
+    name: *const c_char,
+    value: *const c_void,
+    size: usize,
+    flags: c_int,
+) -> c_int {
+    set_xattr(path, name, value, size, flags, false)
+}
+
+/// truncate(2) of a placed file counts its room; of a replicated one, makes it current first: as an open for writing does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn truncate(path: *const c_char, length: i64) -> c_int {
+    if let (Some(index), false) = (process::index(), path.is_null()) {
+        // SAFETY: a zeroed stat is valid; the program's path.
+        let placed = unsafe {
+            let mut status: libc::stat = core::mem::zeroed();
+            gate::call2(libc::SYS_stat, path as usize, &raw mut status as usize) == 0
+                && status.st_mode & libc::S_IFMT == libc::S_IFREG
+                && (index.record_of_object(status.st_dev, status.st_ino).is_some()
+                    || index.header.clean_count.load(Relaxed) > 0
+                        && index.record_of_root_ino(status.st_ino).is_some())
+        };
+        if placed {
+            let fd = open::open_at(CWD, path, libc::O_WRONLY | libc::O_CLOEXEC, 0);
+            if fd < 0 {
+                return real::outcome(fd) as c_int;
+            }
+            // SAFETY: our descriptor.
+            let result = unsafe { crate::data_calls::ftruncate(fd as c_int, length) };
+            let errno = real::errno();
+            // SAFETY: our descriptor.
+            unsafe { crate::data_calls::close(fd as c_int) };
+            real::set_errno(errno);
+            return result;
+        }
+    }
+    // SAFETY: the program's own arguments.
+    real::outcome(unsafe { gate::call2(libc::SYS_truncate, path as usize, length as usize) }) as c_int
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn truncate64(path: *const c_char, length: i64) -> c_int {
+    unsafe { truncate(path, length) }
+}
+
+/// The root in place of a path that leads to an object.
+fn file_system_path(path: *const c_char) -> *const c_char {
+    if let (Some(index), false) = (process::index(), path.is_null()) {
+        // SAFETY: a zeroed stat is valid; the program's path.
+        unsafe {
+            let mut status: libc::stat = core::mem::zeroed();
+            if gate::call2(libc::SYS_stat, path as usize, &raw mut status as usize) == 0
+                && index.record_of_object(status.st_dev, status.st_ino).is_some()
+            {
+                return root(index);
+            }
+        }
+    }
+    path
+}
+
+fn root(index: Index) -> *const c_char {
+    // SAFETY: the index lives as long as the process, and its paths are followed by zeroes.
+    let path: &'static [u8] = unsafe { core::mem::transmute(index.header.root.get()) };
+    path.as_ptr() as *const c_char
+}
+
+fn is_object(fd: c_int) -> Option<Index> {
+    let index = process::index()?;
+    crate::data::is_placed(index, fd).then_some(index)
+}
+
+macro_rules! statfs_hooks {
+    ($($name:ident $by_fd:ident $out:ty;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(path: *const c_char, out: *mut $out) -> c_int {
+            let real = $crate::real_named!($name: fn(*const c_char, *mut $out) -> c_int);
+            // SAFETY: the program's buffer.
+            unsafe { real(file_system_path(path), out) }
+        }
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $by_fd(fd: c_int, out: *mut $out) -> c_int {
+            if let Some(index) = is_object(fd) {
+                let real = $crate::real_named!($name: fn(*const c_char, *mut $out) -> c_int);
+                // SAFETY: the program's buffer.
+                return unsafe { real(root(index), out) };
+            }
+            let real = $crate::real_named!($by_fd: fn(c_int, *mut $out) -> c_int);
+            // SAFETY: the program's own arguments.
+            unsafe { real(fd, out) }
+        }
+    )*};
+}
+
+statfs_hooks! {
+    statfs fstatfs libc::statfs;
+    statfs64 fstatfs64 libc::statfs;
+    statvfs fstatvfs libc::statvfs;
+    statvfs64 fstatvfs64 libc::statvfs;
+}
+
+/// For walkers: the status of what a program calls `path`, without following its own links.
+pub fn lstat_shown(path: *const c_char, out: *mut libc::stat) -> bool {
+    stat::stat_at(CWD, path, out, libc::AT_SYMLINK_NOFOLLOW) == 0
+}

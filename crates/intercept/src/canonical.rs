@@ -1,0 +1,177 @@
+//! What a name leads to, as text: readlink and realpath.
+
+use crate::agent_call::{Request, call};
+use crate::create::{Parent, Path};
+use crate::{gate, link, process, real};
+use core::ffi::{CStr, c_char, c_int};
+use terrace_index::calls::CallKind;
+use terrace_index::{Index, PATH_MAX};
+
+const LOOPS_MAX: usize = 40;
+
+/// readlinkat(2) as the kernel returns it: our links are no links, and a descriptor's magic link shows the file's path.
+pub fn readlink_at(dirfd: i32, path: *const c_char, out: *mut c_char, size: usize) -> isize {
+    // SAFETY: the program's own arguments.
+    let len = unsafe { gate::call4(libc::SYS_readlinkat, dirfd as usize, path as usize, out as usize, size) };
+    let Some(index) = process::index() else { return len };
+    if len <= 0 {
+        return len;
+    }
+    // SAFETY: the kernel wrote `len` bytes.
+    let text = unsafe { core::slice::from_raw_parts(out as *const u8, len as usize) };
+    // A short buffer cuts the text: then the whole is read once more.
+    let record = match index.record_of_link(text) {
+        Some(record) => Some(record),
+        None if len as usize == size => link::read(index, dirfd, path).map(|link| link.record),
+        None => None,
+    };
+    let Some(record) = record else { return len };
+    // SAFETY: the program's C string.
+    let name = unsafe { CStr::from_ptr(path) }.to_bytes();
+    if !(name.starts_with(b"/proc/") || name.starts_with(b"/dev/fd/")) {
+        return -(libc::EINVAL as isize);
+    }
+    let answer = call(index, &Request { kind: CallKind::PathOf, record, size: 0, path: b"", fd: -1 });
+    if answer.status != 0 {
+        return len;
+    }
+    // SAFETY: a status of 0 comes with a whole reply; `out` has `size` bytes.
+    unsafe {
+        let reply = &*answer.reply.as_ptr();
+        let count = (reply.path_len as usize).min(PATH_MAX).min(size);
+        core::ptr::copy_nonoverlapping(reply.path.as_ptr(), out as *mut u8, count);
+        count as isize
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readlink(path: *const c_char, out: *mut c_char, size: usize) -> isize {
+    real::outcome(readlink_at(libc::AT_FDCWD, path, out, size))
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn readlinkat(dirfd: c_int, path: *const c_char, out: *mut c_char, size: usize) -> isize {
+    real::outcome(readlink_at(dirfd, path, out, size))
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __readlink_chk(path: *const c_char, out: *mut c_char, size: usize, limit: usize) -> isize {
+    assert!(size <= limit, "a checked readlink beyond its buffer");
+    real::outcome(readlink_at(libc::AT_FDCWD, path, out, size))
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __readlinkat_chk(
+    dirfd: c_int,
+    path: *const c_char,
+    out: *mut c_char,
+    size: usize,
+    limit: usize,
+) -> isize {
+    assert!(size <= limit, "a checked readlink beyond its buffer");
+    real::outcome(readlink_at(dirfd, path, out, size))
+}
+
+/// The canonical path of a placed file: its directory's, and its name. Follows the program's own links to it.
+/// 0: not a placed file. Negative: errno.
+fn placed_realpath(index: Index, path: *const c_char, out: &mut Path) -> isize {
+    let mut current = Path::new();
+    // SAFETY: the program's C string.
+    if !current.push(unsafe { CStr::from_ptr(path) }.to_bytes()) {
+        return -(libc::ENAMETOOLONG as isize);
+    }
+    for _ in 0..LOOPS_MAX {
+        let parent = match Parent::of(libc::AT_FDCWD, current.as_ptr()) {
+            Ok(Some(parent)) => parent,
+            _ => return 0,
+        };
+        out.clear();
+        if !out.of_descriptor(parent.fd) {
+            return 0;
+        }
+        let mut text = [0u8; PATH_MAX];
+        // SAFETY: terminated paths, our buffer.
+        let len = unsafe {
+            gate::call4(
+                libc::SYS_readlinkat,
+                parent.fd as usize,
+                parent.base as usize,
+                text.as_mut_ptr() as usize,
+                PATH_MAX - 1,
+            )
+        };
+        if len <= 0 {
+            return 0;
+        }
+        let text = &text[..len as usize];
+        let separator: &[u8] = if out.get() == b"/" { b"" } else { b"/" };
+        if index.record_of_link(text).is_some() {
+            return if out.push(separator) && out.push(parent.base()) { 1 } else { -(libc::ENAMETOOLONG as isize) };
+        }
+        let mut next = Path::new();
+        let fits = if text[0] == b'/' {
+            next.push(text)
+        } else {
+            next.push(out.get()) && next.push(separator) && next.push(text)
+        };
+        if !fits {
+            return -(libc::ENAMETOOLONG as isize);
+        }
+        current = next;
+    }
+    -(libc::ELOOP as isize)
+}
+
+unsafe extern "C" {
+    fn malloc(size: usize) -> *mut c_char;
+}
+
+/// Copies the path to the program's buffer, or to one that it will free.
+fn give(path: &Path, out: *mut c_char) -> *mut c_char {
+    // SAFETY: realpath(3) gives us PATH_MAX bytes, or NULL for a buffer of malloc's.
+    unsafe {
+        let out = if out.is_null() { malloc(path.get().len() + 1) } else { out };
+        if !out.is_null() {
+            core::ptr::copy_nonoverlapping(path.as_ptr(), out, path.get().len() + 1);
+        }
+        out
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realpath(path: *const c_char, out: *mut c_char) -> *mut c_char {
+    let real = crate::real!("realpath": fn(*const c_char, *mut c_char) -> *mut c_char);
+    // SAFETY: the program's own arguments.
+    let native = || unsafe { real(path, out) };
+    let Some(index) = process::index() else { return native() };
+    if path.is_null() {
+        return native();
+    }
+    // Only a path that leads to an object needs our answer; one stat tells (it is what realpath does for its last component anyway).
+    // SAFETY: a zeroed stat is valid.
+    let leads_to_object = unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        let raw = gate::call2(libc::SYS_stat, path as usize, &raw mut status as usize);
+        raw == 0 && index.record_of_object(status.st_dev, status.st_ino).is_some()
+    };
+    if !leads_to_object {
+        return native();
+    }
+    let mut found = Path::new();
+    match placed_realpath(index, path, &mut found) {
+        1 => give(&found, out),
+        0 => native(),
+        errno => {
+            real::set_errno(-errno as i32);
+            core::ptr::null_mut()
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __realpath_chk(path: *const c_char, out: *mut c_char, size: usize) -> *mut c_char {
+    assert!(out.is_null() || size >= PATH_MAX, "a checked realpath beyond its buffer");
+    unsafe { realpath(path, out) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn canonicalize_file_name(path: *const c_char) -> *mut c_char {
+    unsafe { realpath(path, core::ptr::null_mut()) }
+}

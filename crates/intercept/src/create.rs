@@ -1,0 +1,341 @@
+//! A new file: an object in the fastest tier with room, and a link to it in the root.
+//!
+//!   parent directory ─▶ below the root? ─▶ device ─▶ object (O_EXCL) ─▶ record ─▶ link ─▶ event
+//!
+//! Invariant: the link is made last, so whoever finds the name finds a whole, registered object; and making it is the one
+//! atomic step that says who created the file (EEXIST: somebody else did).
+//! What can't be placed (no room, another file system, a mode its owner may not read) is created natively.
+
+use crate::link::{LINK_MAX, record};
+use crate::{data, gate, link, process};
+use core::ffi::c_char;
+use core::sync::atomic::{AtomicU64, Ordering::*};
+use terrace_index::ring::EventKind;
+use terrace_index::{Index, NAME_LEN, PATH_MAX, State};
+
+/// A device with less than this free takes no new files.
+const ROOM_MIN: i64 = 64 << 10;
+
+/// A canonical path in a buffer.
+pub struct Path {
+    bytes: [u8; PATH_MAX],
+    len: usize,
+}
+
+impl Path {
+    pub fn new() -> Path {
+        Path { bytes: [0; PATH_MAX], len: 0 }
+    }
+    pub fn get(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+    /// With a terminator; the length always leaves room for it.
+    pub fn as_ptr(&self) -> *const c_char {
+        self.bytes.as_ptr() as *const c_char
+    }
+    /// False if it does not fit.
+    pub fn push(&mut self, part: &[u8]) -> bool {
+        if self.len + part.len() >= PATH_MAX {
+            return false;
+        }
+        self.bytes[self.len..self.len + part.len()].copy_from_slice(part);
+        self.len += part.len();
+        self.bytes[self.len] = 0;
+        true
+    }
+    pub fn clear(&mut self) {
+        self.len = 0;
+        self.bytes[0] = 0;
+    }
+    /// Fills it with what a descriptor's magic link says.
+    pub fn of_descriptor(&mut self, fd: i32) -> bool {
+        let name = descriptor_link(fd);
+        // SAFETY: our buffers.
+        let len = unsafe {
+            gate::call4(
+                libc::SYS_readlinkat,
+                libc::AT_FDCWD as usize,
+                name.as_ptr() as usize,
+                self.bytes.as_mut_ptr() as usize,
+                PATH_MAX - 1,
+            )
+        };
+        self.len = len.max(0) as usize;
+        self.bytes[self.len] = 0;
+        len > 0
+    }
+}
+
+/// `/proc/self/fd/N`, terminated.
+pub fn descriptor_link(fd: i32) -> [u8; 32] {
+    let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    let mut digits = [0u8; 10];
+    let (mut value, mut count) = (fd.max(0) as u32, 0);
+    loop {
+        digits[count] = b'0' + (value % 10) as u8;
+        value /= 10;
+        count += 1;
+        if value == 0 {
+            break;
+        }
+    }
+    for i in 0..count {
+        name[14 + i] = digits[count - 1 - i];
+    }
+    name
+}
+
+/// The directory part of a path, opened, and the last component. Closes itself.
+pub struct Parent {
+    pub fd: i32,
+    pub base: *const c_char,
+    pub base_len: usize,
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        // SAFETY: our own descriptor.
+        unsafe { gate::call1(libc::SYS_close, self.fd as usize) };
+    }
+}
+
+impl Parent {
+    pub fn base(&self) -> &[u8] {
+        // SAFETY: points into the program's path, with this length.
+        unsafe { core::slice::from_raw_parts(self.base as *const u8, self.base_len) }
+    }
+
+    /// `Ok(None)`: the path has no last component that names a new entry (`..`, a trailing slash, empty).
+    pub fn of(dirfd: i32, path: *const c_char) -> Result<Option<Parent>, isize> {
+        // SAFETY: the program's C string.
+        let bytes = unsafe { core::ffi::CStr::from_ptr(path) }.to_bytes();
+        let start = bytes.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let base = &bytes[start..];
+        if base.is_empty() || base == b"." || base == b".." || start >= PATH_MAX {
+            return Ok(None);
+        }
+        let mut dir = Path::new();
+        if !dir.push(if start == 0 { b"." } else { &bytes[..start] }) {
+            return Err(-(libc::ENAMETOOLONG as isize));
+        }
+        // SAFETY: a terminated buffer of ours.
+        let fd = unsafe {
+            gate::call4(
+                libc::SYS_openat,
+                dirfd as usize,
+                dir.as_ptr() as usize,
+                (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as usize,
+                0,
+            )
+        };
+        if fd < 0 {
+            return Err(fd);
+        }
+        Ok(Some(Parent { fd: fd as i32, base: bytes[start..].as_ptr() as *const c_char, base_len: base.len() }))
+    }
+
+    /// The canonical path of the entry, if its directory lies below the root (and is not ours).
+    pub fn path_below_root(&self, index: Index, out: &mut Path) -> bool {
+        out.of_descriptor(self.fd) && below_root(index, out.get()) && out.push(b"/") && out.push(self.base())
+    }
+}
+
+/// A canonical path: the root or something below it, but not in Terrace's own directory.
+pub fn below_root(index: Index, path: &[u8]) -> bool {
+    let root = index.header.root.get();
+    let Some(rest) = path.strip_prefix(root) else { return false };
+    if !(rest.is_empty() || rest[0] == b'/') {
+        return false;
+    }
+    let private = terrace_index::PRIVATE_DIR.as_bytes();
+    match rest.get(1..).and_then(|rest| rest.strip_prefix(private)) {
+        Some(after) => !(after.is_empty() || after[0] == b'/'),
+        None => true,
+    }
+}
+
+pub enum Created {
+    /// The raw result of the open: a descriptor, or what the program must see.
+    Done(isize),
+    /// Not for a tier: create it natively.
+    Native,
+}
+
+/// Creates `path` as a placed file.
+pub fn create(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> Created {
+    if index.header.accepts.load(Acquire) == 0 || mode & 0o400 == 0 {
+        return Created::Native;
+    }
+    let parent = match Parent::of(dirfd, path) {
+        Ok(Some(parent)) => parent,
+        Ok(None) => return Created::Native,
+        Err(error) => return Created::Done(error),
+    };
+    let Some(group) = parent_takes_files(index, &parent) else { return Created::Native };
+    let mut name = Path::new();
+    if !parent.path_below_root(index, &mut name) {
+        return Created::Native;
+    }
+    let Some(number) = index.take_record() else { return Created::Native };
+    match create_object(index, number, flags, mode, group) {
+        Some(object) => link_object(index, number, object, &parent, &name),
+        None => {
+            index.free_record(number);
+            Created::Native
+        }
+    }
+}
+
+/// `Some` if new files in this directory may be placed; with the group that they inherit (setgid directory), or -1.
+fn parent_takes_files(index: Index, parent: &Parent) -> Option<i32> {
+    // SAFETY: a zeroed stat is valid; the descriptor is ours.
+    unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        if gate::call2(libc::SYS_fstat, parent.fd as usize, &raw mut status as usize) != 0
+            || status.st_dev != index.header.root_dev.load(Relaxed)
+        {
+            return None;
+        }
+        // Others may not follow our links in a directory like /tmp (fs.protected_symlinks).
+        if status.st_mode & (libc::S_ISVTX | libc::S_IWOTH) == libc::S_ISVTX | libc::S_IWOTH {
+            return None;
+        }
+        // A default ACL must be applied by the directory's own file system.
+        let link = descriptor_link(parent.fd);
+        let acl = gate::call4(
+            libc::SYS_getxattr,
+            link.as_ptr() as usize,
+            c"system.posix_acl_default".as_ptr() as usize,
+            0,
+            0,
+        );
+        if acl > 0 {
+            return None;
+        }
+        Some(if status.st_mode & libc::S_ISGID != 0 { status.st_gid as i32 } else { -1 })
+    }
+}
+
+struct Object {
+    fd: i32,
+    path: [u8; LINK_MAX],
+}
+
+/// The object file, on the best device that takes it; fills the record.
+fn create_object(index: Index, number: u32, flags: i32, mode: u32, group: i32) -> Option<Object> {
+    let record = record(&index, number);
+    let random = random();
+    record.random.store(random, Release);
+    let mut tried = 0u32;
+    while let Some(device) = best_device(index, tried) {
+        tried |= 1 << device;
+        record.device.store(device, Release);
+        let mut path = [0; LINK_MAX];
+        link::object_path(index, number, &mut path);
+        let kept = flags & !(libc::O_TRUNC | libc::O_NOFOLLOW | libc::O_DIRECTORY);
+        // SAFETY: a terminated path of ours; a zeroed stat is valid.
+        unsafe {
+            let fd = gate::call4(
+                libc::SYS_openat,
+                libc::AT_FDCWD as usize,
+                path.as_ptr() as usize,
+                (kept | libc::O_CREAT | libc::O_EXCL) as usize,
+                mode as usize,
+            );
+            if fd < 0 {
+                continue;
+            }
+            let mut status: libc::stat = core::mem::zeroed();
+            let known = gate::call2(libc::SYS_fstat, fd as usize, &raw mut status as usize) == 0;
+            let inherits =
+                group < 0 || gate::call3(libc::SYS_fchown, fd as usize, usize::MAX, group as u32 as usize) == 0;
+            if !known || !inherits || status.st_mode & 0o400 == 0 {
+                gate::call1(libc::SYS_unlink, path.as_ptr() as usize);
+                gate::call1(libc::SYS_close, fd as usize);
+                return None;
+            }
+            record.object_ino.store(status.st_ino, Release);
+            record.used_at.store(index.header.now.load(Relaxed), Relaxed);
+            return Some(Object { fd: fd as i32, path });
+        }
+    }
+    None
+}
+
+fn link_object(index: Index, number: u32, object: Object, parent: &Parent, name: &Path) -> Created {
+    let record = record(&index, number);
+    let key = index.object_key(record.device.load(Relaxed), record.object_ino.load(Relaxed));
+    if !index.table_put(key, number) {
+        return undo(index, number, &object, Created::Native);
+    }
+    record.set_state(State::Current);
+    // SAFETY: terminated strings.
+    let linked = unsafe {
+        gate::call3(libc::SYS_symlinkat, object.path.as_ptr() as usize, parent.fd as usize, parent.base as usize)
+    };
+    if linked < 0 {
+        index.table_remove(key, number);
+        let native = matches!(-linked as i32, libc::EPERM | libc::EOPNOTSUPP);
+        return undo(index, number, &object, if native { Created::Native } else { Created::Done(linked) });
+    }
+    publish(index, EventKind::Created, number, name.get(), b"");
+    index.header.creates_tier.fetch_add(1, Relaxed);
+    data::opened(index, object.fd, true);
+    Created::Done(object.fd as isize)
+}
+
+fn undo(index: Index, number: u32, object: &Object, result: Created) -> Created {
+    // SAFETY: our own object and descriptor.
+    unsafe {
+        gate::call1(libc::SYS_unlink, object.path.as_ptr() as usize);
+        gate::call1(libc::SYS_close, object.fd as usize);
+    }
+    index.free_record(number);
+    result
+}
+
+/// The fastest tier with room that was not tried; in it, the device with the most room.
+fn best_device(index: Index, tried: u32) -> Option<u32> {
+    let mut best: Option<(u32, u32, i64)> = None;
+    for (number, device) in index.devices().iter().enumerate() {
+        let free = device.free();
+        if tried & 1 << number != 0 || device.accepts.load(Relaxed) == 0 || free < ROOM_MIN {
+            continue;
+        }
+        let tier = device.tier.load(Relaxed);
+        if best.is_none_or(|(_, best_tier, best_free)| tier < best_tier || tier == best_tier && free > best_free) {
+            best = Some((number as u32, tier, free));
+        }
+    }
+    best.map(|(number, ..)| number)
+}
+
+/// Tells the agent of a name; waits a little when the ring is full, and gives up after that: the agent then walks the tree.
+pub fn publish(index: Index, kind: EventKind, record: u32, path: &[u8], path2: &[u8]) {
+    let pid = process::pid();
+    for _ in 0..2000 {
+        if index.ring_push(pid, kind, record, path, path2) {
+            return;
+        }
+        process::sleep_us(500);
+    }
+}
+
+/// 64 random bits for an object's name.
+pub fn random() -> u64 {
+    static FALLBACK: AtomicU64 = AtomicU64::new(1);
+    let mut value = [0u8; 8];
+    // SAFETY: our buffer.
+    let got = unsafe { gate::call3(libc::SYS_getrandom, value.as_mut_ptr() as usize, 8, 0) };
+    if got == 8 {
+        return u64::from_le_bytes(value);
+    }
+    // A kernel without getrandom: unique is enough then, O_EXCL does the rest.
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: our timespec.
+    unsafe { gate::call2(libc::SYS_clock_gettime, libc::CLOCK_REALTIME as usize, &raw mut time as usize) };
+    let count = FALLBACK.fetch_add(1, Relaxed);
+    (time.tv_nsec as u64 ^ (process::pid() as u64) << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(count)
+}
+
+const _: () = assert!(NAME_LEN + 1 < LINK_MAX);

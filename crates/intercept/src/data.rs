@@ -1,0 +1,315 @@
+//! Counting what is written, and following files that move under open descriptors.
+//!
+//!   write ─▶ guard ─▶ room left? ──yes──▶ the system call ─▶ count
+//!                        │no                     │ENOSPC
+//!                        ▼                       ▼
+//!                     reserve more  ──no room──▶ agent: evict others, or move this file down ─▶ exchange the descriptor
+//!
+//! Each descriptor has a cell with the bytes that may still be written without asking. A cell is a hint: it is set when a
+//! placed file is opened, taken as unknown after dup, and looked up (one fstat) when it runs out. A stale cell costs
+//! an fstat, or a miscount that the agent corrects when the file is closed; never a wrong byte.
+//!
+//! Invariant: between a guard's entry and its leaving, a record that was seen not `Moving` does not become `Moved`.
+
+use crate::agent_call::{Request, call};
+use crate::{gate, link, process, real};
+use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::*};
+use terrace_index::calls::CallKind;
+use terrace_index::guard::Domain;
+use terrace_index::{FLAG_MAPPED, Index, State};
+
+const CELLS: usize = 4096;
+/// Not a placed file: no counting.
+const NOT_PLACED: i64 = i64::MAX;
+/// Look before the next use.
+const UNKNOWN: i64 = i64::MIN;
+
+/// `UNKNOWN` is stored as 0 after an exclusive or, so that the untouched table takes no memory.
+static LEFT: [AtomicI64; CELLS] = [const { AtomicI64::new(0) }; CELLS];
+/// `moves_seq` plus 1 when the descriptor was last known to be the current one.
+static SEEN: [AtomicU64; CELLS] = [const { AtomicU64::new(0) }; CELLS];
+
+fn left(fd: i32) -> i64 {
+    match LEFT.get(fd as usize) {
+        Some(cell) => cell.load(Relaxed) ^ UNKNOWN,
+        None => UNKNOWN,
+    }
+}
+
+fn set_left(fd: i32, bytes: i64) {
+    if let Some(cell) = LEFT.get(fd as usize) {
+        cell.store(bytes ^ UNKNOWN, Relaxed);
+    }
+}
+
+fn set_seen(fd: i32, seq: u64) {
+    if let Some(cell) = SEEN.get(fd as usize) {
+        cell.store(seq + 1, Relaxed);
+    }
+}
+
+fn seen(fd: i32) -> u64 {
+    SEEN.get(fd as usize).map_or(0, |cell| cell.load(Relaxed))
+}
+
+/// The descriptor's number has a new meaning that we don't know.
+pub fn forget(fd: i32) {
+    if fd >= 0 {
+        set_left(fd, UNKNOWN);
+        if let Some(cell) = SEEN.get(fd as usize) {
+            cell.store(0, Relaxed);
+        }
+    }
+}
+
+/// The descriptor is not a placed file (just opened elsewhere).
+pub fn not_placed(fd: i32) {
+    if fd >= 0 {
+        set_left(fd, NOT_PLACED);
+    }
+}
+
+/// What a call needs before it may run.
+#[derive(Clone, Copy)]
+pub enum Need {
+    /// Only the right descriptor (reading, seeking).
+    Nothing,
+    /// So many bytes beyond what the file has.
+    Growth(i64),
+    /// A file of so many bytes.
+    Total(i64),
+}
+
+impl Need {
+    fn growth(self) -> i64 {
+        match self {
+            Need::Nothing => 0,
+            Need::Growth(bytes) => bytes.max(0),
+            Need::Total(_) => NOT_PLACED,
+        }
+    }
+}
+
+/// Runs a call that changes a file's bytes. `op` returns the C convention (-1 and errno), and the bytes it wrote.
+pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
+    let Some(index) = process::index() else { return op() };
+    let growth = need.growth();
+    if left(fd) == NOT_PLACED && fd >= 0 {
+        return op();
+    }
+    let mut checked = false;
+    loop {
+        let entered = process::enter(index, Domain::Data);
+        let ready = checked || (left(fd) >= growth && left(fd) != UNKNOWN);
+        if ready && seen(fd) == index.header.moves_seq.load(SeqCst) + 1 {
+            let result = op();
+            index.guard_leave(entered);
+            if result > 0 {
+                if let Need::Growth(_) = need {
+                    if left(fd) != NOT_PLACED && left(fd) != UNKNOWN {
+                        set_left(fd, left(fd) - result as i64);
+                    }
+                }
+            } else if result < 0 && matches!(real::errno(), libc::ENOSPC | libc::EDQUOT) {
+                let errno = real::errno();
+                match no_room(index, fd, need) {
+                    0 => {
+                        checked = false;
+                        continue;
+                    }
+                    _ => real::set_errno(errno),
+                }
+            }
+            return result;
+        }
+        index.guard_leave(entered);
+        match refresh(index, fd, need) {
+            Refreshed::NotPlaced => {
+                set_left(fd, NOT_PLACED);
+                return op();
+            }
+            Refreshed::Ready => checked = true,
+            Refreshed::Again => checked = false,
+            Refreshed::Fails(errno) => {
+                real::set_errno(errno);
+                return -1;
+            }
+        }
+        if fd as usize >= CELLS {
+            // No cell to remember it in: the check just made must do.
+            return op();
+        }
+    }
+}
+
+/// Runs a call that reads, seeks or asks: all it needs is the descriptor that has the bytes now.
+#[inline]
+pub fn reading(fd: i32, op: impl Fn() -> isize) -> isize {
+    if let Some(index) = process::index() {
+        if index.header.moves_seq.load(Relaxed) != 0 {
+            follow(index, fd);
+        }
+    }
+    op()
+}
+
+/// Exchanges the descriptor if its file has moved.
+pub fn follow(index: Index, fd: i32) {
+    while seen(fd) != index.header.moves_seq.load(SeqCst) + 1 {
+        match refresh(index, fd, Need::Nothing) {
+            Refreshed::NotPlaced => {
+                set_seen(fd, index.header.moves_seq.load(SeqCst));
+                return;
+            }
+            Refreshed::Again => continue,
+            Refreshed::Ready | Refreshed::Fails(_) => return,
+        }
+    }
+}
+
+enum Refreshed {
+    NotPlaced,
+    Ready,
+    Again,
+    Fails(i32),
+}
+
+fn fstat(fd: i32) -> Option<libc::stat> {
+    // SAFETY: a zeroed stat is valid, and the kernel fills it.
+    unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        (gate::call2(libc::SYS_fstat, fd as usize, &raw mut status as usize) == 0).then_some(status)
+    }
+}
+
+fn record_of(index: Index, status: &libc::stat) -> Option<u32> {
+    if status.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return None;
+    }
+    index.record_of_object(status.st_dev, status.st_ino)
+}
+
+/// True if the descriptor is an object of ours.
+pub fn is_placed(index: Index, fd: i32) -> bool {
+    fstat(fd).is_some_and(|status| record_of(index, &status).is_some())
+}
+
+/// Looks at the descriptor: what is it, is it current, has its file room for `need`?
+#[cold]
+fn refresh(index: Index, fd: i32, need: Need) -> Refreshed {
+    let seq = index.header.moves_seq.load(SeqCst);
+    let Some(status) = fstat(fd) else { return Refreshed::NotPlaced };
+    let Some(number) = record_of(index, &status) else { return Refreshed::NotPlaced };
+    let record = link::record(&index, number);
+    match record.state() {
+        State::Moving => {
+            process::sleep_us(200);
+            return Refreshed::Again;
+        }
+        State::Moved => return exchange(index, fd, number),
+        State::Dead if record.moved_to.load(Acquire) != 0 => return exchange(index, fd, number),
+        _ => {}
+    }
+    set_seen(fd, seq);
+    let size = status.st_size.max(status.st_blocks * 512);
+    let total = match need {
+        Need::Nothing => return Refreshed::Ready,
+        Need::Growth(bytes) => size.saturating_add(bytes.max(0)),
+        Need::Total(bytes) => bytes,
+    };
+    let mut reserved = record.reserved.load(Acquire);
+    if reserved < total {
+        let device = &index.header.devices[record.device.load(Relaxed) as usize % terrace_index::DEVICES];
+        let missing = total - reserved;
+        let grant = missing.max(device.grant_max.load(Relaxed));
+        let taken = if device.reserve(grant) {
+            grant
+        } else if device.reserve(missing) {
+            missing
+        } else {
+            return match no_room(index, fd, need) {
+                0 => Refreshed::Again,
+                errno => Refreshed::Fails(errno),
+            };
+        };
+        reserved = record.reserved.fetch_add(taken, AcqRel) + taken;
+    }
+    set_left(fd, reserved - size);
+    Refreshed::Ready
+}
+
+/// The tier is full: the agent makes room or moves the file down. 0: try again; else an errno.
+#[cold]
+fn no_room(index: Index, fd: i32, need: Need) -> i32 {
+    let Some(status) = fstat(fd) else { return libc::EBADF };
+    let Some(number) = record_of(index, &status) else { return libc::ENOSPC };
+    let size = match need {
+        Need::Nothing => status.st_size,
+        Need::Growth(bytes) => status.st_size.max(status.st_blocks * 512).saturating_add(bytes.max(1)),
+        Need::Total(bytes) => bytes,
+    };
+    set_left(fd, UNKNOWN);
+    call(index, &Request { kind: CallKind::Grow, record: number, size, path: b"", fd }).status
+}
+
+/// Puts the descriptor that has the bytes now in the place of this one, at the same offset, with the same flags.
+#[cold]
+pub fn exchange_fd(index: Index, fd: i32, record: u32) -> i32 {
+    let answer = call(index, &Request { kind: CallKind::Exchange, record, size: 0, path: b"", fd });
+    if answer.status != 0 || answer.fd < 0 {
+        return if answer.status != 0 { answer.status } else { libc::EIO };
+    }
+    // SAFETY: descriptors of this process.
+    unsafe {
+        let flags = gate::call3(libc::SYS_fcntl, fd as usize, libc::F_GETFD as usize, 0);
+        let cloexec = if flags > 0 && flags as i32 & libc::FD_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
+        let result = gate::call3(libc::SYS_dup3, answer.fd as usize, fd as usize, cloexec as usize);
+        gate::call1(libc::SYS_close, answer.fd as usize);
+        forget(fd);
+        if result < 0 { -result as i32 } else { 0 }
+    }
+}
+
+fn exchange(index: Index, fd: i32, record: u32) -> Refreshed {
+    match exchange_fd(index, fd, record) {
+        0 => Refreshed::Again,
+        errno => Refreshed::Fails(errno),
+    }
+}
+
+/// A placed file was opened (or made) for writing: its cell is looked up at the first write.
+pub fn opened(index: Index, fd: i32, writable: bool) {
+    set_left(fd, UNKNOWN);
+    set_seen(fd, index.header.moves_seq.load(SeqCst));
+    if writable {
+        crate::entry::patch();
+    }
+}
+
+/// A shared mapping of a placed file: from now on its descriptors can't be exchanged.
+pub fn mapped(index: Index, fd: i32) {
+    follow(index, fd);
+    if let Some(number) = fstat(fd).and_then(|status| record_of(index, &status)) {
+        let record = link::record(&index, number);
+        loop {
+            let entered = process::enter(index, Domain::Data);
+            if record.state() != State::Moving {
+                record.flags.fetch_or(FLAG_MAPPED, SeqCst);
+                index.guard_leave(entered);
+                follow(index, fd);
+                return;
+            }
+            index.guard_leave(entered);
+            process::sleep_us(200);
+        }
+    }
+}
+
+/// `forget` for every number in the range.
+pub fn forget_range(first: u32, last: u32) {
+    for fd in first..=last.min(CELLS as u32 - 1) {
+        if left(fd as i32) != UNKNOWN || seen(fd as i32) != 0 {
+            forget(fd as i32);
+        }
+    }
+}

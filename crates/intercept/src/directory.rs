@@ -1,0 +1,247 @@
+//! Directory listings: the root's own, in which our links are regular files and our private directory is not shown.
+
+use crate::{gate, link, process, real, stat};
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::sync::atomic::Ordering::*;
+use terrace_index::{Index, PRIVATE_DIR};
+
+/// Listings of one process alternate between few directories; the answer to "is this one on the root's file system" costs a call.
+fn on_root(index: Index, fd: i32) -> Option<libc::stat> {
+    // SAFETY: a zeroed stat is valid.
+    unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        (gate::call2(libc::SYS_fstat, fd as usize, &raw mut status as usize) == 0
+            && status.st_dev == index.header.root_dev.load(Relaxed))
+        .then_some(status)
+    }
+}
+
+enum Entry {
+    Shown,
+    Hidden,
+}
+
+/// Makes an entry look as programs know the file. `fd`: its directory.
+fn dress(index: Index, fd: impl Fn() -> i32, ino: &mut u64, kind: &mut u8, name: *const c_char) -> Entry {
+    match *kind {
+        libc::DT_LNK => {
+            if index.records_end() == 0 {
+                return Entry::Shown;
+            }
+            let known = index.record_of_root_ino(*ino).filter(|&number| {
+                let record = link::record(&index, number);
+                record.link_ino.load(Relaxed) == *ino && link::is_live(record.state())
+            });
+            let fd = fd();
+            if on_root(index, fd).is_none() {
+                return Entry::Shown;
+            }
+            if let Some(number) = known.or_else(|| link::read(index, fd, name).map(|link| link.record)) {
+                *kind = libc::DT_REG;
+                *ino = link::record(&index, number).ino.load(Relaxed);
+            }
+        }
+        libc::DT_REG if index.header.durable_count.load(Relaxed) > 0 => {
+            if let Some(shown) = stat::shown_ino(index, *ino) {
+                if on_root(index, fd()).is_some() {
+                    *ino = shown;
+                }
+            }
+        }
+        libc::DT_DIR => {
+            // SAFETY: the kernel's terminated name.
+            if unsafe { CStr::from_ptr(name) }.to_bytes() == PRIVATE_DIR.as_bytes()
+                && on_root(index, fd()).is_some_and(|dir| dir.st_ino == index.header.root_ino.load(Relaxed))
+            {
+                return Entry::Hidden;
+            }
+        }
+        _ => {}
+    }
+    Entry::Shown
+}
+
+fn dirfd(dir: *mut c_void) -> i32 {
+    let dirfd = crate::real!("dirfd": fn(*mut c_void) -> c_int);
+    // SAFETY: the program's directory stream.
+    unsafe { dirfd(dir) }
+}
+
+unsafe fn dress_dirent(index: Index, fd: impl Fn() -> i32, entry: *mut libc::dirent64) -> Entry {
+    // SAFETY: an entry that libc returned; `dirent` and `dirent64` are the same here.
+    unsafe {
+        let mut ino = (*entry).d_ino;
+        let mut kind = (*entry).d_type;
+        let shown = dress(index, fd, &mut ino, &mut kind, (*entry).d_name.as_ptr());
+        (*entry).d_ino = ino;
+        (*entry).d_type = kind;
+        shown
+    }
+}
+
+macro_rules! readdir_hooks {
+    ($($readdir:ident $readdir_r:ident $scandir:ident $scandirat:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $readdir(dir: *mut c_void) -> *mut libc::dirent64 {
+            let real = $crate::real_named!($readdir: fn(*mut c_void) -> *mut libc::dirent64);
+            loop {
+                // SAFETY: the program's directory stream.
+                let entry = unsafe { real(dir) };
+                if entry.is_null() {
+                    return entry;
+                }
+                match process::index() {
+                    // SAFETY: libc's entry.
+                    Some(index) => match unsafe { dress_dirent(index, || dirfd(dir), entry) } {
+                        Entry::Shown => return entry,
+                        Entry::Hidden => continue,
+                    },
+                    None => return entry,
+                }
+            }
+        }
+
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $readdir_r(
+            dir: *mut c_void,
+            entry: *mut libc::dirent64,
+            result: *mut *mut libc::dirent64,
+        ) -> c_int {
+            let real = $crate::real_named!(
+                $readdir_r: fn(*mut c_void, *mut libc::dirent64, *mut *mut libc::dirent64) -> c_int);
+            loop {
+                // SAFETY: the program's own arguments.
+                let status = unsafe { real(dir, entry, result) };
+                // SAFETY: readdir_r stored the result.
+                if status != 0 || unsafe { (*result).is_null() } {
+                    return status;
+                }
+                let Some(index) = process::index() else { return status };
+                // SAFETY: libc's entry.
+                if let Entry::Shown = unsafe { dress_dirent(index, || dirfd(dir), entry) } {
+                    return status;
+                }
+            }
+        }
+
+        /// The C library's scan without filter and order, then both over what the program may see.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $scandirat(
+            at: c_int,
+            path: *const c_char,
+            list: *mut *mut *mut libc::dirent64,
+            filter: Option<Filter>,
+            compare: Option<Compare>,
+        ) -> c_int {
+            let real = $crate::real_named!($scandirat: fn(
+                c_int, *const c_char, *mut *mut *mut libc::dirent64, Option<Filter>, Option<Compare>) -> c_int);
+            let Some(index) = process::index() else {
+                // SAFETY: the program's own arguments.
+                return unsafe { real(at, path, list, filter, compare) };
+            };
+            // SAFETY: the program's own arguments.
+            let count = unsafe { real(at, path, list, None, None) };
+            if count < 0 {
+                return count;
+            }
+            // SAFETY: the C library gave us `count` entries.
+            unsafe { choose(index, at, path, *list, count, filter, compare) }
+        }
+
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $scandir(
+            path: *const c_char,
+            list: *mut *mut *mut libc::dirent64,
+            filter: Option<Filter>,
+            compare: Option<Compare>,
+        ) -> c_int {
+            // SAFETY: the program's own arguments.
+            unsafe { $scandirat(libc::AT_FDCWD, path, list, filter, compare) }
+        }
+    )*};
+}
+
+type Filter = unsafe extern "C" fn(*const libc::dirent64) -> c_int;
+type Compare = unsafe extern "C" fn(*const *const libc::dirent64, *const *const libc::dirent64) -> c_int;
+
+readdir_hooks! {
+    readdir readdir_r scandir scandirat;
+    readdir64 readdir64_r scandir64 scandirat64;
+}
+
+unsafe extern "C" {
+    fn free(pointer: *mut c_void);
+    fn qsort(base: *mut c_void, count: usize, size: usize, compare: Compare);
+}
+
+unsafe fn choose(
+    index: Index,
+    at: i32,
+    path: *const c_char,
+    list: *mut *mut libc::dirent64,
+    count: c_int,
+    filter: Option<Filter>,
+    compare: Option<Compare>,
+) -> c_int {
+    // SAFETY: `list` has `count` entries of malloc's; a directory that was just scanned.
+    unsafe {
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        let fd = gate::call4(libc::SYS_openat, at as usize, path as usize, flags as usize, 0) as i32;
+        let mut kept = 0;
+        for i in 0..count as usize {
+            let entry = *list.add(i);
+            let hidden = fd >= 0 && matches!(dress_dirent(index, || fd, entry), Entry::Hidden);
+            if hidden || filter.is_some_and(|filter| filter(entry) == 0) {
+                free(entry as *mut c_void);
+            } else {
+                *list.add(kept) = entry;
+                kept += 1;
+            }
+        }
+        if fd >= 0 {
+            gate::call1(libc::SYS_close, fd as usize);
+        }
+        if let Some(compare) = compare {
+            qsort(list as *mut c_void, kept, size_of::<*mut c_void>(), compare);
+        }
+        kept as c_int
+    }
+}
+
+/// getdents64(2) as the kernel returns it, with our entries dressed and the hidden one taken out.
+pub fn getdents(fd: i32, buffer: *mut c_void, size: usize) -> isize {
+    loop {
+        // SAFETY: the program's own arguments.
+        let len = unsafe { gate::call3(libc::SYS_getdents64, fd as usize, buffer as usize, size) };
+        let Some(index) = process::index() else { return len };
+        if len <= 0 {
+            return len;
+        }
+        let mut at = 0;
+        let mut kept = len as usize;
+        while at < kept {
+            // SAFETY: the kernel filled `len` bytes with whole records.
+            unsafe {
+                let entry = (buffer as *mut u8).add(at) as *mut libc::dirent64;
+                let step = (*entry).d_reclen as usize;
+                match dress_dirent(index, || fd, entry) {
+                    Entry::Shown => at += step,
+                    Entry::Hidden => {
+                        let next = (buffer as *mut u8).add(at + step);
+                        core::ptr::copy(next, entry as *mut u8, kept - at - step);
+                        kept -= step;
+                    }
+                }
+            }
+        }
+        // An end of directory must not be made up: read on if only the hidden entry came.
+        if kept > 0 {
+            return kept as isize;
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getdents64(fd: c_int, buffer: *mut c_void, size: usize) -> isize {
+    real::outcome(getdents(fd, buffer, size))
+}

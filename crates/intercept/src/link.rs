@@ -1,0 +1,63 @@
+//! Links of ours: reading them, telling them from the program's own.
+
+use crate::gate;
+use core::ffi::c_char;
+use terrace_index::{Index, NAME_LEN, Record, State};
+
+/// Longest link text we look at: object directories are checked to be shorter when settings are read.
+pub const LINK_MAX: usize = 512;
+
+/// The text of a link of ours, with a terminator, and its record.
+pub struct Link {
+    pub record: u32,
+    text: [u8; LINK_MAX],
+}
+
+impl Link {
+    pub fn object(&self) -> *const c_char {
+        self.text.as_ptr() as *const c_char
+    }
+}
+
+/// Reads the name as a link; `None` if it is none, or not ours.
+pub fn read(index: Index, dirfd: i32, path: *const c_char) -> Option<Link> {
+    let mut text = [0u8; LINK_MAX];
+    // SAFETY: the program's path, our buffer; the last byte stays the terminator.
+    let len = unsafe {
+        gate::call4(
+            libc::SYS_readlinkat,
+            dirfd as usize,
+            path as usize,
+            text.as_mut_ptr() as usize,
+            LINK_MAX - 1,
+        )
+    };
+    if len < NAME_LEN as isize {
+        return None;
+    }
+    let record = index.record_of_link(&text[..len as usize])?;
+    Some(Link { record, text })
+}
+
+pub fn record(index: &Index, number: u32) -> &Record {
+    &index.records[number as usize]
+}
+
+/// The object's path, with a terminator.
+pub fn object_path(index: Index, number: u32, out: &mut [u8; LINK_MAX]) {
+    use core::sync::atomic::Ordering::*;
+    let record = &index.records[number as usize];
+    let device = (record.device.load(Relaxed) as usize).min(terrace_index::DEVICES - 1);
+    let dir = index.header.devices[device].dir.get();
+    let mut name = [0; NAME_LEN];
+    terrace_index::write_name(number, record.random.load(Relaxed), &mut name);
+    let len = dir.len().min(LINK_MAX - NAME_LEN - 1);
+    out[..len].copy_from_slice(&dir[..len]);
+    out[len..len + NAME_LEN].copy_from_slice(&name);
+    out[len + NAME_LEN] = 0;
+}
+
+/// The record's object holds the file's bytes, now or until a move ends.
+pub fn is_live(state: State) -> bool {
+    matches!(state, State::Current | State::Committing | State::Moving)
+}

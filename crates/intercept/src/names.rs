@@ -1,0 +1,387 @@
+//! Names: unlink, rename, link.
+//!
+//! The root's own file system does them, atomically. We see to three things around it: that the mover does not commit a file
+//! while its name changes (a guard), that an object goes when its last name goes, and that the agent hears of it.
+//!
+//! A hard link needs a real file (a link of ours has one inode with one text, its copies would lose their target), so the
+//! agent settles it first.
+
+use crate::agent_call::settle;
+use crate::create::{Parent, Path, publish};
+use crate::link::{self, Link, record};
+use crate::open::settle_path;
+use crate::{data, gate, process, real};
+use core::ffi::{c_char, c_int, c_uint};
+use core::sync::atomic::Ordering::*;
+use terrace_index::guard::Domain;
+use terrace_index::ring::{EventKind, NO_RECORD};
+use terrace_index::{Index, State};
+
+const WAIT_US: i64 = 100;
+const BUSY: isize = isize::MIN;
+
+/// Tries `attempt` in a guard until no record that it meets is busy. `attempt` returns `BUSY` to wait.
+fn in_guard(index: Index, mut attempt: impl FnMut() -> isize) -> isize {
+    loop {
+        let entered = process::enter(index, Domain::Names);
+        let result = attempt();
+        index.guard_leave(entered);
+        if result != BUSY {
+            return result;
+        }
+        process::sleep_us(WAIT_US);
+    }
+}
+
+/// The link's record may change its state only after we left the guard.
+fn is_busy(index: &Index, link: &Option<Link>) -> bool {
+    link.as_ref().is_some_and(|link| record(index, link.record).state().is_busy())
+}
+
+/// The last name of a placed file is gone: so is its object. Open descriptors keep its bytes, as of any file.
+fn drop_object(index: Index, link: &Link) {
+    let record = record(&index, link.record);
+    record.set_state(State::Dead);
+    // SAFETY: the object's terminated path.
+    unsafe { gate::call1(libc::SYS_unlink, link.object() as usize) };
+    let device = &index.header.devices[record.device.load(Relaxed) as usize % terrace_index::DEVICES];
+    device.unreserve(record.reserved.swap(0, AcqRel));
+    let ino = record.link_ino.load(Relaxed);
+    if ino != 0 {
+        index.table_remove(terrace_index::table::root_key(ino), link.record);
+    }
+}
+
+/// The record of a durable file (with a replica or not) at this name: its name is about to go.
+fn durable_record(index: Index, dirfd: i32, path: *const c_char) -> Option<u32> {
+    if index.header.clean_count.load(Relaxed) <= 0 {
+        return None;
+    }
+    // SAFETY: a zeroed stat is valid; the program's path.
+    unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        let raw = gate::call4(
+            libc::SYS_newfstatat,
+            dirfd as usize,
+            path as usize,
+            &raw mut status as usize,
+            libc::AT_SYMLINK_NOFOLLOW as usize,
+        );
+        if raw != 0 || status.st_mode & libc::S_IFMT != libc::S_IFREG || status.st_nlink != 1 {
+            return None;
+        }
+        let number = index.record_of_root_ino(status.st_ino)?;
+        let record = record(&index, number);
+        (status.st_dev == index.header.root_dev.load(Relaxed)
+            && record.durable_ino.load(Relaxed) == status.st_ino
+            && record.state() == State::Clean)
+            .then_some(number)
+    }
+}
+
+pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
+    // SAFETY: the program's own arguments.
+    let native = || unsafe { gate::call3(libc::SYS_unlinkat, dirfd as usize, path as usize, flags as usize) };
+    let Some(index) = process::index() else { return native() };
+    if path.is_null() || flags & libc::AT_REMOVEDIR != 0 || !process::may_be_below_root(index, dirfd, path) {
+        return native();
+    }
+    let mut removed = None;
+    let result = in_guard(index, || {
+        let link = link::read(index, dirfd, path);
+        if is_busy(&index, &link) {
+            return BUSY;
+        }
+        let durable = if link.is_none() { durable_record(index, dirfd, path) } else { None };
+        let result = native();
+        if result == 0 {
+            if let Some(link) = link {
+                drop_object(index, &link);
+                removed = Some(link.record);
+            } else {
+                removed = durable;
+            }
+        }
+        result
+    });
+    if let Some(number) = removed {
+        publish(index, EventKind::Removed, number, b"", b"");
+    }
+    result
+}
+
+struct End {
+    dirfd: i32,
+    path: *const c_char,
+    link: Option<Link>,
+    durable: Option<u32>,
+}
+
+impl End {
+    fn look(index: Index, dirfd: i32, path: *const c_char) -> End {
+        let link = link::read(index, dirfd, path);
+        let durable = if link.is_none() { durable_record(index, dirfd, path) } else { None };
+        End { dirfd, path, link, durable }
+    }
+    fn number(&self) -> Option<u32> {
+        self.link.as_ref().map(|link| link.record).or(self.durable)
+    }
+    fn is_directory(&self) -> bool {
+        // SAFETY: a zeroed stat is valid; the program's path.
+        unsafe {
+            let mut status: libc::stat = core::mem::zeroed();
+            let raw = gate::call4(
+                libc::SYS_newfstatat,
+                self.dirfd as usize,
+                self.path as usize,
+                &raw mut status as usize,
+                libc::AT_SYMLINK_NOFOLLOW as usize,
+            );
+            raw == 0 && status.st_mode & libc::S_IFMT == libc::S_IFDIR
+        }
+    }
+    /// Where the name is, in full. `Below`: in `out`.
+    fn locate(&self, index: Index, out: &mut Path) -> Place {
+        out.clear();
+        match Parent::of(self.dirfd, self.path) {
+            Ok(Some(parent)) => {
+                if parent.path_below_root(index, out) {
+                    Place::Below
+                } else {
+                    Place::Elsewhere
+                }
+            }
+            // A trailing slash, or an error that the call itself will meet.
+            _ => {
+                out.clear();
+                Place::Unknown
+            }
+        }
+    }
+}
+
+#[derive(PartialEq)]
+enum Place {
+    Below,
+    Elsewhere,
+    Unknown,
+}
+
+pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: u32) -> isize {
+    let native = || {
+        // SAFETY: the program's own arguments.
+        unsafe {
+            if flags == 0 {
+                gate::call4(libc::SYS_renameat, olddir as usize, old as usize, newdir as usize, new as usize)
+            } else {
+                gate::call5(
+                    libc::SYS_renameat2,
+                    olddir as usize,
+                    old as usize,
+                    newdir as usize,
+                    new as usize,
+                    flags as usize,
+                )
+            }
+        }
+    };
+    let Some(index) = process::index() else { return native() };
+    if old.is_null()
+        || new.is_null()
+        || !(process::may_be_below_root(index, olddir, old) || process::may_be_below_root(index, newdir, new))
+    {
+        return native();
+    }
+    let (mut from, mut to) = (Path::new(), Path::new());
+    let first = End::look(index, olddir, old);
+    let target = End::look(index, newdir, new);
+    if first.number().is_none() && target.number().is_none() {
+        if first.is_directory() || (flags & libc::RENAME_EXCHANGE != 0 && target.is_directory()) {
+            return rename_directory(index, native, &first, &target, flags);
+        }
+        return native();
+    }
+    target.locate(index, &mut to);
+    let exchanges = flags & libc::RENAME_EXCHANGE != 0;
+    if exchanges {
+        first.locate(index, &mut from);
+    }
+    let mut events = [None; 2];
+    let mut removed = None;
+    let result = in_guard(index, || {
+        let source = End::look(index, olddir, old);
+        let target = End::look(index, newdir, new);
+        if is_busy(&index, &source.link) || is_busy(&index, &target.link) {
+            return BUSY;
+        }
+        let result = native();
+        if result != 0 {
+            return result;
+        }
+        events = [source.number(), if exchanges { target.number() } else { None }];
+        // Two names of one inode stay as they are (rename(2)); link() keeps placed files from having two.
+        if !exchanges && target.number() != source.number() {
+            removed = target.number();
+            if let Some(link) = &target.link {
+                drop_object(index, link);
+            }
+        }
+        result
+    });
+    if result == 0 {
+        if let Some(number) = events[0] {
+            publish(index, EventKind::Renamed, number, b"", to.get());
+        }
+        if let Some(number) = events[1] {
+            publish(index, EventKind::Renamed, number, b"", from.get());
+        }
+        if let Some(number) = removed {
+            publish(index, EventKind::Removed, number, b"", b"");
+        }
+        // Moved out of the root: it must not depend on us any more.
+        if let (Some(number), true) = (events[0], !below(index, to.get())) {
+            settle(index, number);
+        }
+    }
+    result
+}
+
+fn below(index: Index, path: &[u8]) -> bool {
+    path.is_empty() || crate::create::below_root(index, path)
+}
+
+/// A directory takes along everything below it, so no commit may be under way anywhere.
+fn rename_directory(index: Index, native: impl Fn() -> isize, source: &End, target: &End, flags: u32) -> isize {
+    let (mut from, mut to) = (Path::new(), Path::new());
+    source.locate(index, &mut from);
+    target.locate(index, &mut to);
+    index.header.dir_renames.fetch_add(1, SeqCst);
+    for _ in 0..20_000 {
+        if index.header.committing.load(SeqCst) == 0 {
+            break;
+        }
+        process::sleep_us(WAIT_US);
+    }
+    let result = native();
+    index.header.dir_renames.fetch_sub(1, SeqCst);
+    if result == 0 {
+        publish(index, EventKind::Renamed, NO_RECORD, from.get(), to.get());
+        if flags & libc::RENAME_EXCHANGE != 0 {
+            publish(index, EventKind::Renamed, NO_RECORD, to.get(), from.get());
+        }
+    }
+    result
+}
+
+pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: i32) -> isize {
+    let native = || {
+        // SAFETY: the program's own arguments.
+        unsafe {
+            gate::call5(
+                libc::SYS_linkat,
+                olddir as usize,
+                old as usize,
+                newdir as usize,
+                new as usize,
+                flags as usize,
+            )
+        }
+    };
+    let Some(index) = process::index() else { return native() };
+    if old.is_null() || new.is_null() {
+        return native();
+    }
+    if flags & libc::AT_EMPTY_PATH != 0 {
+        // An open file by its descriptor: it becomes a real file, and the descriptor follows.
+        settle_descriptor(index, olddir);
+        return native();
+    }
+    let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
+    for _ in 0..10 {
+        if !process::may_be_below_root(index, olddir, old) || !settle_path(index, olddir, old, follow) {
+            break;
+        }
+        if link::read(index, olddir, old).is_none() {
+            break;
+        }
+    }
+    if !follow && link::read(index, olddir, old).is_some() {
+        // It could not be settled (the durable tier is full, say): better no second name than one that dangles.
+        return -(libc::EIO as isize);
+    }
+    native()
+}
+
+fn settle_descriptor(index: Index, fd: i32) {
+    // SAFETY: a zeroed stat is valid.
+    let number = unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        if gate::call2(libc::SYS_fstat, fd as usize, &raw mut status as usize) != 0 {
+            return;
+        }
+        index.record_of_object(status.st_dev, status.st_ino)
+    };
+    if let Some(number) = number {
+        settle(index, number);
+        data::follow(index, fd);
+    }
+}
+
+fn returned(raw: isize) -> c_int {
+    real::outcome(raw) as c_int
+}
+
+const CWD: c_int = libc::AT_FDCWD;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+    returned(unlink_at(CWD, path, 0))
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
+    returned(unlink_at(dirfd, path, flags))
+}
+/// remove(3): unlink, or rmdir for a directory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
+    match unlink_at(CWD, path, 0) {
+        errno if errno == -(libc::EISDIR as isize) || errno == -(libc::EPERM as isize) => {
+            // SAFETY: the program's path.
+            let rmdir = unsafe { gate::call1(libc::SYS_rmdir, path as usize) };
+            returned(if rmdir == -(libc::ENOTDIR as isize) { errno } else { rmdir })
+        }
+        result => returned(result),
+    }
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rename(old: *const c_char, new: *const c_char) -> c_int {
+    returned(rename_at(CWD, old, CWD, new, 0))
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn renameat(olddir: c_int, old: *const c_char, newdir: c_int, new: *const c_char) -> c_int {
+    returned(rename_at(olddir, old, newdir, new, 0))
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn renameat2(
+    olddir: c_int,
+    old: *const c_char,
+    newdir: c_int,
+    new: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    returned(rename_at(olddir, old, newdir, new, flags))
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn link(old: *const c_char, new: *const c_char) -> c_int {
+    returned(link_at(CWD, old, CWD, new, 0))
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn linkat(
+    olddir: c_int,
+    old: *const c_char,
+    newdir: c_int,
+    new: *const c_char,
+    flags: c_int,
+) -> c_int {
+    returned(link_at(olddir, old, newdir, new, flags))
+}

@@ -1,0 +1,370 @@
+//! The open family.
+//!
+//! The kernel opens: a link of ours leads it to the object. What is left to do is small: create new files in a tier, read a
+//! durable file from its clean replica, make a replica current again before it is written, and notice when a file was
+//! committed or moved while the open waited (the mover's lease holds a writer back).
+
+use crate::agent_call::{Request, call, settle};
+use crate::create::{Created, Path, create, publish};
+use crate::{data, gate, link, process, real};
+use core::ffi::{c_char, c_int};
+use core::sync::atomic::Ordering::*;
+use terrace_index::calls::CallKind;
+use terrace_index::ring::EventKind;
+use terrace_index::{Index, Record, State};
+
+const ATTEMPTS: usize = 200;
+
+pub fn native(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
+    // SAFETY: the program's own arguments.
+    let fd =
+        unsafe { gate::call4(libc::SYS_openat, dirfd as usize, path as usize, flags as usize, mode as usize) };
+    fd
+}
+
+/// openat(2), as the kernel returns it.
+pub fn open_at(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
+    if path.is_null() {
+        return -(libc::EFAULT as isize);
+    }
+    match process::index() {
+        Some(index) if process::may_be_below_root(index, dirfd, path) => open_below(index, dirfd, path, flags, mode),
+        _ => {
+            let fd = native(dirfd, path, flags, mode);
+            data::forget(fd as i32);
+            fd
+        }
+    }
+}
+
+enum Opened {
+    Done(isize),
+    /// Something changed meanwhile: open again.
+    Again,
+}
+
+fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
+    if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        let fd = native(dirfd, path, flags, mode);
+        data::forget(fd as i32);
+        return fd;
+    }
+    let mut flags = flags;
+    let mut replace = true;
+    for attempt in 0..ATTEMPTS {
+        let evictions = index.header.evictions_seq.load(Acquire);
+        let fd = if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
+            -(libc::ENOENT as isize)
+        } else {
+            native(dirfd, path, first_flags(flags), mode)
+        };
+        let outcome = if fd >= 0 {
+            accept(index, fd as i32, dirfd, path, flags, mode, attempt, &mut replace)
+        } else {
+            refused(index, -fd as i32, dirfd, path, &mut flags, mode, evictions)
+        };
+        if let Opened::Done(result) = outcome {
+            return result;
+        }
+    }
+    // A name that changes under every attempt; the kernel's own answer is as good as any.
+    native(dirfd, path, flags, mode)
+}
+
+/// We create and truncate ourselves: opening must not do it on the way.
+fn first_flags(flags: i32) -> i32 {
+    let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    let truncates = if writable { libc::O_TRUNC } else { 0 };
+    // O_CREAT is kept for a directory: the kernel's own errors for that mix are wanted.
+    if flags & libc::O_DIRECTORY != 0 { flags } else { flags & !(libc::O_CREAT | truncates) }
+}
+
+fn refused(
+    index: Index,
+    errno: i32,
+    dirfd: i32,
+    path: *const c_char,
+    flags: &mut i32,
+    mode: u32,
+    evictions: u64,
+) -> Opened {
+    match errno {
+        libc::ENOENT if *flags & libc::O_CREAT != 0 && *flags & libc::O_DIRECTORY == 0 => {
+            match create(index, dirfd, path, *flags, mode) {
+                Created::Done(result) if result == -(libc::EEXIST as isize) && *flags & libc::O_EXCL == 0 => {
+                    exists_after_all(index, dirfd, path, *flags, mode)
+                }
+                Created::Done(result) => Opened::Done(result),
+                Created::Native => {
+                    index.header.creates_durable.fetch_add(1, Relaxed);
+                    let fd = native(dirfd, path, *flags, mode);
+                    data::forget(fd as i32);
+                    Opened::Done(fd)
+                }
+            }
+        }
+        libc::ENOENT if index.header.evictions_seq.load(Acquire) != evictions => Opened::Again,
+        libc::ENOENT if link::read(index, dirfd, path).is_some() => {
+            // The object is gone and the link is not: a commit in progress, or a tier that was lost.
+            process::sleep_us(1000);
+            Opened::Again
+        }
+        libc::ELOOP if *flags & libc::O_NOFOLLOW != 0 && link::read(index, dirfd, path).is_some() => {
+            *flags &= !libc::O_NOFOLLOW;
+            Opened::Again
+        }
+        // O_NONBLOCK meets the mover's lease: it gives way within milliseconds.
+        libc::EWOULDBLOCK => {
+            process::sleep_us(1000);
+            Opened::Again
+        }
+        _ => Opened::Done(-(errno as isize)),
+    }
+}
+
+/// Not there, and yet the link could not be made: another program was faster, or the name is a dangling link.
+fn exists_after_all(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> Opened {
+    // SAFETY: the program's path; a zeroed stat is valid.
+    let dangling = unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        gate::call4(
+            libc::SYS_newfstatat,
+            dirfd as usize,
+            path as usize,
+            &raw mut status as usize,
+            libc::AT_SYMLINK_NOFOLLOW as usize,
+        ) == 0
+            && status.st_mode & libc::S_IFMT == libc::S_IFLNK
+    };
+    if dangling && link::read(index, dirfd, path).is_none() {
+        // The program's own dangling link: the kernel creates its target.
+        let fd = native(dirfd, path, flags, mode);
+        data::forget(fd as i32);
+        return Opened::Done(fd);
+    }
+    process::sleep_us(100);
+    Opened::Again
+}
+
+fn fstat(fd: i32) -> libc::stat {
+    // SAFETY: an open descriptor of ours; a zeroed stat is valid.
+    unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        gate::call2(libc::SYS_fstat, fd as usize, &raw mut status as usize);
+        status
+    }
+}
+
+fn close(fd: i32) {
+    // SAFETY: a descriptor that nobody else has seen yet.
+    unsafe { gate::call1(libc::SYS_close, fd as usize) };
+}
+
+/// The kernel opened something: is it what the program wants?
+#[allow(clippy::too_many_arguments)] // one caller; the arguments are open's own
+fn accept(
+    index: Index,
+    fd: i32,
+    dirfd: i32,
+    path: *const c_char,
+    flags: i32,
+    mode: u32,
+    attempt: usize,
+    replace: &mut bool,
+) -> Opened {
+    let status = fstat(fd);
+    let kind = status.st_mode & libc::S_IFMT;
+    if flags & libc::O_PATH != 0 {
+        // O_PATH | O_NOFOLLOW opens the link itself.
+        if kind == libc::S_IFLNK && link::read(index, dirfd, path).is_some() {
+            close(fd);
+            return Opened::Done(native(dirfd, path, flags & !libc::O_NOFOLLOW, mode));
+        }
+        data::forget(fd);
+        return Opened::Done(fd as isize);
+    }
+    if kind != libc::S_IFREG {
+        data::forget(fd);
+        return Opened::Done(fd as isize);
+    }
+    if let Some(number) = index.record_of_object(status.st_dev, status.st_ino) {
+        return accept_object(index, fd, number, flags, attempt);
+    }
+    if status.st_dev != index.header.root_dev.load(Relaxed) {
+        data::not_placed(fd);
+        return Opened::Done(truncated(fd, flags));
+    }
+    if flags & libc::O_ACCMODE != libc::O_RDONLY {
+        accept_durable_writing(index, fd, &status, flags, replace)
+    } else {
+        accept_durable_reading(index, fd, &status, flags)
+    }
+}
+
+fn truncated(fd: i32, flags: i32) -> isize {
+    if flags & libc::O_TRUNC != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
+        // SAFETY: our descriptor; the hook counts placed files.
+        if unsafe { crate::data_calls::ftruncate(fd, 0) } < 0 {
+            let errno = real::errno();
+            close(fd);
+            return -(errno as isize);
+        }
+    }
+    fd as isize
+}
+
+fn accept_object(index: Index, fd: i32, number: u32, flags: i32, attempt: usize) -> Opened {
+    let record = link::record(&index, number);
+    let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    match record.state() {
+        State::Clean if writable => {
+            // By the name while it was committed, or by a reader's descriptor (/proc/self/fd): its replica must be current.
+            close(fd);
+            call(index, &Request { kind: CallKind::Promote, record: number, size: 0, path: b"", fd: -1 });
+            return Opened::Again;
+        }
+        // Only a reader passes here while a commit runs: the lease holds writers back until it has ended.
+        State::Committing if writable => {
+            close(fd);
+            process::sleep_us(100);
+            return Opened::Again;
+        }
+        // Committed or moved while we were on the way: the name leads elsewhere now. A descriptor's magic link doesn't,
+        // and what it leads to is what the program holds already.
+        State::Clean | State::Durable | State::Moved if writable || attempt < 3 => {
+            close(fd);
+            process::sleep_us(100);
+            return Opened::Again;
+        }
+        _ => {}
+    }
+    record.used_at.store(index.header.now.load(Relaxed), Relaxed);
+    index.header.opens_tier.fetch_add(1, Relaxed);
+    data::opened(index, fd, writable);
+    Opened::Done(truncated(fd, flags))
+}
+
+/// The record of a durable file that is still as it was when it was equal to its object.
+pub fn record_of_durable(index: Index, status: &libc::stat) -> Option<(u32, &'static Record)> {
+    let number = index.record_of_root_ino(status.st_ino)?;
+    // SAFETY: the index is mapped for the life of the process.
+    let record: &'static Record = unsafe { &*(link::record(&index, number) as *const Record) };
+    let same = record.durable_ino.load(Acquire) == status.st_ino
+        && record.durable_size.load(Relaxed) == status.st_size as u64
+        && record.durable_mtime_ns.load(Relaxed) == nanoseconds(status.st_mtime, status.st_mtime_nsec)
+        && record.durable_ctime_ns.load(Relaxed) == nanoseconds(status.st_ctime, status.st_ctime_nsec);
+    same.then_some((number, record))
+}
+
+pub fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
+    seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
+}
+
+fn accept_durable_writing(index: Index, fd: i32, status: &libc::stat, flags: i32, replace: &mut bool) -> Opened {
+    if index.header.clean_count.load(Acquire) > 0 {
+        if let Some(number) = index.record_of_root_ino(status.st_ino) {
+            let record = link::record(&index, number);
+            if record.state() == State::Clean && record.durable_ino.load(Relaxed) == status.st_ino {
+                let mut name = Path::new();
+                name.of_descriptor(fd);
+                close(fd);
+                let request =
+                    Request { kind: CallKind::Promote, record: number, size: 0, path: name.get(), fd: -1 };
+                if call(index, &request).status != 0 {
+                    record.change_state(State::Clean, State::Durable);
+                    publish(index, EventKind::Invalidated, number, name.get(), b"");
+                }
+                return Opened::Again;
+            }
+        }
+    }
+    let truncates = flags & libc::O_TRUNC != 0 && status.st_size > 0;
+    if truncates && *replace && status.st_nlink == 1 && index.header.accepts.load(Relaxed) != 0 {
+        let mut name = Path::new();
+        if name.of_descriptor(fd) && crate::create::below_root(index, name.get()) {
+            // The agent replaces it only if nobody has it open: not even we.
+            close(fd);
+            *replace = false;
+            let request = Request { kind: CallKind::Replace, record: u32::MAX, size: 0, path: name.get(), fd: -1 };
+            if call(index, &request).status != 0 {
+                index.header.fallbacks.fetch_add(1, Relaxed);
+            }
+            return Opened::Again;
+        }
+    }
+    index.header.opens_durable.fetch_add(1, Relaxed);
+    data::not_placed(fd);
+    Opened::Done(truncated(fd, flags))
+}
+
+/// A clean replica in a tier serves the reader, if there is one.
+fn accept_durable_reading(index: Index, fd: i32, status: &libc::stat, flags: i32) -> Opened {
+    data::not_placed(fd);
+    if index.header.clean_count.load(Acquire) > 0 {
+        if let Some((number, record)) = record_of_durable(index, status) {
+            if record.state() == State::Clean && flags & (libc::O_DIRECT | libc::O_TRUNC) == 0 {
+                let mut object = [0; link::LINK_MAX];
+                link::object_path(index, number, &mut object);
+                let kept = flags & !(libc::O_CREAT | libc::O_NOFOLLOW);
+                let replica = native(libc::AT_FDCWD, object.as_ptr() as *const c_char, kept, 0);
+                if replica >= 0 {
+                    let cloexec = flags & libc::O_CLOEXEC;
+                    // SAFETY: two descriptors of ours.
+                    unsafe { gate::call3(libc::SYS_dup3, replica as usize, fd as usize, cloexec as usize) };
+                    close(replica as i32);
+                    record.used_at.store(index.header.now.load(Relaxed), Relaxed);
+                    index.header.opens_tier.fetch_add(1, Relaxed);
+                    data::opened(index, fd, false);
+                    return Opened::Done(fd as isize);
+                }
+            }
+        }
+    }
+    index.header.opens_durable.fetch_add(1, Relaxed);
+    Opened::Done(fd as isize)
+}
+
+/// Makes the placed file that `path` leads to a real one; for what only the root's own file system can do.
+/// True if there was one: then the caller tries its call again.
+pub fn settle_path(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> bool {
+    // SAFETY: a zeroed stat is valid; the program's path.
+    let number = unsafe {
+        if follow {
+            let mut status: libc::stat = core::mem::zeroed();
+            let raw = gate::call4(
+                libc::SYS_newfstatat,
+                dirfd as usize,
+                path as usize,
+                &raw mut status as usize,
+                0,
+            );
+            if raw == 0 { index.record_of_object(status.st_dev, status.st_ino) } else { None }
+        } else {
+            link::read(index, dirfd, path).map(|link| link.record)
+        }
+    };
+    number.is_some_and(|number| settle(index, number) == 0)
+}
+
+macro_rules! open_hooks {
+    ($($name:ident($dirfd:expr; $($arg:ident: $ty:ty),*; $path:ident, $flags:expr, $mode:expr);)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            real::outcome(open_at($dirfd, $path, $flags, $mode)) as c_int
+        }
+    )*};
+}
+
+// `open` is variadic; its optional mode arrives in the same register either way, and is used only with O_CREAT or O_TMPFILE.
+open_hooks! {
+    open(libc::AT_FDCWD; path: *const c_char, flags: c_int, mode: u32; path, flags, mode);
+    open64(libc::AT_FDCWD; path: *const c_char, flags: c_int, mode: u32; path, flags | libc::O_LARGEFILE, mode);
+    openat(dirfd; dirfd: c_int, path: *const c_char, flags: c_int, mode: u32; path, flags, mode);
+    openat64(dirfd; dirfd: c_int, path: *const c_char, flags: c_int, mode: u32; path, flags | libc::O_LARGEFILE, mode);
+    __open_2(libc::AT_FDCWD; path: *const c_char, flags: c_int; path, flags, 0);
+    __open64_2(libc::AT_FDCWD; path: *const c_char, flags: c_int; path, flags | libc::O_LARGEFILE, 0);
+    __openat_2(dirfd; dirfd: c_int, path: *const c_char, flags: c_int; path, flags, 0);
+    __openat64_2(dirfd; dirfd: c_int, path: *const c_char, flags: c_int; path, flags | libc::O_LARGEFILE, 0);
+    creat(libc::AT_FDCWD; path: *const c_char, mode: u32; path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode);
+    creat64(libc::AT_FDCWD; path: *const c_char, mode: u32; path, libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, mode);
+}

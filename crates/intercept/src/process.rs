@@ -1,0 +1,258 @@
+//! What this process knows: the mapped index, its slot for guards, whether its working directory lies below the root.
+//!
+//! Initialised by whoever comes first (another library's constructor may call us before ours ran); two threads that race map
+//! twice and one of them unmaps. The slot is on a page that `fork` wipes, so that a child claims its own.
+
+use crate::{gate, real};
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use terrace_index::guard::{Domain, Entered};
+use terrace_index::{INDEX_BYTES, INDEX_ENV, Index, MAGIC};
+
+static BASE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+/// 1: there is no index to use in this process.
+static NONE: AtomicU32 = AtomicU32::new(0);
+/// A page wiped by fork: slot number plus 1.
+static SLOT: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+static CWD: AtomicU32 = AtomicU32::new(CWD_UNKNOWN);
+
+const CWD_UNKNOWN: u32 = 0;
+const CWD_NEAR: u32 = 1;
+const CWD_OUTSIDE: u32 = 2;
+
+/// The index of this run; `None` outside of one.
+#[inline]
+pub fn index() -> Option<Index> {
+    let base = BASE.load(Acquire);
+    if !base.is_null() {
+        // SAFETY: mapped below, never unmapped once stored.
+        return Some(unsafe { Index::from_mapping(base) });
+    }
+    if NONE.load(Relaxed) != 0 { None } else { initialise() }
+}
+
+/// The value of an environment variable, straight from `environ` (getenv may be hooked or not ready).
+pub fn env(name: &[u8]) -> Option<&'static CStr> {
+    // SAFETY: `environ` is a null-terminated array of C strings, or null before libc is ready.
+    unsafe {
+        let mut entry = real::environ;
+        while !entry.is_null() && !(*entry).is_null() {
+            if let Some(value) = value_of(*entry, name) {
+                return Some(CStr::from_ptr(value));
+            }
+            entry = entry.add(1);
+        }
+        None
+    }
+}
+
+/// The text behind `name=` if this entry is that variable.
+///
+/// # Safety
+/// `entry` is a C string.
+pub unsafe fn value_of(entry: *const c_char, name: &[u8]) -> Option<*const c_char> {
+    // SAFETY: reads no further than the first difference, which is at the terminator at the latest.
+    unsafe {
+        for (i, byte) in name.iter().enumerate() {
+            if *entry.add(i) as u8 != *byte {
+                return None;
+            }
+        }
+        (*entry.add(name.len()) as u8 == b'=').then(|| entry.add(name.len() + 1))
+    }
+}
+
+#[cold]
+fn initialise() -> Option<Index> {
+    // SAFETY: environ is libc's.
+    if unsafe { real::environ.is_null() } {
+        return None; // too early: look again at the next call
+    }
+    let Some(path) = env(INDEX_ENV.as_bytes()) else {
+        NONE.store(1, Relaxed);
+        return None;
+    };
+    // SAFETY: system calls on our own descriptor and mapping.
+    unsafe {
+        let fd = gate::call4(
+            libc::SYS_openat,
+            libc::AT_FDCWD as usize,
+            path.as_ptr() as usize,
+            (libc::O_RDWR | libc::O_CLOEXEC | libc::O_NOFOLLOW) as usize,
+            0,
+        );
+        if fd < 0 {
+            NONE.store(1, Relaxed);
+            return None;
+        }
+        let mut status: libc::stat = core::mem::zeroed();
+        gate::call2(libc::SYS_fstat, fd as usize, &raw mut status as usize);
+        let base = if status.st_size as usize == INDEX_BYTES {
+            gate::call6(
+                libc::SYS_mmap,
+                0,
+                INDEX_BYTES,
+                (libc::PROT_READ | libc::PROT_WRITE) as usize,
+                (libc::MAP_SHARED | libc::MAP_NORESERVE) as usize,
+                fd as usize,
+                0,
+            )
+        } else {
+            -1
+        };
+        gate::call1(libc::SYS_close, fd as usize);
+        if base < 0 && base > -4096 {
+            NONE.store(1, Relaxed);
+            return None;
+        }
+        let index = Index::from_mapping(base as *const u8);
+        if index.header.magic.load(Acquire) != MAGIC {
+            gate::call2(libc::SYS_munmap, base as usize, INDEX_BYTES);
+            NONE.store(1, Relaxed);
+            return None;
+        }
+        if BASE.compare_exchange(core::ptr::null_mut(), base as *mut u8, AcqRel, Acquire).is_err() {
+            gate::call2(libc::SYS_munmap, base as usize, INDEX_BYTES);
+        }
+        Some(Index::from_mapping(BASE.load(Acquire)))
+    }
+}
+
+pub fn pid() -> u32 {
+    // SAFETY: getpid has no arguments.
+    unsafe { gate::call0(libc::SYS_getpid) as u32 }
+}
+
+fn is_dead(pid: u32) -> bool {
+    // SAFETY: signal 0 only asks.
+    unsafe { gate::call2(libc::SYS_kill, pid as usize, 0) == -(libc::ESRCH as isize) }
+}
+
+/// Enters a guard (see `terrace_index::guard`); a first call claims this process's slot.
+pub fn enter(index: Index, domain: Domain) -> Entered {
+    index.guard_enter(slot(index), domain)
+}
+
+fn slot(index: Index) -> u32 {
+    let mut page = SLOT.load(Acquire);
+    if page.is_null() {
+        // SAFETY: an anonymous page of our own, kept forever; the loser of a race unmaps its own.
+        unsafe {
+            let made = gate::call6(
+                libc::SYS_mmap,
+                0,
+                4096,
+                (libc::PROT_READ | libc::PROT_WRITE) as usize,
+                (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize,
+                usize::MAX,
+                0,
+            );
+            if made < 0 && made > -4096 {
+                return 0;
+            }
+            gate::call3(libc::SYS_madvise, made as usize, 4096, libc::MADV_WIPEONFORK as usize);
+            if SLOT.compare_exchange(core::ptr::null_mut(), made as *mut AtomicU32, AcqRel, Acquire).is_err() {
+                gate::call2(libc::SYS_munmap, made as usize, 4096);
+            }
+        }
+        page = SLOT.load(Acquire);
+    }
+    // SAFETY: the page stays mapped.
+    let number = unsafe { &*page };
+    match number.load(Acquire) {
+        0 => {
+            let claimed = index.claim_process(pid(), is_dead);
+            number.store(claimed + 1, Release);
+            claimed
+        }
+        known => known - 1,
+    }
+}
+
+pub fn sleep_us(us: i64) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: us * 1000 };
+    // SAFETY: a valid timespec.
+    unsafe { gate::call2(libc::SYS_nanosleep, &raw const time as usize, 0) };
+}
+
+/// True unless the path certainly lies outside the root: what is true is looked at more closely, what is false is native.
+#[inline]
+pub fn may_be_below_root(index: Index, dirfd: i32, path: *const c_char) -> bool {
+    // SAFETY: `path` is the program's C string, checked for null by the callers.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+    if bytes.first() == Some(&b'/') {
+        return absolute_may_be_below_root(index, bytes);
+    }
+    if dirfd != libc::AT_FDCWD {
+        return true;
+    }
+    cwd_is_near(index) || has_dots(bytes)
+}
+
+fn absolute_may_be_below_root(index: Index, path: &[u8]) -> bool {
+    let starts = |root: &[u8]| path.starts_with(root) && matches!(path.get(root.len()), None | Some(b'/'));
+    if starts(index.header.root.get()) {
+        return true;
+    }
+    let aliases = (index.header.alias_count.load(Relaxed) as usize).min(terrace_index::ALIASES);
+    index.header.aliases[..aliases].iter().any(|alias| starts(alias.get())) || has_dots(path)
+}
+
+/// `//`, `/./` or `..` anywhere: the text doesn't tell where the path leads.
+fn has_dots(path: &[u8]) -> bool {
+    path.windows(2).any(|pair| pair == b"//" || pair == b"/." || pair == b"..")
+}
+
+fn cwd_is_near(index: Index) -> bool {
+    let known = CWD.load(Relaxed);
+    if known != CWD_UNKNOWN {
+        return known == CWD_NEAR;
+    }
+    let mut buffer = [0u8; 4096];
+    // SAFETY: the buffer is ours.
+    let len = unsafe { gate::call2(libc::SYS_getcwd, buffer.as_mut_ptr() as usize, buffer.len()) };
+    let near = if len > 0 {
+        let cwd = &buffer[..len as usize - 1];
+        let root = index.header.root.get();
+        // Below the root, or above it (then a relative path may lead into it).
+        cwd.starts_with(root) || root.starts_with(cwd)
+    } else {
+        true
+    };
+    CWD.store(if near { CWD_NEAR } else { CWD_OUTSIDE }, Relaxed);
+    near
+}
+
+/// After chdir, fchdir.
+pub fn forget_cwd() {
+    CWD.store(CWD_UNKNOWN, Relaxed);
+}
+
+macro_rules! cwd_hook {
+    ($name:ident($($arg:ident: $ty:ty),*), $nr:expr) => {
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> i32 {
+            forget_cwd();
+            // SAFETY: the program's own arguments.
+            let result = real::outcome(unsafe { gate::call1($nr, $($arg as usize),*) }) as i32;
+            forget_cwd();
+            result
+        }
+    };
+}
+cwd_hook!(chdir(path: *const c_char), libc::SYS_chdir);
+cwd_hook!(fchdir(fd: i32), libc::SYS_fchdir);
+
+/// Runs before the program's main: patches the C library if the program inherited descriptors of placed files.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = {
+    extern "C" fn construct() {
+        if let Some(index) = index() {
+            if (0..3).any(|fd| crate::data::is_placed(index, fd)) {
+                crate::entry::patch();
+            }
+        }
+    }
+    construct
+};

@@ -1,0 +1,248 @@
+//! The stat family: a placed file looks like a regular file of the root, with one `st_dev` and `st_ino` for life.
+
+use crate::link::{self, is_live, record};
+use crate::open::record_of_durable;
+use crate::{data, gate, process, real};
+use core::ffi::{c_char, c_int, c_uint};
+use core::sync::atomic::Ordering::*;
+use terrace_index::{Index, State};
+
+const EMPTY: *const c_char = c"".as_ptr();
+const ATTEMPTS: usize = 50;
+
+fn native(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32) -> isize {
+    // SAFETY: the program's own arguments.
+    unsafe { gate::call4(libc::SYS_newfstatat, dirfd as usize, path as usize, out as usize, flags as usize) }
+}
+
+/// fstatat(2), as the kernel returns it, for what the program calls the file.
+pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32) -> isize {
+    let Some(index) = process::index() else { return native(dirfd, path, out, flags) };
+    for _ in 0..ATTEMPTS {
+        let evictions = index.header.evictions_seq.load(Acquire);
+        let result = native(dirfd, path, out, flags);
+        if result == -(libc::ENOENT as isize)
+            && index.header.evictions_seq.load(Acquire) != evictions
+            && !path.is_null()
+        {
+            continue;
+        }
+        if result != 0 {
+            return result;
+        }
+        // SAFETY: the kernel filled it.
+        let status = unsafe { &mut *out };
+        if status.st_mode & libc::S_IFMT == libc::S_IFLNK {
+            match look_through(index, dirfd, path, status, flags) {
+                Looked::Done => return 0,
+                Looked::Again => continue,
+            }
+        }
+        if status.st_mode & libc::S_IFMT == libc::S_IFREG && !dress(index, dirfd, path, status) {
+            continue;
+        }
+        return 0;
+    }
+    native(dirfd, path, out, flags)
+}
+
+enum Looked {
+    Done,
+    Again,
+}
+
+/// `status` is a link's: if it is one of ours, becomes the object's.
+fn look_through(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat, flags: i32) -> Looked {
+    if status.st_dev != index.header.root_dev.load(Relaxed) || !index.is_link_len(status.st_size as u64) {
+        return Looked::Done;
+    }
+    let Some(link) = link::read(index, dirfd, path) else { return Looked::Done };
+    // SAFETY: a zeroed stat is valid.
+    let mut object: libc::stat = unsafe { core::mem::zeroed() };
+    if native(dirfd, path, &mut object, flags & !libc::AT_SYMLINK_NOFOLLOW) != 0 {
+        if is_live(record(&index, link.record).state()) {
+            // A commit in progress, or an object that was lost: then it stays a dangling link, to be seen as such.
+            process::sleep_us(200);
+        }
+        return Looked::Again;
+    }
+    *status = object;
+    if dress(index, dirfd, path, status) { Looked::Done } else { Looked::Again }
+}
+
+/// Gives a regular file the identity that programs know. False: its descriptor moved, ask again.
+fn dress(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat) -> bool {
+    if index.device_of_dev(status.st_dev) {
+        if let Some(number) = index.record_of_object(status.st_dev, status.st_ino) {
+            let record = record(&index, number);
+            let by_descriptor = path.is_null() || is_empty(path);
+            if by_descriptor && (record.state() == State::Moved || record.moved_to.load(Acquire) != 0) {
+                return data::exchange_fd(index, dirfd, number) != 0;
+            }
+            status.st_dev = index.header.root_dev.load(Relaxed);
+            status.st_ino = record.ino.load(Relaxed);
+            return true;
+        }
+    }
+    if index.header.durable_count.load(Relaxed) > 0 && status.st_dev == index.header.root_dev.load(Relaxed) {
+        if let Some(ino) = shown_ino(index, status.st_ino) {
+            if let Some((_, record)) = record_of_durable(index, status) {
+                let shown = record.ctime_ns.load(Relaxed);
+                if shown != 0 {
+                    status.st_ctime = shown.div_euclid(1_000_000_000);
+                    status.st_ctime_nsec = shown.rem_euclid(1_000_000_000);
+                }
+            }
+            status.st_ino = ino;
+        }
+    }
+    true
+}
+
+fn is_empty(path: *const c_char) -> bool {
+    // SAFETY: a C string has at least its terminator.
+    unsafe { *path == 0 }
+}
+
+/// The inode that programs know for a durable file that was placed once.
+pub fn shown_ino(index: Index, ino: u64) -> Option<u64> {
+    let record = record(&index, index.record_of_root_ino(ino)?);
+    (record.durable_ino.load(Acquire) == ino && matches!(record.state(), State::Clean | State::Durable))
+        .then(|| record.ino.load(Relaxed))
+}
+
+fn returned(raw: isize) -> c_int {
+    real::outcome(raw) as c_int
+}
+
+macro_rules! stat_hooks {
+    ($($name:ident($($arg:ident: $ty:ty),*) = $dirfd:expr, $path:expr, $out:expr, $flags:expr;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+            returned(stat_at($dirfd, $path, $out, $flags))
+        }
+    )*};
+}
+
+type Out = *mut libc::stat;
+const CWD: c_int = libc::AT_FDCWD;
+const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
+
+stat_hooks! {
+    stat(path: *const c_char, out: Out) = CWD, path, out, 0;
+    stat64(path: *const c_char, out: Out) = CWD, path, out, 0;
+    lstat(path: *const c_char, out: Out) = CWD, path, out, NOFOLLOW;
+    lstat64(path: *const c_char, out: Out) = CWD, path, out, NOFOLLOW;
+    fstatat(dirfd: c_int, path: *const c_char, out: Out, flags: c_int) = dirfd, path, out, flags;
+    fstatat64(dirfd: c_int, path: *const c_char, out: Out, flags: c_int) = dirfd, path, out, flags;
+    __xstat(_version: c_int, path: *const c_char, out: Out) = CWD, path, out, 0;
+    __xstat64(_version: c_int, path: *const c_char, out: Out) = CWD, path, out, 0;
+    __lxstat(_version: c_int, path: *const c_char, out: Out) = CWD, path, out, NOFOLLOW;
+    __lxstat64(_version: c_int, path: *const c_char, out: Out) = CWD, path, out, NOFOLLOW;
+    __fxstatat(_version: c_int, dirfd: c_int, path: *const c_char, out: Out, flags: c_int) = dirfd, path, out, flags;
+    __fxstatat64(_version: c_int, dirfd: c_int, path: *const c_char, out: Out, flags: c_int) = dirfd, path, out, flags;
+}
+
+/// A descriptor's status. Negative descriptors are an error here, while newfstatat would take AT_FDCWD.
+fn descriptor(fd: c_int, out: Out) -> c_int {
+    if fd < 0 {
+        return returned(-(libc::EBADF as isize));
+    }
+    data::reading(fd, || 0);
+    returned(stat_at(fd, EMPTY, out, libc::AT_EMPTY_PATH))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fstat(fd: c_int, out: Out) -> c_int {
+    descriptor(fd, out)
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fstat64(fd: c_int, out: Out) -> c_int {
+    descriptor(fd, out)
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __fxstat(_version: c_int, fd: c_int, out: Out) -> c_int {
+    descriptor(fd, out)
+}
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __fxstat64(_version: c_int, fd: c_int, out: Out) -> c_int {
+    descriptor(fd, out)
+}
+
+/// statx(2): the kernel's answer, with the fields replaced in which a placed file's differ.
+pub fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mut libc::statx) -> isize {
+    let ask = |flags: i32| {
+        // SAFETY: the program's own arguments.
+        unsafe {
+            gate::call5(
+                libc::SYS_statx,
+                dirfd as usize,
+                path as usize,
+                flags as usize,
+                mask as usize,
+                out as usize,
+            )
+        }
+    };
+    let result = ask(flags);
+    let Some(index) = process::index() else { return result };
+    if path.is_null() || (result != 0 && result != -(libc::ENOENT as isize)) {
+        return result;
+    }
+    // The identity and the type come from the same look that stat(2) takes; the rest from a statx of the object.
+    // SAFETY: a zeroed stat is valid.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
+    if result == 0 {
+        // SAFETY: the kernel filled it.
+        let kind = unsafe { (*out).stx_mode } as u32 & libc::S_IFMT;
+        let interesting = kind == libc::S_IFLNK || kind == libc::S_IFREG;
+        if !interesting || !may_be_placed(index, out) {
+            return result;
+        }
+    }
+    let looked = stat_at(dirfd, path, &mut status, flags & (libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH));
+    if looked != 0 {
+        return looked;
+    }
+    let regular = status.st_mode & libc::S_IFMT == libc::S_IFREG;
+    let again = if regular { ask(flags & !libc::AT_SYMLINK_NOFOLLOW) } else { result };
+    if again != 0 {
+        return again;
+    }
+    // SAFETY: filled by the kernel.
+    let out = unsafe { &mut *out };
+    out.stx_ino = status.st_ino;
+    out.stx_dev_major = libc::major(status.st_dev);
+    out.stx_dev_minor = libc::minor(status.st_dev);
+    out.stx_ctime.tv_sec = status.st_ctime;
+    out.stx_ctime.tv_nsec = status.st_ctime_nsec as u32;
+    0
+}
+
+/// A cheap test on what statx said, before a second look.
+fn may_be_placed(index: Index, out: *const libc::statx) -> bool {
+    // SAFETY: filled by the kernel.
+    let status = unsafe { &*out };
+    let dev = libc::makedev(status.stx_dev_major, status.stx_dev_minor);
+    if status.stx_mode as u32 & libc::S_IFMT == libc::S_IFLNK {
+        return dev == index.header.root_dev.load(Relaxed) && index.is_link_len(status.stx_size);
+    }
+    index.device_of_dev(dev)
+        || (index.header.durable_count.load(Relaxed) > 0
+            && dev == index.header.root_dev.load(Relaxed)
+            && shown_ino(index, status.stx_ino).is_some())
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn statx(
+    dirfd: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mask: c_uint,
+    out: *mut libc::statx,
+) -> c_int {
+    if dirfd >= 0 && flags & libc::AT_EMPTY_PATH != 0 {
+        data::reading(dirfd, || 0);
+    }
+    returned(statx_at(dirfd, path, flags, mask, out))
+}
