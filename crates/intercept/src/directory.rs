@@ -28,10 +28,7 @@ fn dress(index: Index, fd: impl Fn() -> i32, ino: &mut u64, kind: &mut u8, name:
             if index.records_end() == 0 {
                 return Entry::Shown;
             }
-            let known = index.record_of_root_ino(*ino).filter(|&number| {
-                let record = link::record(&index, number);
-                record.link_ino.load(Relaxed) == *ino && link::is_live(record.state())
-            });
+            let known = stat::known_link(index, *ino);
             let fd = fd();
             if on_root(index, fd).is_none() {
                 return Entry::Shown;

@@ -56,9 +56,20 @@ fn look_through(index: Index, dirfd: i32, path: *const c_char, status: &mut libc
     if status.st_dev != index.header.root_dev.load(Relaxed) || !index.is_link_len(status.st_size as u64) {
         return Looked::Done;
     }
-    let Some(link) = link::read(index, dirfd, path) else { return Looked::Done };
     // SAFETY: a zeroed stat is valid.
     let mut object: libc::stat = unsafe { core::mem::zeroed() };
+    if let Some(number) = known_link(index, status.st_ino) {
+        // The agent has seen this link: its object is asked directly, without a second walk through the root.
+        let mut path = [0; link::LINK_MAX];
+        link::object_path(index, number, &mut path);
+        let found = native(libc::AT_FDCWD, path.as_ptr() as *const c_char, &mut object, 0) == 0;
+        if found && object.st_ino == record(&index, number).object_ino.load(Acquire) {
+            *status = object;
+            dress_object(index, number, status);
+            return Looked::Done;
+        }
+    }
+    let Some(link) = link::read(index, dirfd, path) else { return Looked::Done };
     if native(dirfd, path, &mut object, flags & !libc::AT_SYMLINK_NOFOLLOW) != 0 {
         if is_live(record(&index, link.record).state()) {
             // A commit in progress, or an object that was lost: then it stays a dangling link, to be seen as such.
@@ -79,8 +90,7 @@ fn dress(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat)
             if by_descriptor && (record.state() == State::Moved || record.moved_to.load(Acquire) != 0) {
                 return data::exchange_fd(index, dirfd, number) != 0;
             }
-            status.st_dev = index.header.root_dev.load(Relaxed);
-            status.st_ino = record.ino.load(Relaxed);
+            dress_object(index, number, status);
             return true;
         }
     }
@@ -97,6 +107,18 @@ fn dress(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat)
         }
     }
     true
+}
+
+fn dress_object(index: Index, number: u32, status: &mut libc::stat) {
+    status.st_dev = index.header.root_dev.load(Relaxed);
+    status.st_ino = record(&index, number).ino.load(Relaxed);
+}
+
+/// The record of a link by the link's own inode, if the agent has noted it.
+pub fn known_link(index: Index, ino: u64) -> Option<u32> {
+    let number = index.record_of_root_ino(ino)?;
+    let record = record(&index, number);
+    (record.link_ino.load(Relaxed) == ino && is_live(record.state())).then_some(number)
 }
 
 fn is_empty(path: *const c_char) -> bool {
