@@ -224,3 +224,6 @@ impl<W: Watch> Reading for WatchedReading<W> {
         self.inner.path()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,7 @@
 use crate::tier::{AttributesReport, Reading, ReadingExt, Writing, WritingExt};
 use crate::{BandwidthCap, Error, Lease, Result};
 use rustix::fs::{Advice, copy_file_range, fadvise};
+use std::cell::Cell;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -69,13 +70,18 @@ pub fn drop_cache(file: &dyn Writing) {
     }
 }
 
-/// Moves ranges, chunk by chunk, the fastest way that works.
+thread_local! {
+    /// One buffer for each mover thread: a fresh one would fault in its pages for every file.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Moves ranges, chunk by chunk, the fastest way that works: within a file system the kernel copies (or shares) the
+/// extents; between two, `read` and `write` of 1 MiB beat `sendfile`, `mmap` and other sizes.
 struct Pump<'a> {
     source: &'a dyn Reading,
     sink: &'a mut dyn Writing,
     options: &'a CopyOptions<'a>,
     in_kernel: bool,
-    buffer: Vec<u8>,
     written: u64,
 }
 
@@ -88,7 +94,7 @@ impl<'a> Pump<'a> {
     ) -> Pump<'a> {
         let is_same_fs = sink.stat().is_ok_and(|sink| sink.dev == stat.dev);
         let in_kernel = is_same_fs && source.as_fd().is_some() && sink.as_fd().is_some();
-        Pump { source, sink, options, in_kernel, buffer: vec![], written: 0 }
+        Pump { source, sink, options, in_kernel, written: 0 }
     }
 
     fn run(&mut self, mut offset: u64, end: u64) -> Result<()> {
@@ -129,12 +135,13 @@ impl<'a> Pump<'a> {
         if done == count {
             return Ok(());
         }
-        if self.buffer.is_empty() {
-            self.buffer = vec![0; CHUNK_BYTES];
-        }
-        let buffer = &mut self.buffer[..(count - done) as usize];
-        self.source.read_exact_at(buffer, offset + done)?;
-        self.sink.write_all_at(buffer, offset + done)
+        let mut buffer = BUFFER.take();
+        buffer.resize(CHUNK_BYTES, 0);
+        let part = &mut buffer[..(count - done) as usize];
+        let result =
+            self.source.read_exact_at(part, offset + done).and_then(|()| self.sink.write_all_at(part, offset + done));
+        BUFFER.set(buffer);
+        result
     }
 
     /// Bytes done. What it can't do is left to `read` and `write`, whose errors say which side failed.
@@ -173,3 +180,6 @@ fn start_write_back(fd: BorrowedFd<'_>, offset: u64, bytes: u64) {
     // SAFETY: plain system call on a borrowed descriptor. Its failure only means that the sync does it all.
     unsafe { libc::sync_file_range(fd.as_raw_fd(), offset as i64, bytes as i64, libc::SYNC_FILE_RANGE_WRITE) };
 }
+
+#[cfg(test)]
+mod tests;

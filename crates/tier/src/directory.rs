@@ -245,3 +245,6 @@ pub fn space_of(directory: &Path) -> Result<Space> {
     let unit = known.f_frsize.max(1);
     Ok(Space { capacity: known.f_blocks.saturating_mul(unit), free: known.f_bavail.saturating_mul(unit) })
 }
+
+#[cfg(test)]
+mod tests;

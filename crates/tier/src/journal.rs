@@ -23,7 +23,7 @@ use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefini
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, RwLock};
 
 const FILES: TableDefinition<(u32, u64), &[u8]> = TableDefinition::new("files-1");
 const STEPS: TableDefinition<u64, &[u8]> = TableDefinition::new("steps-1");
@@ -40,7 +40,8 @@ pub enum Safety {
 
 pub struct Journal {
     path: PathBuf,
-    database: Database,
+    /// `None` only while it is opened again after a failed write.
+    database: RwLock<Option<Database>>,
     backend: Arc<Backend>,
     next_step: AtomicU64,
     queue: Mutex<Queue>,
@@ -64,13 +65,10 @@ impl Journal {
     /// Opens or makes the journal. Held by one process at a time (`JournalLocked`).
     pub fn open(path: &Path) -> Result<Journal> {
         let backend = Arc::new(Backend::open(path)?);
-        let database = Database::builder()
-            .set_cache_size(CACHE_BYTES)
-            .create_with_backend(backend::Shared(backend.clone()))
-            .map_err(|error| open_error(path, error))?;
+        let database = open_database(path, &backend)?;
         let journal = Journal {
             path: path.to_path_buf(),
-            database,
+            database: RwLock::new(Some(database)),
             backend,
             next_step: AtomicU64::new(1),
             queue: Mutex::default(),
@@ -163,7 +161,8 @@ impl Journal {
     }
 
     fn load_into(&self, snapshot: &mut Snapshot) -> std::result::Result<(), Box<dyn std::error::Error>> {
-        let read = self.database.begin_read()?;
+        let database = self.database.read().unwrap();
+        let read = database.as_ref().ok_or("it could not be opened again after a failed write")?.begin_read()?;
         for row in read.open_table(FILES)?.iter()? {
             let (key, value) = row?;
             let (record, serial) = key.value();
@@ -179,39 +178,20 @@ impl Journal {
     fn write_now(&self, batch: &Batch, safety: Safety) -> Result<()> {
         // Only the thread that writes a group gets here, so the level holds for its transaction alone.
         self.backend.set_safety(safety);
-        self.transact(batch).map_err(|error| self.error(error))
+        let first = match &*self.database.read().unwrap() {
+            Some(database) => transact(database, batch),
+            None => Err(io::Error::from_raw_os_error(libc::EIO)),
+        };
+        // redb refuses everything after a failed write until it is opened again; a disk that was full may have room now.
+        first.or_else(|_| self.reopen_and(batch)).map_err(|error| self.error(error))
     }
 
-    fn transact(&self, batch: &Batch) -> io::Result<()> {
-        let transaction = self.database.begin_write().map_err(to_io)?;
-        {
-            let mut files = transaction.open_table(FILES).map_err(to_io)?;
-            for (key, entry) in &batch.files {
-                let key = (key.record, key.serial);
-                match entry {
-                    Some(entry) => {
-                        let bytes = postcard::to_stdvec(entry).map_err(io::Error::other)?;
-                        files.insert(key, bytes.as_slice()).map_err(to_io)?;
-                    }
-                    None => {
-                        files.remove(key).map_err(to_io)?;
-                    }
-                }
-            }
-            let mut steps = transaction.open_table(STEPS).map_err(to_io)?;
-            for (id, entry) in &batch.steps {
-                match entry {
-                    Some(entry) => {
-                        let bytes = postcard::to_stdvec(entry).map_err(io::Error::other)?;
-                        steps.insert(id.0, bytes.as_slice()).map_err(to_io)?;
-                    }
-                    None => {
-                        steps.remove(id.0).map_err(to_io)?;
-                    }
-                }
-            }
-        }
-        transaction.commit().map_err(to_io)
+    fn reopen_and(&self, batch: &Batch) -> io::Result<()> {
+        let mut database = self.database.write().unwrap();
+        *database = None; // closed before it is opened again
+        let opened =
+            open_database(&self.path, &self.backend).map_err(|error| io::Error::from_raw_os_error(error.errno()))?;
+        transact(database.insert(opened), batch)
     }
 
     fn error(&self, source: io::Error) -> Error {
@@ -221,6 +201,39 @@ impl Journal {
     fn corrupt(&self, reason: impl std::fmt::Display) -> Error {
         Error::JournalCorrupt { path: self.path.clone(), reason: reason.to_string() }
     }
+}
+
+fn transact(database: &Database, batch: &Batch) -> io::Result<()> {
+    let transaction = database.begin_write().map_err(to_io)?;
+    {
+        let mut files = transaction.open_table(FILES).map_err(to_io)?;
+        for (key, entry) in &batch.files {
+            let key = (key.record, key.serial);
+            match entry {
+                Some(entry) => drop(files.insert(key, bytes_of(entry)?.as_slice()).map_err(to_io)?),
+                None => drop(files.remove(key).map_err(to_io)?),
+            }
+        }
+        let mut steps = transaction.open_table(STEPS).map_err(to_io)?;
+        for (id, entry) in &batch.steps {
+            match entry {
+                Some(entry) => drop(steps.insert(id.0, bytes_of(entry)?.as_slice()).map_err(to_io)?),
+                None => drop(steps.remove(id.0).map_err(to_io)?),
+            }
+        }
+    }
+    transaction.commit().map_err(to_io)
+}
+
+fn bytes_of(entry: &impl serde::Serialize) -> io::Result<Vec<u8>> {
+    postcard::to_stdvec(entry).map_err(io::Error::other)
+}
+
+fn open_database(path: &Path, backend: &Arc<Backend>) -> Result<Database> {
+    Database::builder()
+        .set_cache_size(CACHE_BYTES)
+        .create_with_backend(backend::Shared(backend.clone()))
+        .map_err(|error| open_error(path, error))
 }
 
 /// Keeps the errno where there is one.
@@ -241,3 +254,6 @@ fn open_error(path: &Path, error: DatabaseError) -> Error {
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

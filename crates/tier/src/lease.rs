@@ -75,3 +75,77 @@ impl Drop for Lease {
         unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::io::Write;
+    use std::time::{Duration, Instant};
+
+    fn scratch() -> tempfile::NamedTempFile {
+        tempfile::NamedTempFile::new_in("/dev/shm").unwrap()
+    }
+
+    #[test]
+    fn a_read_lease_is_refused_while_somebody_writes() {
+        let file = scratch(); // open for writing
+        let reader = File::open(file.path()).unwrap();
+        assert!(Lease::read(reader.as_fd()).unwrap().is_none());
+        let path = file.into_temp_path();
+        let other_reader = File::open(&path).unwrap();
+        let lease = Lease::read(reader.as_fd()).unwrap().unwrap();
+        assert!(!lease.is_broken());
+        File::open(&path).unwrap();
+        assert!(!lease.is_broken(), "readers don't disturb it");
+        drop(other_reader);
+    }
+
+    #[test]
+    fn an_exclusive_lease_is_refused_while_anybody_has_it_open() {
+        let path = scratch().into_temp_path();
+        let mine = File::open(&path).unwrap();
+        let other = File::open(&path).unwrap();
+        assert!(Lease::exclusive(mine.as_fd()).unwrap().is_none());
+        drop(other);
+        let lease = Lease::exclusive(mine.as_fd()).unwrap().unwrap();
+        assert!(!lease.is_broken());
+    }
+
+    #[test]
+    fn a_break_is_seen_kills_nobody_and_lets_the_writer_in_once_the_lease_is_dropped() {
+        let path = scratch().into_temp_path();
+        let mine = File::open(&path).unwrap();
+        let lease = Lease::read(mine.as_fd()).unwrap().unwrap();
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut file = File::options().write(true).open(&path).unwrap();
+                file.write_all(b"x").unwrap();
+            });
+            while !lease.is_broken() {
+                assert!(start.elapsed() < Duration::from_secs(5));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            drop(lease);
+            writer.join().unwrap();
+        });
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_lease_outlives_the_descriptor_it_was_made_of() {
+        let path = scratch().into_temp_path();
+        let lease = {
+            let file = File::open(&path).unwrap();
+            Lease::read(file.as_fd()).unwrap().unwrap()
+        };
+        assert!(!lease.is_broken());
+    }
+
+    #[test]
+    fn what_has_no_leases_says_so() {
+        let error = Lease::read(File::open("/").unwrap().as_fd()).unwrap_err();
+        assert!(Lease::is_unsupported(&error), "{error}");
+    }
+}

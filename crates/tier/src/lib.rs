@@ -9,6 +9,7 @@
 
 pub mod adapters;
 pub mod cap;
+pub mod conformance;
 pub mod copy;
 pub mod directory;
 pub mod error;

@@ -61,11 +61,11 @@ pub struct Watermarks {
 impl Watermarks {
     /// Bytes to free so that `used` comes down to the low watermark; 0 while it is not above the high one.
     pub fn excess(&self, capacity: i64, used: i64) -> u64 {
-        let capacity = capacity.max(0) as f64;
-        if used as f64 <= capacity * self.high {
+        let share = |part: f64| (capacity.max(0) as f64 * part).floor() as i64;
+        if used <= share(self.high) {
             return 0;
         }
-        (used as f64 - capacity * self.low.min(self.high)).ceil().max(0.0) as u64
+        (used - share(self.low.min(self.high))).max(0) as u64
     }
 }
 
@@ -207,13 +207,8 @@ mod tests {
         fn freeing_the_excess_ends_at_the_low_watermark(capacity in 0i64..1_000_000, used in 0i64..1_000_000) {
             let watermarks = Watermarks { high: 0.9, low: 0.7 };
             let excess = watermarks.excess(capacity, used);
-            if used as f64 <= capacity as f64 * 0.9 {
-                prop_assert_eq!(excess, 0);
-            } else {
-                let after = used - excess as i64;
-                prop_assert!(after as f64 <= capacity as f64 * 0.7);
-                prop_assert!(after as f64 > capacity as f64 * 0.7 - 1.0);
-            }
+            let share = |part: f64| (capacity as f64 * part).floor() as i64;
+            prop_assert_eq!(used - excess as i64, if used <= share(0.9) { used } else { share(0.7) });
         }
     }
 }

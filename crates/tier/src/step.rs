@@ -156,4 +156,22 @@ mod tests {
         assert!(KillPoint::parse("FlushRenamed:0").is_none());
         assert!(KillPoint::parse("flushrenamed").is_none());
     }
+
+    #[test]
+    fn a_process_ends_itself_without_destructors_at_the_step_it_was_asked_to() {
+        const NAME: &str = "step::tests::a_process_ends_itself_without_destructors_at_the_step_it_was_asked_to";
+        if std::env::var_os(KILL_ENV).is_some() {
+            [Step::FlushLeased, Step::FlushCopied, Step::FlushSynced, Step::FlushCopied].map(reached);
+            return;
+        }
+        use std::os::unix::process::ExitStatusExt;
+        let signal_with = |point: &str| {
+            let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+            again.args(["--exact", NAME]).env(KILL_ENV, point).output().unwrap().status.signal()
+        };
+        assert_eq!(signal_with("FlushCopied"), Some(libc::SIGKILL));
+        assert_eq!(signal_with("FlushCopied:2"), Some(libc::SIGKILL));
+        assert_eq!(signal_with("FlushCopied:3"), None);
+        assert_eq!(signal_with("nonsense"), None);
+    }
 }

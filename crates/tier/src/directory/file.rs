@@ -21,6 +21,11 @@ impl FileReading {
         FileReading { fd, path: path.into() }
     }
 
+    /// Gives a file that is in place already another's attributes; its bytes stay.
+    pub fn set_attributes(&self, attributes: &Attributes) -> Result<AttributesReport> {
+        attributes::write(&self.fd, &self.path, attributes)
+    }
+
     pub(super) fn open_at(directory: &OwnedFd, name: &Path, path: PathBuf) -> Result<FileReading> {
         let fd = open_quietly(directory, name).map_err(|error| Error::io("open", &path, error))?;
         let reading = FileReading { fd, path };
@@ -189,7 +194,7 @@ impl From<&rustix::fs::Stat> for Stat {
         Stat {
             dev: stat.st_dev,
             ino: stat.st_ino,
-            nlink: stat.st_nlink as u64,
+            nlink: stat.st_nlink as _,
             mode: stat.st_mode,
             uid: stat.st_uid,
             gid: stat.st_gid,

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) struct Backend {
     file: File,
     syncs_to_disk: AtomicBool,
+    #[cfg(test)]
+    refusals: std::sync::atomic::AtomicU32,
 }
 
 impl Backend {
@@ -28,11 +30,30 @@ impl Backend {
             Err(rustix::io::Errno::NOTSUP | rustix::io::Errno::NOSYS | rustix::io::Errno::NOLCK) => {}
             Err(errno) => return Err(error(errno)),
         }
-        Ok(Backend { file, syncs_to_disk: AtomicBool::new(false) })
+        Ok(Backend {
+            file,
+            syncs_to_disk: AtomicBool::new(false),
+            #[cfg(test)]
+            refusals: Default::default(),
+        })
     }
 
     pub(super) fn set_safety(&self, safety: Safety) {
         self.syncs_to_disk.store(safety == Safety::Power, Ordering::Relaxed);
+    }
+
+    /// The next writes find the disk full.
+    #[cfg(test)]
+    pub(super) fn refuse_writes(&self, count: u32) {
+        self.refusals.store(count, Ordering::Relaxed);
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        #[cfg(test)]
+        if self.refusals.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        self.file.write_all_at(data, offset)
     }
 }
 
@@ -54,6 +75,6 @@ impl redb::StorageBackend for Shared {
         if self.0.syncs_to_disk.load(Ordering::Relaxed) { self.0.file.sync_data() } else { Ok(()) }
     }
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.file.write_all_at(data, offset)
+        self.0.write(offset, data)
     }
 }

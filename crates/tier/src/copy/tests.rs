@@ -1,0 +1,220 @@
+use super::*;
+use crate::conformance::pattern;
+use crate::tier::{Stat, Tier, TierExt};
+use crate::{Attributes, DirectoryTier, FileReading};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+struct Pair {
+    from: DirectoryTier,
+    to: DirectoryTier,
+    _scratch: Option<[tempfile::TempDir; 2]>,
+}
+
+/// From memory to disk, as a flush goes.
+fn pair() -> Pair {
+    let scratch = ["/dev/shm", "/var/tmp"].map(|base| tempfile::tempdir_in(base).unwrap());
+    let [from, to] = [0, 1].map(|i| DirectoryTier::open("tier", scratch[i].path()).unwrap());
+    Pair { from, to, _scratch: Some(scratch) }
+}
+
+const NAME: &str = "file";
+
+impl Pair {
+    fn copy(&self, options: &CopyOptions<'_>) -> Result<Copied> {
+        let reading = self.from.open(Path::new(NAME))?;
+        let mut writing = self.to.create(Path::new(NAME))?;
+        let copied = copy(&*reading, &mut *writing, options)?;
+        writing.commit(Path::new(NAME))?;
+        Ok(copied)
+    }
+    fn source(&self) -> PathBuf {
+        self.from.path_of(Path::new(NAME)).unwrap()
+    }
+}
+
+#[test]
+fn bytes_and_attributes_arrive_whichever_way_they_go() {
+    let pair = pair();
+    let back = Pair { from: pair.to.clone(), to: pair.from.clone(), _scratch: None };
+    for bytes in [0, 1, 4096, CHUNK_BYTES, CHUNK_BYTES + 1, 20_000_003] {
+        let contents = pattern(bytes, bytes as u64);
+        pair.from.write(Path::new(NAME), &contents).unwrap();
+        let progress = AtomicU64::new(0);
+        let options = CopyOptions { progress: Some(&progress), write_behind: true, ..Default::default() };
+        let copied = pair.copy(&options).unwrap();
+        assert_eq!((copied.bytes, progress.load(Ordering::Relaxed)), (bytes as u64, bytes as u64));
+        assert!(copied.attributes.is_complete(), "{}", copied.attributes);
+        assert!(pair.to.read(Path::new(NAME)).unwrap() == contents);
+        let attributes = |tier: &DirectoryTier| tier.open(Path::new(NAME)).unwrap().attributes().unwrap();
+        let before: Attributes = attributes(&pair.from);
+        assert_eq!(before, attributes(&pair.to));
+        pair.from.remove(Path::new(NAME)).unwrap();
+        back.copy(&CopyOptions::default()).unwrap();
+        assert_eq!(before, attributes(&pair.from));
+        assert!(pair.from.read(Path::new(NAME)).unwrap() == contents);
+    }
+}
+
+#[test]
+fn within_one_file_system_the_kernel_copies_and_the_result_is_the_same() {
+    let pair = pair();
+    let contents = pattern(5_000_001, 9);
+    pair.to.write(Path::new("original"), &contents).unwrap();
+    let reading = pair.to.open(Path::new("original")).unwrap();
+    let mut writing = pair.to.create(Path::new(NAME)).unwrap();
+    let progress = AtomicU64::new(0);
+    copy(&*reading, &mut *writing, &CopyOptions { progress: Some(&progress), ..Default::default() }).unwrap();
+    writing.commit(Path::new(NAME)).unwrap();
+    assert_eq!(progress.load(Ordering::Relaxed), contents.len() as u64);
+    assert!(pair.to.read(Path::new(NAME)).unwrap() == contents);
+}
+
+/// Changes its file while it is read for the first time.
+struct Changing<'a> {
+    inner: Box<dyn Reading>,
+    change: &'a (dyn Fn() + Sync),
+    is_changed: AtomicBool,
+}
+
+impl Reading for Changing<'_> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        if !self.is_changed.swap(true, Ordering::Relaxed) {
+            (self.change)();
+        }
+        self.inner.read_at(buffer, offset)
+    }
+    fn stat(&self) -> Result<Stat> {
+        self.inner.stat()
+    }
+    fn attributes(&self) -> Result<Attributes> {
+        self.inner.attributes()
+    }
+    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>> {
+        self.inner.next_data(offset)
+    }
+    fn path(&self) -> &Path {
+        self.inner.path()
+    }
+}
+
+#[test]
+fn a_source_that_changes_meanwhile_is_noticed_however_it_changes() {
+    let pair = pair();
+    let source = pair.source();
+    let open = || File::options().write(true).open(&source).unwrap();
+    let write = || drop(open().write_at(b"x", 10));
+    let append = || drop(open().write_at(b"x", 3 << 20));
+    let truncate = || drop(open().set_len(5));
+    let change_mode = || {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&source, std::fs::Permissions::from_mode(0o777)).unwrap();
+    };
+    let set_times_back = || {
+        let times = open().metadata().unwrap().modified().unwrap();
+        open().write_at(b"y", 1 << 20).unwrap();
+        open().set_modified(times).unwrap();
+    };
+    let changes: [&(dyn Fn() + Sync); 5] = [&write, &append, &truncate, &change_mode, &set_times_back];
+    for (i, change) in changes.into_iter().enumerate() {
+        pair.from.write(Path::new(NAME), &pattern(3 << 20, 1)).unwrap();
+        std::thread::sleep(Duration::from_millis(20)); // the clock that stamps files ticks in between
+        let inner = pair.from.open(Path::new(NAME)).unwrap();
+        let reading = Changing { inner, change, is_changed: AtomicBool::new(false) };
+        let mut writing = pair.to.create(Path::new(NAME)).unwrap();
+        let result = copy(&reading, &mut *writing, &CopyOptions::default());
+        assert!(matches!(result, Err(Error::SourceChanged { .. })), "change {i}: {result:?}");
+    }
+}
+
+#[test]
+fn an_abort_stops_a_copy_that_waits_for_bandwidth() {
+    let pair = pair();
+    pair.from.write(Path::new(NAME), &pattern(4 << 20, 1)).unwrap();
+    let cap = BandwidthCap::new(100_000);
+    let abort = AtomicBool::new(false);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            abort.store(true, Ordering::Relaxed);
+        });
+        let options = CopyOptions { cap: Some(&cap), abort: Some(&abort), ..Default::default() };
+        assert!(matches!(pair.copy(&options), Err(Error::Aborted { .. })));
+    });
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(!pair.to.exists(Path::new(NAME)).unwrap());
+}
+
+#[test]
+fn a_cap_holds_for_all_copies_together() {
+    let pair = pair();
+    pair.from.write(Path::new(NAME), &pattern(6 << 20, 1)).unwrap();
+    let cap = BandwidthCap::new(40 << 20);
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| pair.copy(&CopyOptions { cap: Some(&cap), ..Default::default() }).unwrap());
+        }
+    });
+    let elapsed = start.elapsed().as_secs_f64(); // 18 MiB at 40 MiB/s, 50 ms of it saved up
+    assert!((0.39..3.0).contains(&elapsed), "{elapsed} s");
+}
+
+#[test]
+fn a_program_that_wants_to_write_ends_the_copy_and_waits_only_for_a_moment() {
+    let pair = pair();
+    pair.from.write(Path::new(NAME), &pattern(8 << 20, 1)).unwrap();
+    let reading = pair.from.open(Path::new(NAME)).unwrap();
+    let lease = Lease::read(reading.as_fd().unwrap()).unwrap().expect("nobody has it open for writing");
+    let cap = BandwidthCap::new(1 << 20);
+    let waited = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            let start = Instant::now();
+            File::options().write(true).open(pair.source()).unwrap();
+            start.elapsed()
+        });
+        let mut writing = pair.to.create(Path::new(NAME)).unwrap();
+        let options = CopyOptions { cap: Some(&cap), lease: Some(&lease), ..Default::default() };
+        let result = copy(&*reading, &mut *writing, &options);
+        assert!(matches!(result, Err(Error::LeaseBroken { .. })), "{result:?}");
+        drop(lease);
+        writer.join().unwrap()
+    });
+    assert!(waited < Duration::from_millis(500), "the writer waited {waited:?}");
+}
+
+#[test]
+fn holes_stay_holes_from_memory_to_disk_and_back() {
+    let pair = pair();
+    let file = File::create(pair.source()).unwrap();
+    file.write_at(b"start", 0).unwrap();
+    file.write_at(b"far", 1 << 30).unwrap();
+    file.set_len(2 << 30).unwrap();
+    drop(file);
+    let copied = pair.copy(&CopyOptions::default()).unwrap();
+    assert_eq!(copied.bytes, 2 << 30);
+    let stat = pair.to.stat(Path::new(NAME)).unwrap();
+    assert_eq!(stat.size, 2 << 30);
+    assert!(stat.allocated < 4 << 20, "{} bytes are allocated", stat.allocated);
+    let mut far = [0; 3];
+    pair.to.open(Path::new(NAME)).unwrap().read_exact_at(&mut far, 1 << 30).unwrap();
+    assert_eq!(&far, b"far");
+}
+
+#[test]
+fn a_file_without_a_name_is_copied_through_its_descriptor() {
+    let pair = pair();
+    pair.from.write(Path::new(NAME), b"unlinked").unwrap();
+    let file = File::open(pair.source()).unwrap();
+    pair.from.remove(Path::new(NAME)).unwrap();
+    let reading = FileReading::from_fd(file.as_fd().try_clone_to_owned().unwrap(), "an unlinked file");
+    let mut writing = pair.to.create(Path::new(NAME)).unwrap();
+    copy(&reading, &mut *writing, &CopyOptions::default()).unwrap();
+    writing.commit(Path::new(NAME)).unwrap();
+    assert_eq!(pair.to.read(Path::new(NAME)).unwrap(), b"unlinked");
+}
