@@ -1,6 +1,7 @@
 //! The harness of the whole-system tests: real processes on a real root, natively and under `terrace run`.
 //!
 //!   Workplace   a root on the durable file system, fast tiers in memory, settings of their own: tests run side by side
+//!   Shell       a bash under `terrace run` that does what the test says, between its other acts
 //!   Outcome     what a command said and how it ended
 //!   Tree        what a directory holds, read natively, to compare
 //!   Comparison  the same commands in two equal roots, one of them accelerated: outcomes and trees must agree
@@ -9,11 +10,13 @@
 
 mod comparison;
 mod outcome;
+mod shell;
 mod tree;
 mod workplace;
 
 pub use comparison::Comparison;
 pub use outcome::{Outcome, wait_until};
+pub use shell::Shell;
 pub use tree::{Entry, Kind, Tree};
 pub use workplace::{Wish, Workplace};
 

@@ -230,6 +230,10 @@ impl Workplace {
             ("GIT_COMMITTER_EMAIL", "a@example.org"),
             ("GIT_COMMITTER_DATE", "2026-01-01T00:00:00Z"),
             ("GIT_CONFIG_NOSYSTEM", "1"),
+            // Threads make packs that differ from run to run.
+            ("GIT_CONFIG_COUNT", "1"),
+            ("GIT_CONFIG_KEY_0", "pack.threads"),
+            ("GIT_CONFIG_VALUE_0", "1"),
             ("PYTHONDONTWRITEBYTECODE", "1"),
         ];
         command.envs(fixed).env("HOME", self.scratch()).env("SCRATCH", self.scratch()).env("ROOT", &self.root);
