@@ -39,11 +39,12 @@ install_packages() {
 }
 
 need_rust() {
-    command -v cargo >/dev/null || fail "cargo is not installed" "hint: install Rust 1.88 or newer (https://rustup.rs)"
-    local version
-    version=$(rustc --version | cut -d' ' -f2)
-    [ "$(printf '1.88.0\n%s\n' "${version%%-*}" | sort -V | head -n 1)" = 1.88.0 ] ||
-        fail "rustc is $version" "hint: install Rust 1.88 or newer (https://rustup.rs)"
+    local wanted have
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    command -v cargo >/dev/null || fail "cargo is not installed" "hint: install Rust $wanted or newer (https://rustup.rs)"
+    have=$(rustc --version | cut -d' ' -f2)
+    [ "$(printf '%s\n' "$wanted" "${have%%-*}" | sort -V | head -n 1)" = "$wanted" ] ||
+        fail "rustc is $have" "hint: install Rust $wanted or newer (https://rustup.rs)"
 }
 
 need_fuse() {
