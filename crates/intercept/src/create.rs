@@ -107,6 +107,9 @@ impl Parent {
 
     /// `Ok(None)`: the path has no last component that names a new entry (`..`, a trailing slash, empty).
     pub fn of(dirfd: i32, path: *const c_char) -> Result<Option<Parent>, isize> {
+        if process::is_no_address(path) {
+            return Ok(None);
+        }
         // SAFETY: the program's C string.
         let bytes = unsafe { core::ffi::CStr::from_ptr(path) }.to_bytes();
         let start = bytes.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);

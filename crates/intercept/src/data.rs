@@ -123,10 +123,20 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
             return result;
         }
         index.guard_leave(entered);
+        let seq = index.header.moves_seq.load(SeqCst);
         match refresh(index, fd, need) {
             Refreshed::NotPlaced => {
                 set_left(fd, NOT_PLACED);
                 return op();
+            }
+            Refreshed::Ready if fd as usize >= CELLS => {
+                // No cell remembers the check just made: it holds if nothing began to move since.
+                let entered = process::enter(index, Domain::Data);
+                let result = (index.header.moves_seq.load(SeqCst) == seq).then(&op);
+                index.guard_leave(entered);
+                if let Some(result) = result {
+                    return result;
+                }
             }
             Refreshed::Ready => checked = true,
             Refreshed::Again => checked = false,
@@ -134,10 +144,6 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
                 real::set_errno(errno);
                 return -1;
             }
-        }
-        if fd as usize >= CELLS {
-            // No cell to remember it in: the check just made must do.
-            return op();
         }
     }
 }

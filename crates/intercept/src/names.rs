@@ -288,7 +288,7 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         }
     };
     let Some(index) = process::index() else { return native() };
-    if old.is_null() || new.is_null() {
+    if process::is_no_address(old) || process::is_no_address(new) {
         return native();
     }
     if flags & libc::AT_EMPTY_PATH != 0 {

@@ -175,10 +175,19 @@ pub fn sleep_us(us: i64) {
     unsafe { gate::call2(libc::SYS_nanosleep, &raw const time as usize, 0) };
 }
 
+/// No program has memory there: the kernel answers EFAULT, and we must not look.
+#[inline]
+pub fn is_no_address(path: *const c_char) -> bool {
+    !(4096..0x7fff_ffff_f000).contains(&(path as usize))
+}
+
 /// True unless the path certainly lies outside the root: what is true is looked at more closely, what is false is native.
 #[inline]
 pub fn may_be_below_root(index: Index, dirfd: i32, path: *const c_char) -> bool {
-    // SAFETY: `path` is the program's C string, checked for null by the callers.
+    if is_no_address(path) {
+        return false;
+    }
+    // SAFETY: `path` is the program's C string.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
     if bytes.first() == Some(&b'/') {
         return absolute_may_be_below_root(index, bytes);
