@@ -57,7 +57,8 @@ def draw(results: dict, mosaic: Path, picture: Path) -> None:
     bars.spines[["top", "right", "left"]].set_visible(False)
     image.imshow(matplotlib.image.imread(mosaic), cmap="gray")
     image.set_axis_off()
-    image.set_title("the mosaic, the same bytes either way", fontsize=9)
+    identical = not any(run["differences"] for run in results["runs"])
+    image.set_title("the mosaic, the same bytes either way" if identical else "OUTPUTS DIFFER", fontsize=9)
     figure.suptitle(
         f"Durable tier: {limits['write_mib_s']:.0f} MiB/s write, {limits['read_mib_s']:.0f} MiB/s read,"
         f" {limits['latency_us'] / 1000:.1f} ms a metadata request · {results['machine']['cores']} cores",
