@@ -1,0 +1,256 @@
+//! kill -9 of the agent at every step of the mover, alone or together with the program and `terrace run`; then `terrace
+//! recover`. No acknowledged byte is lost, nothing half-copied is visible, nothing that was removed comes back.
+//!
+//! The program tells on a file outside the root what is true from then on: `has NAME SUM` after a file was closed,
+//! `gone NAME` after it was removed. Each line is a promise that the tree must keep.
+
+use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use terrace_tests::{Outcome, Tree, Wish, Workplace, wait_until};
+use terrace_tier::step::{KILL_ENV, Step};
+
+const POLICY: &str = "flush = [\"**\", \"!work/**\"]\nevict = [\"move/**\", \"work/**\"]\nprefetch = [\"in/**\"]";
+
+/// Makes files of every mode, changes durable ones, outgrows the tier, renames and removes; a promise after each act.
+const PROGRAM: &str = r#"
+import hashlib, os, time
+promises = open(os.environ["SCRATCH"] + "/promises", "a", 1)
+def has(name): promises.write("has %s %s\n" % (name, hashlib.sha256(open(name, "rb").read()).hexdigest()))
+def pending(name): promises.write("pending %s\n" % name)
+def put(name, data, mode="wb"):
+    pending(name)
+    with open(name, mode) as f: f.write(data)
+    has(name)
+def remove(name): pending(name); os.unlink(name); promises.write("gone %s\n" % name)
+for d in ("copy", "move", "work", "deep/er"): os.makedirs(d, exist_ok=True)
+for i in range(12):
+    put(f"copy/f{i}", os.urandom(30000 + i)); put(f"move/f{i}", os.urandom(20000 + i)); put(f"work/f{i}", b"w" * 9000)
+    if i % 4 == 1: remove(f"copy/f{i-1}")
+    if i % 4 == 3: pending(f"copy/f{i}"); pending(f"deep/er/f{i}"); os.rename(f"copy/f{i}", f"deep/er/f{i}"); promises.write(f"gone copy/f{i}\n"); has(f"deep/er/f{i}")
+time.sleep(0.5)
+put("copy/f1", b"appended", "ab"); put("old/a", b"replaced"); put("old/b", b"more", "ab"); put("in/p1", b"changed", "r+b"); os.truncate("old/c", 0); has("old/c")
+pending("big")
+with open("big", "wb") as f:
+    for i in range(60): f.write(os.urandom(100000))
+has("big"); pending("linked"); os.link("copy/f2", "linked"); has("linked"); os.rename("deep", "deeper")
+for i in (3, 7, 11): promises.write(f"gone deep/er/f{i}\n"); has(f"deeper/er/f{i}")
+for i in range(4): put(f"late{i}", os.urandom(50000)); remove(f"late{i}") if i % 2 else None
+time.sleep(0.4); promises.write("end\n")
+"#;
+
+const PREPARE: &str = "mkdir old in; for f in old/a old/b old/c in/p1 in/p2; do head -c 40000 /dev/zero | tr '\\0' $(basename $f) > $f; done";
+
+fn workplace() -> Workplace {
+    let place = Wish::default().tier("ram", "1MiB").tier("ssd", "3MiB").policy(POLICY).settle("30ms").build();
+    place.native_sh(PREPARE).ok();
+    std::fs::write(place.scratch().join("program.py"), PROGRAM).unwrap();
+    place
+}
+
+/// The run, in a process group of its own, with its agent doomed at a step.
+fn doomed(place: &Workplace, at: &str) -> Command {
+    let script = place.scratch().join("program.py");
+    let mut command = place.run_command(&[], &["/usr/bin/python3", script.to_str().unwrap()]);
+    command.env(KILL_ENV, at).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Checks every promise against the tree. A name with a `pending` act may be in either state.
+fn check_promises(place: &Workplace, tree: &Tree) -> Vec<String> {
+    let mut last: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let text = std::fs::read_to_string(place.scratch().join("promises")).unwrap_or_default();
+    for line in text.lines() {
+        let mut words = line.split(' ').map(str::to_owned);
+        let (kind, name) = (words.next().unwrap(), words.next().unwrap_or_default());
+        last.insert(name, std::iter::once(kind).chain(words).collect());
+    }
+    let is_renamed = text.contains("has deeper/");
+    let mut broken = vec![];
+    for (name, promise) in &last {
+        let is_work = name.starts_with("work/");
+        match promise[0].as_str() {
+            "has" if !is_work && tree.has(name) => {
+                if sum(tree.bytes(name)) != promise[1] {
+                    broken.push(format!("{name} has other bytes ({} of them)", tree.bytes(name).len()));
+                }
+            }
+            "has" if !is_work && (is_renamed || !name.starts_with("deep/")) => broken.push(format!("{name} is lost")),
+            "gone" if tree.has(name) => broken.push(format!("{name} came back")),
+            _ => {}
+        }
+    }
+    let known = |name: &str| last.contains_key(name) || name.starts_with("old") || name.starts_with("in");
+    for (name, entry) in &tree.0 {
+        let name = name.to_str().unwrap();
+        if matches!(entry.kind, terrace_tests::Kind::File(_)) && !known(name) && !name.starts_with("deeper/") {
+            broken.push(format!("{name} appeared from nowhere"));
+        }
+    }
+    broken
+}
+
+fn sum(bytes: &[u8]) -> String {
+    let mut child = Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || std::io::Write::write_all(&mut stdin, bytes).unwrap());
+        let output = child.wait_with_output().unwrap();
+        String::from_utf8(output.stdout).unwrap().split(' ').next().unwrap().to_owned()
+    })
+}
+
+/// `terrace recover`, then what is in the root.
+fn recovered(place: &Workplace) -> Tree {
+    let outcome = Outcome::of(place.terrace("recover").output().unwrap());
+    assert_eq!(outcome.code, 0, "terrace recover:\n{}\n{}\n{}", outcome.stdout, outcome.stderr, place.agent_log());
+    place.settled_tree()
+}
+
+/// Does `test` for each step, some at a time, and gathers what they found wrong.
+fn for_each_step(test: impl Fn(Step) -> Result<(), String> + Sync) {
+    let (next, wrong) = (AtomicUsize::new(0), std::sync::Mutex::new(vec![]));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some(&step) = Step::ALL.get(next.fetch_add(1, Relaxed)) {
+                    if let Err(message) = test(step) {
+                        eprintln!("{step}: {message}");
+                        wrong.lock().unwrap().push(format!("{step}: {message}"));
+                    }
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{} of {} steps:\n{}", wrong.len(), Step::ALL.len(), wrong.join("\n"));
+}
+
+fn promises_kept(place: &Workplace) -> Result<(), String> {
+    let broken = check_promises(place, &recovered(place));
+    if broken.is_empty() {
+        return Ok(());
+    }
+    let log = place.agent_log();
+    let tail: Vec<&str> = log.lines().rev().take(12).collect();
+    Err(format!("{}\n    {}", broken.join("; "), tail.into_iter().rev().collect::<Vec<_>>().join("\n    ")))
+}
+
+/// The agent's process id as the kernel tells it, 0 when none runs.
+fn agent_pid(place: &Workplace) -> u32 {
+    place.status().map_or(0, |status| status.agent_pid)
+}
+
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+#[test]
+fn an_agent_killed_at_any_step_loses_nothing_and_the_program_goes_on() {
+    for_each_step(|step| {
+        let place = workplace();
+        let mut run = doomed(&place, step.name()).spawn().unwrap();
+        let mut agents = vec![];
+        let ended = wait_until(120, || {
+            let pid = agent_pid(&place);
+            if pid != 0 && !agents.contains(&pid) {
+                agents.push(pid);
+            }
+            run.try_wait().unwrap().is_some()
+        });
+        if !ended {
+            // SAFETY: the group was made for this run.
+            unsafe { libc::kill(-(run.id() as i32), libc::SIGKILL) };
+            return Err("the run did not end".into());
+        }
+        let outcome = Outcome::of(run.wait_with_output().unwrap());
+        let promises = std::fs::read_to_string(place.scratch().join("promises")).unwrap_or_default();
+        if outcome.code != 0 || !promises.ends_with("end\n") {
+            return Err(format!("the program did not end well: {outcome:?}\n{}", place.agent_log()));
+        }
+        if agents.len() < 2 {
+            return Err("the step was never reached".into());
+        }
+        promises_kept(&place)
+    });
+}
+
+#[test]
+fn everything_killed_at_any_step_is_recovered() {
+    for_each_step(|step| {
+        let place = workplace();
+        let mut run = doomed(&place, step.name()).spawn().unwrap();
+        if !wait_until(30, || agent_pid(&place) != 0 || run.try_wait().unwrap().is_some()) {
+            return Err("no agent started".into());
+        }
+        let agent = agent_pid(&place);
+        wait_until(120, || !is_alive(agent) || run.try_wait().unwrap().is_some());
+        // SAFETY: the group was made for this run; a new agent, if there is one by now, is killed too.
+        unsafe { libc::kill(-(run.id() as i32), libc::SIGKILL) };
+        let _ = run.wait();
+        let second = agent_pid(&place);
+        if second != 0 && second != agent {
+            // SAFETY: this workplace's own agent.
+            unsafe { libc::kill(second as i32, libc::SIGKILL) };
+        }
+        wait_until(10, || !place.is_locked());
+        promises_kept(&place)
+    });
+}
+
+#[test]
+fn an_agent_killed_at_random_moments_loses_nothing() {
+    for seed in 1..=6u64 {
+        let place = workplace();
+        let mut run = doomed(&place, "").env_remove(KILL_ENV).spawn().unwrap();
+        let mut delay = seed * 37;
+        while run.try_wait().unwrap().is_none() {
+            delay = delay * 1103515245 % 65537;
+            std::thread::sleep(std::time::Duration::from_millis(30 + delay % 400));
+            let pid = agent_pid(&place);
+            if pid > 1 && delay % 3 != 0 {
+                // SAFETY: this workplace's own agent.
+                unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+            }
+        }
+        assert_eq!(run.wait().unwrap().code(), Some(0), "seed {seed}\n{}", place.agent_log());
+        let broken = check_promises(&place, &recovered(&place));
+        assert!(broken.is_empty(), "seed {seed}: {broken:?}\n{}", place.agent_log());
+    }
+}
+
+#[test]
+fn recover_finds_nothing_to_do_after_a_good_end() {
+    let place = workplace();
+    place.sh("echo x > f").ok();
+    place.wait_for_the_agents_end();
+    let before = Tree::of(place.root());
+    assert!(recovered(&place) == before);
+}
+
+#[test]
+fn a_tier_that_is_lost_is_told_by_name() {
+    let place = Wish::default().settle("60s").build();
+    let mut shell = place.shell();
+    shell.does("echo lost > only_in_memory; echo kept > flushed");
+    place.flush(&["flushed"]);
+    let agent = agent_pid(&place);
+    for pid in [shell.run_pid(), agent as i32] {
+        // SAFETY: this workplace's own processes. The run goes first, so that it starts no new agent.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+    }
+    wait_until(10, || !place.is_locked());
+    // A restart of the node empties memory.
+    std::fs::remove_dir_all(place.tier("ram")).unwrap();
+    std::fs::create_dir(place.tier("ram")).unwrap();
+    let _ = std::fs::remove_dir_all(place.runtime());
+    let outcome = Outcome::of(place.terrace("recover").output().unwrap());
+    assert_eq!(outcome.code, 1, "{outcome:?}");
+    let said = outcome.stdout + &outcome.stderr;
+    assert!(said.contains("only_in_memory") && !said.contains("flushed:"), "{said}");
+    assert_eq!(std::fs::read(place.root().join("flushed")).unwrap(), b"kept\n");
+    assert!(Path::new(place.root()).join("flushed").symlink_metadata().unwrap().is_file());
+}

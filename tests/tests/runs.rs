@@ -1,0 +1,269 @@
+//! What `terrace run` does around a program: agents, signals, exit codes, modes, lists, reports, wall time.
+
+use std::time::{Duration, Instant};
+use terrace_tests::{Outcome, Wish, Workplace, wait_until};
+
+#[test]
+fn concurrent_runs_on_one_root_agree_and_share_one_agent() {
+    let place = Workplace::new();
+    let (mut first, mut second) = (place.shell(), place.shell());
+    let status = place.status().expect("an agent");
+    assert_eq!(status.runs.len(), 2, "{status:?}");
+    first.does("echo one > f; mkdir d; echo g > d/g");
+    assert_eq!(second.says("cat f; stat -c '%F %s' f; cat d/g"), "one\nregular file 4\ng");
+    assert_eq!(first.says("stat -c %i f"), second.says("stat -c %i f"));
+    second.does("echo two >> f; mv d e; rm e/g; echo new > e/h");
+    assert_eq!(first.says("cat f e/h; ls e"), "one\ntwo\nnew\nh");
+    assert_eq!(first.exit(0), 0);
+    second.does("echo three >> f; [ $(wc -l < f) = 3 ]");
+    assert_eq!(place.status().unwrap().agent_pid, status.agent_pid, "the agent stays while a run is there");
+    let tree = second.ends_and_leaves();
+    assert_eq!((tree.bytes("f"), tree.bytes("e/h"), tree.0.len()), (&b"one\ntwo\nthree\n"[..], &b"new\n"[..], 3));
+}
+
+#[test]
+fn two_runs_that_start_at_once_start_one_agent() {
+    let place = Workplace::new();
+    let running: Vec<_> = (0..4).map(|i| place.start(&format!("echo {i} > f{i}; sleep 1; cat f*"))).collect();
+    assert!(wait_until(20, || place.status().is_some_and(|status| status.runs.len() == 4)), "{:?}", place.status());
+    for run in running {
+        assert_eq!(Outcome::of(run.wait_with_output().unwrap()).ok().stdout, "0\n1\n2\n3\n");
+    }
+    assert_eq!(place.settled_tree().0.len(), 4);
+}
+
+#[test]
+fn an_agent_that_is_killed_is_started_again() {
+    let place = Workplace::new();
+    let mut shell = place.shell();
+    shell.does("for i in $(seq 50); do echo $i > before$i; done; exec 7> open; echo a >&7");
+    let first = place.status().unwrap().agent_pid;
+    // SAFETY: this workplace's own agent.
+    unsafe { libc::kill(first as i32, libc::SIGKILL) };
+    shell.does("for i in $(seq 50); do echo $i > after$i; done; rm before7; mv before8 renamed; echo b >&7; head -c 7000000 /dev/zero > big; echo x >> before9");
+    let restarted = wait_until(20, || place.status().is_some_and(|status| status.agent_pid != first));
+    assert!(restarted, "no new agent\n{}", place.agent_log());
+    shell.does("exec 7>&-; [ $(cat before* after* | wc -l) = 99 ]; [ ! -e before7 ]");
+    let tree = shell.ends_and_leaves();
+    assert_eq!(tree.0.len(), 101, "{:?}", tree.0.keys());
+    assert_eq!((tree.bytes("renamed"), tree.bytes("before9"), tree.bytes("open")), (&b"8\n"[..], &b"9\nx\n"[..], &b"a\nb\n"[..]));
+}
+
+#[test]
+fn the_agent_ends_with_the_last_run() {
+    let place = Workplace::new();
+    place.sh("echo x > f").ok();
+    place.settled_tree();
+    for gone in [place.runtime().join("control"), place.runtime().join("index"), place.root().join(".terrace")] {
+        assert!(!gone.exists(), "{} is left", gone.display());
+    }
+}
+
+#[test]
+fn exit_codes_are_the_programs_own() {
+    let place = Workplace::new();
+    place.sh("exit 0").ends_with(0);
+    place.sh("exit 3").ends_with(3);
+    place.sh("kill -9 $$").ends_with(128 + 9);
+    place.sh("kill -TERM $$").ends_with(128 + 15);
+    place.run(&["no-such-program"]).ends_with(127);
+    place.native_sh("echo text > not_executable").ok();
+    place.run(&["./not_executable"]).ends_with(126);
+}
+
+#[test]
+fn signals_are_forwarded_and_a_terminated_run_is_flushed() {
+    let place = Wish::default().settle("60s").build();
+    let running = place.start("trap 'echo usr1 >> log' USR1; trap 'echo term >> log; exit 5' TERM; echo ready > log; while :; do sleep 0.05; done");
+    let ready = wait_until(20, || place.root().join("log").exists());
+    assert!(ready);
+    let signal = |signal| {
+        // SAFETY: our own child.
+        unsafe { libc::kill(running.id() as i32, signal) };
+        std::thread::sleep(Duration::from_millis(300));
+    };
+    signal(libc::SIGUSR1);
+    signal(libc::SIGTERM);
+    let outcome = Outcome::of(running.wait_with_output().unwrap());
+    assert!(outcome.code == 5 || outcome.code == 143, "{outcome:?}");
+    assert_eq!(place.settled_tree().bytes("log"), b"ready\nusr1\nterm\n");
+}
+
+#[test]
+fn a_program_that_is_killed_still_gets_its_flush() {
+    let place = Wish::default().settle("60s").build();
+    let running = place.start("echo $$ > $SCRATCH/pid; echo kept > f; exec 7> open; echo held >&7; sleep 100");
+    assert!(wait_until(20, || place.root().join("open").exists()));
+    std::thread::sleep(Duration::from_millis(100));
+    let pid: i32 = std::fs::read_to_string(place.scratch().join("pid")).unwrap().trim().parse().unwrap();
+    // SAFETY: the program of this test.
+    unsafe { libc::kill(pid, libc::SIGKILL) };
+    Outcome::of(running.wait_with_output().unwrap()).ends_with(137);
+    let tree = place.settled_tree();
+    assert_eq!((tree.bytes("f"), tree.bytes("open")), (&b"kept\n"[..], &b"held\n"[..]));
+}
+
+#[test]
+fn a_killed_run_still_gets_its_flush() {
+    let place = Wish::default().settle("60s").build();
+    let mut running = place.start("echo $$ > $SCRATCH/pid; echo kept > f; sleep 2");
+    assert!(wait_until(20, || place.root().join("f").exists()));
+    std::thread::sleep(Duration::from_millis(100));
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert_eq!(place.settled_tree().bytes("f"), b"kept\n");
+}
+
+#[test]
+fn the_wall_time_leaves_room_for_the_flush() {
+    let place = Wish::default().settle("60s").build();
+    let start = Instant::now();
+    let outcome = place.run_with(&["--walltime", "4s", "--walltime-margin", "2s"], &["sh", "-c", "echo x > f; exec sleep 60"]);
+    assert!((1..6).contains(&start.elapsed().as_secs()), "it took {:?}", start.elapsed());
+    outcome.ends_with(143);
+    assert_eq!(place.settled_tree().bytes("f"), b"x\n");
+}
+
+#[test]
+fn each_mode_does_what_it_says() {
+    let policy = "flush = [\"copy/**\", \"move/**\"]\nevict = [\"move/**\", \"remove/**\"]";
+    let place = Wish::default().tier("ram", "16MiB").policy(policy).build();
+    let mut shell = place.shell();
+    shell.does("mkdir copy move remove keep; for d in copy move remove keep; do echo $d > $d/f; done");
+    let is = |name: &str, state: &str| wait_until(10, || place.state_of(name) == state);
+    assert!(is("copy/f", "clean"), "{:?}", place.entry("copy/f"));
+    assert!(is("move/f", "durable"), "{:?}", place.entry("move/f"));
+    assert_eq!((place.state_of("remove/f"), place.state_of("keep/f")), ("current".into(), "current".into()));
+    assert_eq!(shell.says("cat */f"), "copy\nkeep\nmove\nremove");
+    assert_eq!(shell.exit(0), 0);
+    place.wait_for_the_agents_end();
+    // `keep` stays in the tier: another run finds it, and it can still be made durable by hand.
+    assert!(std::fs::symlink_metadata(place.root().join("keep/f")).unwrap().is_symlink());
+    assert!(!place.root().join("remove/f").exists() && !place.root().join("remove/f").is_symlink());
+    let mut shell = place.shell();
+    assert_eq!(shell.says("cat */f; stat -c %F keep/f"), "copy\nkeep\nmove\nregular file");
+    place.flush(&["keep/f"]);
+    assert_eq!(shell.ends_and_leaves().bytes("keep/f"), b"keep\n");
+}
+
+#[test]
+fn rename_gives_a_file_the_mode_of_its_new_name() {
+    let place = Wish::default().policy("flush = [\"out/**\"]\nevict = [\"work/**\"]").build();
+    let mut shell = place.shell();
+    shell.does("mkdir out work; echo result > work/f.tmp; mv work/f.tmp out/f; echo dropped > work/g; mv out/none work 2>/dev/null || true");
+    assert!(wait_until(10, || place.state_of("out/f") == "clean"));
+    let tree = shell.ends_and_leaves();
+    assert!(tree.has("out/f") && !tree.has("work/g"), "{:?}", tree.0.keys());
+}
+
+#[test]
+fn prefetch_lists_bring_files_up_before_use() {
+    let place = Wish::default().tier("ram", "8MiB").policy("prefetch = [\"in/*.dat\"]").build();
+    place.native_sh("mkdir in; for i in 1 2 3; do head -c 400000 /dev/zero | tr '\\0' $i > in/$i.dat; done; echo no > in/other").ok();
+    let mut shell = place.shell();
+    let up = wait_until(10, || (1..4).all(|i| place.state_of(&format!("in/{i}.dat")) == "clean"));
+    assert!(up, "{:?}", place.status());
+    assert_eq!(place.state_of("in/other"), "durable");
+    shell.does("[ $(cat in/*.dat | wc -c) = 1200000 ]; [ \"$(head -c 3 in/2.dat)\" = 222 ]; echo changed > in/3.dat; printf X | dd of=in/1.dat conv=notrunc 2> /dev/null; [ \"$(head -c 2 in/1.dat)\" = X1 ]; [ \"$(cat in/3.dat)\" = changed ]");
+    let status = place.status().unwrap();
+    assert!(status.counters.prefetched_files >= 3 && status.counters.opens_tier > 0, "{:?}", status.counters);
+    let tree = shell.ends_and_leaves();
+    assert_eq!((tree.bytes("in/3.dat"), tree.bytes("in/1.dat").len(), &tree.bytes("in/1.dat")[..2]), (&b"changed\n"[..], 400_000, &b"X1"[..]));
+}
+
+#[test]
+fn a_file_changed_behind_the_replica_is_read_as_it_is() {
+    let place = Workplace::new();
+    place.native_sh("head -c 100000 /dev/zero > f").ok();
+    let mut shell = place.shell();
+    place.prefetch(&["f"]);
+    std::fs::write(place.root().join("f"), "changed outside").unwrap();
+    assert_eq!(shell.says("cat f"), "changed outside");
+    shell.ends_and_leaves();
+}
+
+#[test]
+fn sea_settings_and_lists_are_accepted() {
+    let place = Workplace::new();
+    let (mount, fast) = (place.root().display(), place.tier("ram"));
+    let ini = place.scratch().join("sea.ini");
+    let text = format!(
+        "[Sea]\n\tmount_dir = {mount} ;\n\tn_levels = 2 ;\n\tsource_0 = {} ;\n\tsource_1 = {mount} ;\n\tn_threads = 1 ;\n\tmax_fs = 1048576 ;\n\tlog_level = 0 ;\n",
+        fast.display()
+    );
+    std::fs::write(&ini, text).unwrap();
+    std::fs::write(place.scratch().join(".sea_flushlist"), ".*\\.out\n").unwrap();
+    std::fs::write(place.scratch().join(".sea_evictlist"), ".*\\.tmp\n").unwrap();
+    std::fs::write(place.scratch().join(".sea_prefetchlist"), "").unwrap();
+    let outcome = Outcome::of(
+        std::process::Command::new(terrace_tests::terrace_binary())
+            .current_dir(place.root())
+            .args(["run", "--sea", ini.to_str().unwrap(), "--", "sh", "-c", "echo a > a.out; echo b > b.tmp"])
+            .output()
+            .unwrap(),
+    );
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    let settled = wait_until(20, || std::fs::read(place.root().join("a.out")).is_ok_and(|bytes| bytes == b"a\n"));
+    assert!(settled && !place.root().join("b.tmp").is_symlink(), "flushed what the flush list names, dropped the rest");
+    assert!(wait_until(20, || !place.root().join(".terrace").exists()));
+}
+
+#[test]
+fn the_report_says_what_happened() {
+    let place = Wish::default().tier("ram", "8MiB").build();
+    let outcome = place.sh("for i in $(seq 10); do head -c 100000 /dev/zero > f$i; done; cat f1 f2 > /dev/null").ok();
+    let report = outcome.report.expect("a JSON report");
+    assert!(report["counters"]["creates_tier"].as_u64() >= Some(10), "{report:#}");
+    assert!(report["counters"]["flushed_bytes"].as_u64() >= Some(1_000_000), "{report:#}");
+    let tiers = report["tiers"].as_array().expect("tiers");
+    assert!(tiers.iter().any(|tier| tier["name"] == "ram" && tier["written_files"].as_u64() >= Some(10)), "{report:#}");
+    let said = Outcome::of(place.terrace("run").args(["--", "sh", "-c", "echo x > g"]).output().unwrap()).ok();
+    assert!(said.stderr.contains("ram"), "the report names the tier:\n{}", said.stderr);
+    assert_eq!(said.stdout, "", "the program's own stdout is left alone");
+}
+
+#[test]
+fn a_dry_run_says_what_policy_would_do_and_does_nothing() {
+    let place = Wish::default().policy("flush = [\"out/**\"]\nevict = [\"work/**\"]\nprefetch = [\"in/**\"]").build();
+    place.native_sh("mkdir in out work; echo 1 > in/a; echo 2 > out/b; echo 3 > work/c; echo 4 > d").ok();
+    let outcome = Outcome::of(place.terrace("run").args(["--dry-run", "--", "sh", "-c", "echo no > never"]).output().unwrap()).ok();
+    for (name, mode) in [("out/b", "copy"), ("work/c", "remove"), ("d", "keep")] {
+        assert!(outcome.stdout.lines().any(|line| line.contains(name) && line.contains(mode)), "{name}: {}", outcome.stdout);
+    }
+    assert!(!place.root().join("never").exists() && !place.root().join(".terrace").exists());
+}
+
+#[test]
+fn zero_configuration_accelerates_the_current_directory() {
+    let place = Workplace::new();
+    let terrace = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(terrace_tests::terrace_binary());
+        command.current_dir(place.root()).args(arguments);
+        Outcome::of(command.output().unwrap())
+    };
+    let outcome = terrace(&["run", "--", "sh", "-c", "echo zero > f; stat -c %F f; find /dev/shm/terrace-$(id -u)/*/o -type f | wc -l"]);
+    assert!(outcome.clone().ok().stdout.starts_with("regular file\n") && !outcome.stdout.ends_with("\n0\n"), "{outcome:?}");
+    assert!(wait_until(20, || std::fs::read(place.root().join("f")).is_ok_and(|bytes| bytes == b"zero\n")));
+    assert!(wait_until(20, || !place.root().join(".terrace").exists()));
+    // SAFETY: geteuid has no preconditions.
+    let state = format!("/var/tmp/terrace-{}/{}", unsafe { libc::geteuid() }, terrace_core::settings::root_id(place.root()));
+    let _ = std::fs::remove_dir_all(state);
+}
+
+#[test]
+fn programs_in_a_scrubbed_environment_are_still_accelerated() {
+    let place = Workplace::new();
+    let mut shell = place.shell();
+    shell.does("env -i /bin/sh -c 'echo a > f'; env -i PATH=/usr/bin:/bin sh -c '/usr/bin/python3 -c \"open(\\\"g\\\", \\\"w\\\").write(\\\"b\\\")\"'");
+    assert_eq!((place.state_of("f").as_str(), place.state_of("g").as_str()).0, "current".to_owned().as_str());
+    assert_eq!(shell.says("env -i stat -c %F f g"), "regular file\nregular file");
+    shell.ends_and_leaves();
+}
+
+#[test]
+fn outside_the_root_nothing_changes() {
+    let place = Workplace::new();
+    let outcome = place.sh("cd $SCRATCH; echo x > f; ln -s f l; readlink l; stat -c '%F %h' l f; cd /tmp; readlink -f $SCRATCH/l | sed 's:.*/::'").ok();
+    assert_eq!(outcome.stdout, "f\nsymbolic link 1\nregular file 1\nf\n");
+    assert!(place.scratch().join("f").symlink_metadata().unwrap().is_file());
+}
