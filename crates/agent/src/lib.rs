@@ -1,0 +1,58 @@
+//! The agent: one process per user, node and root. It owns the records, the journal and the mover.
+//!
+//!   programs ──ring, inotify──▶ events ──▶ catalogue, schedule ──▶ mover threads ──▶ root, tiers
+//!            ──call socket────▶ calls  ──▶ live moves, exchanges, promotions
+//!   terrace  ──control socket─▶ server ──▶ requests
+//!
+//! Invariant: a file's newest bytes are always where its name in the root leads. Whatever the agent does, a kill at
+//! any point leaves a tree and tiers that the next agent, or `recover`, makes whole (`recover`).
+
+mod agent;
+mod calls;
+mod catalogue;
+mod claims;
+mod error;
+mod events;
+mod exchange;
+mod index_file;
+mod lifetime;
+mod mover;
+mod recover;
+mod requests;
+mod runs;
+mod schedule;
+mod server;
+mod walk;
+
+pub use error::{Error, Result};
+pub use recover::RecoverReport;
+
+use requests::{FlushWish, Scope};
+use terrace_core::control::Failure;
+use terrace_core::settings::Settings;
+
+/// Serves the root until the last run has ended and all is flushed. `Error::AlreadyServed` if another agent does.
+pub fn serve(settings: Settings) -> Result<()> {
+    let running = lifetime::start(settings)?;
+    for (path, reason) in &running.report.lost {
+        running.agent.warn(format!("{} is lost: {reason}", path.display()));
+    }
+    running.serve()
+}
+
+/// Makes durable what an agent that was killed has left for this root, and clears up behind it.
+pub fn recover(settings: &Settings) -> Result<RecoverReport> {
+    let mut running = lifetime::start(settings.clone())?;
+    let mut report = std::mem::take(&mut running.report);
+    let wish = FlushWish { all: false, end_of_run: true, settle_open: false };
+    let outcome = running.agent.flush(&Scope(vec![]), &wish, &mut |_, _, _, _| true);
+    report.flushed = outcome.done;
+    report.failures = outcome.failures;
+    for path in outcome.open_files {
+        let reason = "a program has it open for writing; recover again when it has ended".into();
+        report.failures.push(Failure { path, reason });
+    }
+    report.kept = running.agent.kept_files();
+    running.leave();
+    Ok(report)
+}

@@ -323,6 +323,22 @@ impl Index {
         }
     }
 
+    /// Agent only, before any program has this index: takes exactly these records (ascending), which links in the root
+    /// name already. Those in between are free.
+    pub fn adopt_records(&self, numbers: &[u32]) {
+        let mut next = 0;
+        for &number in numbers {
+            (next..number).for_each(|free| self.free_record(free));
+            let record = &self.records[number as usize];
+            let serial = self.header.next_serial.fetch_add(1, AcqRel) + 1;
+            record.ino.store(INO_BASE + serial, Relaxed);
+            record.set_state(State::New);
+            record.serial.store(serial, Release);
+            next = number + 1;
+        }
+        self.header.next_record.store(next, Release);
+    }
+
     fn pop_free(&self) -> Option<u32> {
         let mut head = self.header.free_head.load(Acquire);
         loop {
@@ -444,6 +460,16 @@ mod tests {
         index.free_record(first);
         assert_eq!(index.take_record(), Some(first));
         assert!(index.records[first as usize].serial.load(Relaxed) > serial);
+    }
+
+    #[test]
+    fn adopted_records_are_taken_and_all_others_are_free() {
+        let index = empty_index();
+        index.adopt_records(&[1, 4]);
+        let mut others: Vec<u32> = (0..4).map(|_| index.take_record().unwrap()).collect();
+        others.sort();
+        assert_eq!(others, [0, 2, 3, 5]);
+        assert_eq!(index.records[4].state(), State::New);
     }
 
     #[test]

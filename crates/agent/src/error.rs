@@ -1,0 +1,47 @@
+//! Why an agent could not start, or had to stop. Failures of single files are not errors of the agent: they are kept in its
+//! status and tried again, for the file is safe where it is.
+
+use std::path::{Path, PathBuf};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Somebody else does what we were asked to do; the caller talks to that agent instead.
+    #[error("another agent already serves {}", root.display())]
+    AlreadyServed { root: PathBuf },
+    #[error("can't {action} {}: {source}", path.display())]
+    Io { action: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("{} is not safe to use: {reason}", path.display())]
+    Unsafe { path: PathBuf, reason: String },
+    #[error("the settings can't be used: {reason}")]
+    Settings { reason: String },
+    #[error(transparent)]
+    Policy(#[from] terrace_core::policy::PolicyError),
+    #[error(transparent)]
+    Tier(#[from] terrace_tier::Error),
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Error::AlreadyServed { .. } => Some("`terrace status` shows what it does".into()),
+            Error::Io { .. } => None,
+            Error::Unsafe { .. } => Some("remove it, or choose another directory in the settings".into()),
+            Error::Settings { .. } => Some("`terrace config` prints what is in force".into()),
+            Error::Policy(error) => Some(error.hint.clone()),
+            Error::Tier(error) => error.hint(),
+        }
+    }
+}
+
+/// Adds what was done, on what, to a bare system error.
+pub trait Context<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T, E: Into<std::io::Error>> Context<T> for std::result::Result<T, E> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|source| Error::Io { action, path: path.to_path_buf(), source: source.into() })
+    }
+}

@@ -1,0 +1,147 @@
+//! Descriptors of files that moved live.
+//!
+//! A program that uses a stale descriptor sends it here and gets the one to use instead. All copies of a descriptor (dup,
+//! fork) share one offset, and must share one after the exchange: the first to come makes a new description, kept here
+//! under a token, and marks the old one by an offset that no file has. The others are given the same one.
+//!
+//! A moved file is forgotten when nobody has its old object open any more: the kernel says so by granting an exclusive lease.
+
+use crate::agent::Agent;
+use rustix::fs::{Mode, OFlags, SeekFrom};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::Mutex;
+use terrace_index::{OFFSET_TOKEN_BASE, State};
+use terrace_tier::Lease;
+
+/// One file that moved while it was open.
+pub struct MovedFile {
+    pub serial: u64,
+    /// The old object, open for reading.
+    pub old: OwnedFd,
+    /// The new place, as a handle: it counts as no opener.
+    pub new: OwnedFd,
+    /// The record of the new place.
+    pub target: u32,
+    /// Whether programs find the new place by that record, or as any file of the root.
+    pub target_is_object: bool,
+}
+
+#[derive(Default)]
+pub struct Exchanges {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    moved: HashMap<u32, MovedFile>,
+    /// By token: the record whose descriptor it replaces, and the description.
+    tokens: HashMap<i64, (u32, OwnedFd)>,
+    next: i64,
+}
+
+impl Exchanges {
+    pub fn add(&self, record: u32, file: MovedFile) {
+        self.inner.lock().unwrap().moved.insert(record, file);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.inner.lock().unwrap().moved.is_empty()
+    }
+}
+
+/// What of a description's flags is given to its successor.
+fn kept_flags() -> OFlags {
+    OFlags::RWMODE | OFlags::APPEND | OFlags::DSYNC | OFlags::SYNC | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::DIRECT
+}
+
+impl Agent {
+    /// The description to use instead of `old`, whose file was `number`'s object.
+    pub fn exchange(&self, number: u32, old: &OwnedFd) -> Result<OwnedFd, i32> {
+        let mut inner = self.exchanges.inner.lock().unwrap();
+        let raw = rustix::io::Errno::raw_os_error;
+        let flags = rustix::fs::fcntl_getfl(old).map_err(raw)?;
+        let offset = rustix::fs::seek(old, SeekFrom::Current(0)).map_err(raw)? as i64;
+        if offset >= OFFSET_TOKEN_BASE {
+            let (_, new) = inner.tokens.get(&(offset - OFFSET_TOKEN_BASE)).ok_or(libc::EIO)?;
+            return new.try_clone().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
+        }
+        let mut target = number;
+        let mut place = None;
+        // A file may have moved again before this descriptor was used.
+        while let Some(file) = inner.moved.get(&target) {
+            if file.serial != self.serial(target) {
+                break;
+            }
+            place = Some(&file.new);
+            target = file.target;
+        }
+        let place = place.ok_or(libc::EIO)?;
+        let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+        let new = open_again(&path, flags & kept_flags())?;
+        rustix::fs::seek(&new, SeekFrom::Start(offset as u64)).map_err(raw)?;
+        let given = new.try_clone().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+        let token = inner.next;
+        rustix::fs::seek(old, SeekFrom::Start((OFFSET_TOKEN_BASE + token) as u64)).map_err(raw)?;
+        inner.next += 1;
+        inner.tokens.insert(token, (number, new));
+        Ok(given)
+    }
+
+    /// Forgets moved files whose old object nobody has open. Their records are free for new files.
+    pub fn forget_exchanged(&self) {
+        let mut done = vec![];
+        {
+            let mut inner = self.exchanges.inner.lock().unwrap();
+            if inner.moved.is_empty() {
+                return;
+            }
+            let idle: Vec<u32> = inner
+                .moved
+                .iter()
+                .filter(|(_, file)| matches!(Lease::exclusive(file.old.as_fd()), Ok(Some(_))))
+                .map(|(record, _)| *record)
+                .collect();
+            for record in idle {
+                inner.tokens.retain(|_, (of, _)| *of != record);
+                if let Some(file) = inner.moved.remove(&record) {
+                    done.push((record, file));
+                }
+            }
+        }
+        for (number, file) in done {
+            if self.serial(number) != file.serial {
+                continue;
+            }
+            self.index.table_remove(self.object_key(number), number);
+            self.catalogue().remove(number);
+            self.index.free_record(number);
+            if file.target_is_object {
+                // The token's description was closed by us: the kernel tells, unless it was read-only.
+                self.closed(file.target);
+            } else if self.record(file.target).state() == State::Dead {
+                self.catalogue().entry(file.target, self.serial(file.target));
+            }
+        }
+    }
+}
+
+/// Opens a place anew, also one whose mode forbids its owner what the descriptor was opened for.
+fn open_again(path: &str, flags: OFlags) -> Result<OwnedFd, i32> {
+    let open = |flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
+    let raw = rustix::io::Errno::raw_os_error;
+    match open(flags) {
+        Err(rustix::io::Errno::ACCESS) => {
+            let mode = Mode::from_raw_mode(rustix::fs::stat(path).map_err(raw)?.st_mode);
+            rustix::fs::chmod(path, mode | Mode::RUSR | Mode::WUSR).map_err(raw)?;
+            let opened = open(flags);
+            let _ = rustix::fs::chmod(path, mode);
+            opened.map_err(raw)
+        }
+        // The new place's file system may not know what the old one's did.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::PERM) => {
+            open(flags & !(OFlags::DIRECT | OFlags::NOATIME)).map_err(raw)
+        }
+        result => result.map_err(raw),
+    }
+}

@@ -1,0 +1,458 @@
+//! An agent's life: lock, recover, listen, keep house, and leave when nothing is left to do.
+//!
+//!   start ──▶ serve while a run is connected, or a file is not durable ──▶ stop accepting ──▶ flush ──▶ clear up
+//!
+//! Invariant: the agent leaves only when every file that policy flushes is in the root. A file that can't be flushed is
+//! tried for as long as it takes: the data is safe in its tier meanwhile.
+
+use crate::agent::Agent;
+use crate::error::{Context, Error, Result};
+use crate::index_file::{live_programs, make_private, take_over};
+use crate::recover::RecoverReport;
+use crate::requests::{FlushWish, Outcome, Scope};
+use crate::{calls, mover, server};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use terrace_core::policy::Mode as PolicyMode;
+use terrace_core::settings::Settings;
+use terrace_index::State;
+use terrace_tier::journal::{Batch, FileEntry, FileKey, FileState};
+use terrace_tier::{Journal, Tier};
+
+const TICK: Duration = Duration::from_millis(100);
+const RESCAN: Duration = Duration::from_secs(5);
+/// How long an agent that nobody has talked to yet waits for the run that started it.
+const FIRST_RUN_PATIENCE: Duration = Duration::from_secs(10);
+const LINGER: Duration = Duration::from_secs(1);
+/// How often an agent that can't leave because of a failure tries again.
+const RETRY: Duration = Duration::from_secs(5);
+/// A program that looked at `accepts` just before it was cleared has made its file after so long.
+const CREATION: Duration = Duration::from_millis(50);
+/// Dead records keep telling open descriptors their inode number for so long.
+const DEAD_KEPT: Duration = Duration::from_secs(60);
+
+static TERMINATED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn on_terminate(_: i32) {
+    TERMINATED.store(true, SeqCst);
+}
+
+/// Held for as long as the agent lives.
+pub struct Lock {
+    _file: OwnedFd,
+}
+
+impl Lock {
+    pub fn take(settings: &Settings) -> Result<Lock> {
+        make_private(&settings.runtime)?;
+        let path = settings.lock();
+        loop {
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).context("open", &path)?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => {
+                    return Err(Error::AlreadyServed { root: settings.root.clone() });
+                }
+                Err(error) => return Err(error).context("lock", &path),
+            }
+            // An agent that left may have removed it between our open and our lock.
+            let ours = rustix::fs::fstat(&file).context("look at", &path)?.st_ino;
+            if std::fs::symlink_metadata(&path).is_ok_and(|found| found.ino() == ours) {
+                return Ok(Lock { _file: file });
+            }
+        }
+    }
+}
+
+/// An agent with its threads.
+pub struct Running {
+    pub agent: Arc<Agent>,
+    pub report: RecoverReport,
+    movers: Vec<JoinHandle<()>>,
+    events: JoinHandle<()>,
+    _lock: Lock,
+}
+
+/// Takes the lock, recovers what an earlier agent left, and starts all threads. Programs may run when this returns.
+pub fn start(settings: Settings) -> Result<Running> {
+    let lock = Lock::take(&settings)?;
+    std::fs::create_dir_all(&settings.state).context("make the directory", &settings.state)?;
+    let (journal, trouble) = open_journal(&settings.journal());
+    let agent = Agent::new(settings, journal)?;
+    if let Some(trouble) = trouble {
+        agent.warn(trouble);
+    }
+    take_over(agent.index, &agent.devices);
+    agent.adjust_capacity();
+    let report = agent.recover_at_start();
+    agent.tick_clock();
+    let calls_path = agent.settings.call_socket();
+    let call_socket = calls::listen(&calls_path).context("listen on", &calls_path)?;
+    let agent = Arc::new(agent);
+    let movers = mover::start(&agent).context("start the threads of", &agent.settings.runtime)?;
+    let events = {
+        let agent = agent.clone();
+        spawn("events", move || agent.watch_events())?
+    };
+    {
+        let agent = agent.clone();
+        spawn("calls", move || calls::serve(&agent, &call_socket))?;
+    }
+    agent.index.header.accepts.store(1, SeqCst);
+    let control_path = agent.settings.control_socket();
+    let control = server::listen(&control_path).context("listen on", &control_path)?;
+    {
+        let agent = agent.clone();
+        spawn("control", move || server::serve(&agent, &control))?;
+    }
+    agent.rescan();
+    Ok(Running { agent, report, movers, events, _lock: lock })
+}
+
+fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.into()).spawn(work).context("start the thread", Path::new(name))
+}
+
+/// A journal that can't be used is moved aside: the tree says where the files are.
+fn open_journal(path: &Path) -> (Option<Journal>, Option<String>) {
+    match Journal::open(path) {
+        Ok(journal) => (Some(journal), None),
+        Err(terrace_tier::Error::JournalCorrupt { reason, .. }) => {
+            let aside = path.with_extension("redb.damaged");
+            let moved = std::fs::rename(path, &aside);
+            let trouble = format!("the journal was damaged ({reason}) and moved to {}", aside.display());
+            match moved.map(|()| Journal::open(path)) {
+                Ok(Ok(journal)) => (Some(journal), Some(trouble)),
+                _ => (None, Some(trouble)),
+            }
+        }
+        Err(error) => (None, Some(format!("{error}; working without it"))),
+    }
+}
+
+impl Running {
+    /// Until the last run has ended and all is flushed.
+    pub fn serve(self) -> Result<()> {
+        // SAFETY: the handler only stores to an atomic.
+        unsafe {
+            let handler = on_terminate as extern "C" fn(i32) as libc::sighandler_t;
+            libc::signal(libc::SIGTERM, handler);
+            libc::signal(libc::SIGINT, handler);
+            libc::signal(libc::SIGHUP, libc::SIG_IGN);
+            libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        }
+        let agent = self.agent.clone();
+        agent.runs.lock().unwrap().idle_since = Some(Instant::now() + FIRST_RUN_PATIENCE - LINGER);
+        let mut house = HouseKeeping::default();
+        let mut not_before = Instant::now();
+        loop {
+            std::thread::sleep(TICK);
+            agent.keep_house(&mut house);
+            let ends = TERMINATED.load(SeqCst) || agent.ends.load(SeqCst);
+            if (ends || agent.is_idle()) && Instant::now() >= not_before {
+                if agent.flush_before_leaving(ends).is_some() {
+                    break;
+                }
+                not_before = Instant::now() + RETRY;
+            }
+        }
+        self.leave();
+        Ok(())
+    }
+
+    /// Ends the threads and removes what only a living agent needs.
+    pub fn leave(self) {
+        self.agent.schedule.end();
+        for mover in self.movers {
+            let _ = mover.join();
+        }
+        self.agent.clear_up();
+        let _ = self.events.join();
+    }
+}
+
+#[derive(Default)]
+pub struct HouseKeeping {
+    rescanned: Option<Instant>,
+}
+
+impl Agent {
+    fn watch_events(&self) {
+        let inotify = self.pump.lock().unwrap().watch().try_clone_to_owned();
+        let Ok(inotify) = inotify else { return };
+        let mut nap_ms = 2;
+        while !self.schedule.has_ended() {
+            let count = self.pump();
+            self.make_up_for_losses();
+            nap_ms = if count > 0 { 2 } else { (nap_ms * 2).min(50) };
+            let mut wait = [rustix::event::PollFd::new(&inotify, rustix::event::PollFlags::IN)];
+            let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: nap_ms * 1_000_000 };
+            let _ = rustix::event::poll(&mut wait, Some(&timeout));
+            if count > 64 {
+                continue; // many: don't let the ring fill
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    pub fn keep_house(&self, house: &mut HouseKeeping) {
+        self.tick_clock();
+        self.adjust_capacity();
+        self.keep_watermarks();
+        self.forget_exchanged();
+        if house.rescanned.is_none_or(|last| last.elapsed() >= RESCAN) {
+            house.rescanned = Some(Instant::now());
+            self.recycle_records();
+            if self.rescan() {
+                self.pump();
+                self.walk_tree();
+            }
+        }
+    }
+
+    /// What each device may hold now: its share, less what others took of its file system, within the quota.
+    pub fn adjust_capacity(&self) {
+        let devices = self.index.devices();
+        let used_in_all: i64 = devices.iter().map(|device| device.used.load(Relaxed)).sum();
+        let quota = self.settings.quota_bytes.map(|quota| quota.min(i64::MAX as u64) as i64);
+        for ((device, place), tier) in devices.iter().zip(&self.devices).zip(&self.object_tiers) {
+            let used = device.used.load(Relaxed);
+            let mut capacity = place.capacity;
+            if let Ok(space) = tier.space() {
+                capacity =
+                    capacity.min(used.saturating_add(space.free.min(i64::MAX as u64 / 2) as i64) - place.reserve);
+            }
+            if let Some(quota) = quota {
+                capacity = capacity.min(used + quota - used_in_all);
+            }
+            device.capacity.store(capacity, Relaxed);
+        }
+    }
+
+    /// Gives records back that nobody needs: dead ones after a while, and durable ones when records run short.
+    fn recycle_records(&self) {
+        let end = self.index.records_end();
+        let used = end as usize;
+        let is_short = used > terrace_index::RECORDS / 10 * 7;
+        let dead_kept = if used > terrace_index::RECORDS / 2 { Duration::from_secs(1) } else { DEAD_KEPT };
+        let mut durable: Vec<(Instant, u32)> = vec![];
+        for number in 0..end {
+            let serial = self.serial(number);
+            if serial == 0 {
+                continue;
+            }
+            let since = |agent: &Agent| agent.catalogue().entry(number, serial).since;
+            match self.record(number).state() {
+                State::Dead if since(self).elapsed() > dead_kept => self.free(number, serial),
+                State::Durable if is_short && self.record(number).object_ino.load(Acquire) == 0 => {
+                    durable.push((since(self), number));
+                }
+                _ => {}
+            }
+        }
+        durable.sort();
+        for (_, number) in durable.into_iter().take(terrace_index::RECORDS / 10) {
+            self.free(number, self.serial(number));
+        }
+    }
+
+    /// The record is used again from now on.
+    pub fn free(&self, number: u32, serial: u64) {
+        let Some(_claim) = self.claims.try_take(number) else { return };
+        let record = self.record(number);
+        if self.serial(number) != serial || !matches!(record.state(), State::Dead | State::Durable | State::New) {
+            return;
+        }
+        self.index.table_remove(self.object_key(number), number);
+        self.forget_durable(number);
+        let link = record.link_ino.load(Acquire);
+        if link != 0 {
+            self.index.table_remove(terrace_index::table::root_key(link), number);
+        }
+        self.count_as(number, serial, (false, false));
+        self.catalogue().remove(number);
+        self.index.free_record(number);
+    }
+
+    fn is_idle(&self) -> bool {
+        let runs = self.runs.lock().unwrap();
+        runs.count() == 0 && runs.requests == 0 && runs.idle_since.is_some_and(|since| since.elapsed() >= LINGER)
+    }
+
+    /// Flushes all that is to be flushed. `None`: something is left to do here; the agent stays.
+    pub fn flush_before_leaving(&self, must_end: bool) -> Option<Outcome> {
+        let wish = FlushWish {
+            all: false,
+            end_of_run: !must_end || self.runs.lock().unwrap().count() == 0,
+            settle_open: must_end,
+        };
+        let everything = Scope(vec![]);
+        // A run that was killed has left its program: it ends by itself, and its files with it.
+        if !must_end && live_programs(&self.index).next().is_some() && self.has_unflushed() {
+            let background = FlushWish { all: false, end_of_run: false, settle_open: false };
+            self.flush(&everything, &background, &mut |_, _, _, _| true);
+            if self.has_unflushed() {
+                return None;
+            }
+        }
+        let outcome = self.flush(&everything, &wish, &mut |_, _, _, _| true);
+        if self.has_unflushed() || !self.exchanges.is_empty() {
+            return None;
+        }
+        self.index.header.accepts.store(0, SeqCst);
+        std::thread::sleep(CREATION);
+        self.pump();
+        let is_busy = {
+            let runs = self.runs.lock().unwrap();
+            (runs.count() > 0 || runs.requests > 0) && !must_end
+        };
+        if is_busy || self.has_unflushed() {
+            self.index.header.accepts.store(1, SeqCst);
+            return None;
+        }
+        Some(outcome)
+    }
+
+    /// Some file's newest bytes are only in a tier, and policy wants them in the root.
+    fn has_unflushed(&self) -> bool {
+        self.catch_up();
+        (0..self.index.records_end()).any(|number| {
+            let record = self.record(number);
+            let serial = record.serial.load(Acquire);
+            if serial == 0 || !matches!(record.state(), State::Current | State::Committing | State::Moving) {
+                return false;
+            }
+            match self.catalogue().path(number, serial) {
+                Some(path) => self.mode(&path).flushes(),
+                // It has no name in the whole tree (a walk was made): a program was killed while it removed it.
+                None => false,
+            }
+        })
+    }
+
+    /// Removes what only a living agent needs. Files that policy keeps stay: a link, its object, and a line in the journal.
+    fn clear_up(&self) {
+        let mut kept = Batch::default();
+        let is_used = live_programs(&self.index).next().is_some();
+        for number in 0..self.index.records_end() {
+            let record = self.record(number);
+            let serial = record.serial.load(Acquire);
+            if serial == 0 {
+                continue;
+            }
+            let name = self.object_name(number);
+            let path = self.catalogue().path(number, serial);
+            match (record.state(), path) {
+                (State::Current, Some(path)) => {
+                    kept.put_file(FileKey { record: number, serial }, self.journal_entry(number, &path))
+                }
+                (State::New | State::Current, None) | (State::Dead, _) if is_used => {}
+                // It may lie in a directory that we couldn't look into.
+                (State::Current, None) if !self.walk_tree() => {}
+                (State::Clean | State::Durable | State::New | State::Dead | State::Current, _) => {
+                    record.change_state(State::Clean, State::Durable);
+                    self.index.header.evictions_seq.fetch_add(1, SeqCst);
+                    if record.object_ino.swap(0, AcqRel) != 0 || record.state() != State::Durable {
+                        let _ = self.object_tiers[self.device_of(number)].remove(&name);
+                    }
+                    self.unreserve(number);
+                }
+                _ => {}
+            }
+        }
+        self.forget_journal(kept);
+        let keeps_index = is_used;
+        let settings = &self.settings;
+        let _ = std::fs::remove_file(settings.control_socket());
+        let _ = std::fs::remove_file(settings.call_socket());
+        if !keeps_index {
+            self.index.header.magic.store(0, SeqCst);
+            if std::fs::symlink_metadata(settings.index()).is_ok_and(|found| found.ino() == self.index_ino) {
+                let _ = std::fs::remove_file(settings.index());
+            }
+        } else {
+            self.index.header.agent_pid.store(0, SeqCst);
+        }
+        self.remove_directories(keeps_index);
+    }
+
+    /// Files that stay in their tier.
+    pub fn kept_files(&self) -> Vec<PathBuf> {
+        let catalogue = self.catalogue();
+        let current = catalogue.iter().filter(|(number, entry)| {
+            self.serial(*number) == entry.serial
+                && self.record(*number).state() == State::Current
+                && !entry.path.is_empty()
+        });
+        current.map(|(_, entry)| crate::mover::flush::as_path(&entry.path).into()).collect()
+    }
+
+    fn journal_entry(&self, number: u32, path: &[u8]) -> FileEntry {
+        FileEntry {
+            path: crate::mover::flush::as_path(path).into(),
+            object: self.place(number),
+            state: FileState::Current,
+            ino: self.record(number).ino.load(Acquire),
+            ctime_ns: 0,
+            durable: None,
+            mode: PolicyMode::Keep,
+        }
+    }
+
+    /// Replaces all of the journal by what is kept.
+    fn forget_journal(&self, mut kept: Batch) {
+        let Some(journal) = &self.journal else { return };
+        if let Ok(snapshot) = journal.load() {
+            let mut gone = Batch::default();
+            snapshot.files.into_iter().for_each(|(key, _)| gone.remove_file(key));
+            snapshot.steps.into_iter().for_each(|(id, _)| kept.finish(id));
+            self.write_journal(gone);
+        }
+        self.write_journal(kept);
+    }
+
+    /// Only empty directories go: whatever is in them is somebody's data.
+    fn remove_directories(&self, keeps_index: bool) {
+        if let Ok(entries) = std::fs::read_dir(self.held_dir()) {
+            for entry in entries.flatten() {
+                // A kept file's last durable version stays: its object may be lost with its tier.
+                let number = terrace_index::parse_name(entry.file_name().as_encoded_bytes()).map(|(number, _)| number);
+                let is_newer = number.and_then(|number| self.index.record(number));
+                if !is_newer.is_some_and(|record| record.state() == State::Current) {
+                    let _ = std::fs::remove_file(entry.path());
+                }
+            }
+        }
+        let _ = self.root_tier.discard_temporaries([]);
+        let private = self.settings.root.join(terrace_index::PRIVATE_DIR);
+        for directory in [self.tmp_dir(), self.held_dir(), private] {
+            let _ = std::fs::remove_dir(directory);
+        }
+        for place in &self.devices {
+            let mut directory = place.dir.as_path();
+            // DIR/terrace-UID/ROOTID/o
+            for _ in 0..3 {
+                if std::fs::remove_dir(directory).is_err() {
+                    break;
+                }
+                let Some(parent) = directory.parent() else { break };
+                directory = parent;
+            }
+        }
+        if !keeps_index {
+            let _ = std::fs::remove_file(self.settings.lock());
+        }
+        for directory in [Some(self.settings.runtime.as_path()), self.settings.runtime.parent()].into_iter().flatten() {
+            if std::fs::remove_dir(directory).is_err() {
+                break;
+            }
+        }
+    }
+}

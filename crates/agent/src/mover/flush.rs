@@ -1,0 +1,423 @@
+//! Flush: make `Current` files durable. Small files go in batches, so that the waits for the disk and for programs are
+//! shared.
+//!
+//!   prepare ─▶ copy ─▶ sync ─▶ Committing ─▶ grace ─▶ check, rename, Clean ─▶ sync directories ─▶ evict?
+//!   (lease)    (.terrace/tmp)                └──── gate closed ────┘
+//!
+//! Invariant: until the rename, the link and the object are untouched; from it on, the real file is complete and synced.
+//! A step that fails leaves the file `Current`.
+
+use crate::agent::Agent;
+use crate::catalogue::Obstacle;
+use crate::claims::Claim;
+use crate::schedule::Work;
+use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant, SystemTime};
+use terrace_core::policy::Mode;
+use terrace_index::guard::Domain;
+use terrace_index::table::root_key;
+use terrace_index::{State, ring::NO_RECORD};
+use terrace_tier::journal::{StepId, Task};
+use terrace_tier::{CopyOptions, Lease, Reading, Stat, Step, Tier, Writing, copy, reached};
+
+/// A batch ends at so many files, or bytes.
+const BATCH_FILES: usize = 64;
+const BATCH_BYTES: u64 = 8 << 20;
+/// A directory that changed this recently gets its time of change from the commit as well.
+const DIRECTORY_QUIET: Duration = Duration::from_secs(1);
+
+/// A file on its way. Dropping it gives everything back: the temporary, the lease, the claim.
+pub struct Flushing<'a> {
+    pub number: u32,
+    pub serial: u64,
+    pub path: Vec<u8>,
+    pub relative: PathBuf,
+    // The order of these three matters when dropped: the lease goes before the claim.
+    lease: Option<Lease>,
+    reading: Box<dyn Reading>,
+    sink: Option<Box<dyn Writing>>,
+    /// The object as it was before and after the copy.
+    stat: Stat,
+    /// The object may still be open for writing: what is made durable is a snapshot.
+    is_snapshot: bool,
+    _claim: Claim<'a>,
+}
+
+/// Why there is nothing to carry on with.
+pub enum Declined {
+    /// It is not `Current` any more, or policy doesn't want it flushed.
+    NotNeeded,
+    /// Another thread has it.
+    Busy,
+    Obstacle(Obstacle),
+}
+
+pub struct Wish {
+    /// Also what policy doesn't flush.
+    pub whatever_mode: bool,
+    /// Also what is open for writing.
+    pub snapshot: bool,
+}
+
+impl Agent {
+    /// A mover thread's job: this record, and others that are ready, as long as they are small.
+    pub fn flush_with_others(&self, first: u32) {
+        let start = Instant::now();
+        let mut batch = vec![];
+        let mut bytes = 0;
+        let mut next = Some(first);
+        while let Some(number) = next {
+            if let Some(file) = self.prepare_or_note(number) {
+                bytes += file.stat.size;
+                batch.push(file);
+            }
+            if batch.len() >= BATCH_FILES || bytes >= BATCH_BYTES {
+                break;
+            }
+            next = self.schedule.next_flush(self.settings.mover.threads);
+        }
+        if !batch.is_empty() {
+            self.flush_batch(batch, self.settings.mover.fsync);
+            self.totals.flush_us.fetch_add(start.elapsed().as_micros() as u64, Relaxed);
+        }
+    }
+
+    fn prepare_or_note(&self, number: u32) -> Option<Flushing<'_>> {
+        let serial = self.serial(number);
+        let wanted = self.catalogue().get(number, serial).is_some_and(|entry| entry.is_forced);
+        match self.prepare(number, &Wish { whatever_mode: wanted, snapshot: false }) {
+            Ok(file) => Some(file),
+            Err(Declined::NotNeeded) => None,
+            Err(Declined::Busy) => {
+                self.schedule.after(Duration::from_millis(20), Work::Flush, number);
+                None
+            }
+            Err(Declined::Obstacle(obstacle)) => {
+                self.stumble(number, serial, obstacle);
+                None
+            }
+        }
+    }
+
+    /// Notes why it didn't work, and plans the next try.
+    pub fn stumble(&self, number: u32, serial: u64, obstacle: Obstacle) {
+        let delay = match &obstacle {
+            // The next closing tells; this is for one that was missed.
+            Obstacle::Open => Duration::from_secs(5),
+            Obstacle::Unlocated => Duration::from_millis(500),
+            Obstacle::Changed => Duration::from_millis(50),
+            Obstacle::Failed(_) => {
+                let failures = self.catalogue().get(number, serial).map_or(0, |entry| entry.failures);
+                Duration::from_millis(100 << failures.min(7))
+            }
+        };
+        if obstacle == Obstacle::Unlocated {
+            self.pump.lock().unwrap().wants_walk = true;
+        }
+        self.note_obstacle(number, serial, obstacle);
+        self.schedule.after(delay, Work::Flush, number);
+    }
+
+    /// Opens and leases the object; nothing is written yet.
+    pub fn prepare(&self, number: u32, wish: &Wish) -> Result<Flushing<'_>, Declined> {
+        debug_assert_ne!(number, NO_RECORD);
+        let claim = self.claims.try_take(number).ok_or(Declined::Busy)?;
+        let serial = self.serial(number);
+        let record = self.record(number);
+        match record.state() {
+            State::Current => {}
+            State::New => return Err(Declined::Obstacle(Obstacle::Changed)),
+            _ => return Err(Declined::NotNeeded),
+        }
+        let path = self.located(number, serial).ok_or_else(|| {
+            // Between our looks it may have been removed.
+            if record.state() == State::Current { Declined::Obstacle(Obstacle::Unlocated) } else { Declined::NotNeeded }
+        })?;
+        let relative = self.relative(&path).ok_or(Declined::NotNeeded)?.to_path_buf();
+        if !wish.whatever_mode && !self.policy.mode(&relative).flushes() {
+            return Err(Declined::NotNeeded);
+        }
+        let reading = self.open_object(number).map_err(|error| {
+            let gone = error.is_not_found() && record.state() != State::Current;
+            if gone { Declined::NotNeeded } else { failed(error) }
+        })?;
+        let fd = reading.as_fd().expect("an object is a file of a directory");
+        let lease = match Lease::read(fd) {
+            Ok(Some(lease)) => Some(lease),
+            Ok(None) if wish.snapshot => None,
+            Ok(None) => return Err(Declined::Obstacle(Obstacle::Open)),
+            Err(error) => return Err(failed(error)),
+        };
+        let stat = reading.stat().map_err(failed)?;
+        reached(Step::FlushLeased);
+        let is_snapshot = lease.is_none();
+        Ok(Flushing { number, serial, path, relative, lease, reading, sink: None, stat, is_snapshot, _claim: claim })
+    }
+
+    /// A record's object, for reading.
+    pub fn open_object(&self, number: u32) -> terrace_tier::Result<Box<dyn Reading>> {
+        self.object_tiers[self.device_of(number)].open(&self.object_name(number))
+    }
+
+    /// Copies, syncs and commits. How many became durable.
+    pub fn flush_batch(&self, mut batch: Vec<Flushing<'_>>, sync: bool) -> usize {
+        batch.retain_mut(|file| self.noted(self.copy_out(file, sync), file));
+        reached(Step::FlushCopied);
+        if sync {
+            batch.retain_mut(|file| {
+                let result = file.sink.as_mut().expect("copied").sync();
+                self.noted(result.map_err(|error| Obstacle::Failed(text_of(&error))), file)
+            });
+        }
+        reached(Step::FlushSynced);
+        let committed = self.commit_batch(batch, sync);
+        for (file, _) in &committed {
+            self.note_success(file.number, file.serial);
+            self.totals.flushed_files.fetch_add(1, Relaxed);
+            self.totals.flushed_bytes.fetch_add(file.stat.size, Relaxed);
+            let (files, bytes) = &self.totals.written[self.devices[self.device_of(file.number)].tier];
+            files.fetch_add(1, Relaxed);
+            bytes.fetch_add(file.stat.size, Relaxed);
+        }
+        let count = committed.len();
+        let evictions: Vec<u32> =
+            committed.iter().filter(|(_, mode)| *mode == Mode::Move).map(|(file, _)| file.number).collect();
+        drop(committed); // the leases and claims
+        for number in evictions {
+            self.schedule.after(crate::mover::EVICTION_GRACE, Work::Evict, number);
+        }
+        count
+    }
+
+    fn noted(&self, result: Result<(), Obstacle>, file: &Flushing<'_>) -> bool {
+        match result {
+            Ok(()) => true,
+            Err(obstacle) => {
+                self.stumble(file.number, file.serial, obstacle);
+                false
+            }
+        }
+    }
+
+    fn copy_out(&self, file: &mut Flushing<'_>, sync: bool) -> Result<(), Obstacle> {
+        let options = CopyOptions {
+            cap: self.cap.as_ref(),
+            abort: Some(&self.abort),
+            lease: file.lease.as_ref(),
+            progress: Some(&self.totals.in_flight_bytes),
+            write_behind: sync,
+        };
+        let mut sink = self.root_tier.create(&file.relative).map_err(|error| self.obstacle(file, &error))?;
+        let copied = copy(&*file.reading, &mut *sink, &options);
+        let copied = copied.map_err(|error| self.obstacle(file, &error))?;
+        if !copied.attributes.is_complete() {
+            self.warn(format!("{} lost {}", file.relative.display(), copied.attributes));
+        }
+        file.stat = copied.source;
+        file.sink = Some(sink);
+        Ok(())
+    }
+
+    fn obstacle(&self, file: &Flushing<'_>, error: &terrace_tier::Error) -> Obstacle {
+        use terrace_tier::Error::*;
+        match error {
+            SourceChanged { .. } | LeaseBroken { .. } | Aborted { .. } => Obstacle::Changed,
+            // Its directory has another name by now.
+            _ if error.is_not_found() && !self.links_to(&file.path, file.number) => Obstacle::Changed,
+            _ => Obstacle::Failed(text_of(error)),
+        }
+    }
+
+    /// Renames all that are still as they were copied. Those that became durable, each with its mode.
+    fn commit_batch<'a>(&self, mut batch: Vec<Flushing<'a>>, sync: bool) -> Vec<(Flushing<'a>, Mode)> {
+        if batch.is_empty() {
+            return vec![];
+        }
+        let steps = batch.iter().map(|file| self.flush_step(file)).collect();
+        let Some(gate) = self.gate() else {
+            batch.into_iter().for_each(|file| self.stumble(file.number, file.serial, Obstacle::Changed));
+            return vec![];
+        };
+        let ids: Vec<StepId> = self.begin_steps(steps);
+        reached(Step::FlushCommitJournaled);
+        batch.retain(|file| {
+            let is_still = self.record(file.number).change_state(State::Current, State::Committing);
+            if !is_still {
+                self.note_obstacle(file.number, file.serial, Obstacle::Changed);
+            }
+            is_still
+        });
+        let mut committed = vec![];
+        if self.synchronize(Domain::Names) {
+            for mut file in batch {
+                match self.commit(&mut file) {
+                    Ok(()) => {
+                        let mode = self.policy.mode(&file.relative);
+                        committed.push((file, mode));
+                    }
+                    Err(obstacle) => {
+                        self.record(file.number).change_state(State::Committing, State::Current);
+                        self.stumble(file.number, file.serial, obstacle);
+                    }
+                }
+            }
+        } else {
+            for file in batch {
+                self.record(file.number).change_state(State::Committing, State::Current);
+                self.stumble(file.number, file.serial, Obstacle::Changed);
+            }
+        }
+        drop(gate);
+        if sync {
+            self.sync_directories(&committed);
+            reached(Step::FlushDirectorySynced);
+        }
+        self.finish_steps(&ids);
+        reached(Step::FlushDone);
+        committed
+    }
+
+    fn flush_step(&self, file: &Flushing<'_>) -> terrace_tier::journal::StepEntry {
+        let mut step = self.step(Task::Flush, Step::FlushSynced, file.number, &file.path);
+        if let Some(sink) = &file.sink {
+            step.temporary = sink.path().to_path_buf();
+            step.ino = sink.stat().map_or(0, |stat| stat.ino);
+        }
+        step
+    }
+
+    /// The critical section of one file: state `Committing`, no program inside a call on its name, the gate closed.
+    fn commit(&self, file: &mut Flushing<'_>) -> Result<(), Obstacle> {
+        let record = self.record(file.number);
+        let is_unchanged = file.lease.as_ref().is_none_or(|lease| !lease.is_broken())
+            && file.reading.stat().is_ok_and(|now| now.version() == file.stat.version())
+            && self.links_to(&file.path, file.number);
+        if !is_unchanged {
+            return Err(Obstacle::Changed);
+        }
+        let sink = file.sink.take().expect("only what was copied is committed");
+        let durable = sink.stat().map_err(|error| Obstacle::Failed(text_of(&error)))?;
+        // All that a program may look up by the new inode is there before the inode has the name.
+        record.durable_size.store(durable.size, Release);
+        record.durable_mtime_ns.store(durable.mtime.as_ns(), Release);
+        record.durable_ctime_ns.store(durable.ctime.as_ns(), Release);
+        record.ctime_ns.store(file.stat.ctime.as_ns(), Release);
+        record.durable_ino.store(durable.ino, Release);
+        self.index.table_put(root_key(durable.ino), file.number);
+        self.count_as(file.number, file.serial, (true, true));
+        let directory = file.relative.parent().unwrap_or(Path::new(""));
+        let directory = self.settings.root.join(directory);
+        let before = rustix::fs::stat(&directory).ok();
+        let after = match sink.commit(&file.relative) {
+            Ok(after) => after,
+            Err(error) => {
+                self.index.table_remove(root_key(durable.ino), file.number);
+                record.durable_ino.store(0, Release);
+                self.count_as(file.number, file.serial, (false, false));
+                return Err(self.obstacle(file, &error));
+            }
+        };
+        if let Some(before) = before {
+            keep_directory_time(&directory, &before);
+        }
+        reached(Step::FlushRenamed);
+        self.attributes_again(file, after);
+        let link = record.link_ino.swap(0, AcqRel);
+        if link != 0 {
+            self.index.table_remove(root_key(link), file.number);
+        }
+        if file.is_snapshot {
+            // Somebody may go on writing the object, and nobody will read it there.
+            record.set_state(State::Durable);
+        } else {
+            record.set_state(State::Clean);
+        }
+        self.recount(file.number, file.serial);
+        let mut catalogue = self.catalogue();
+        let entry = catalogue.entry(file.number, file.serial);
+        entry.since = Instant::now();
+        entry.is_forced = false;
+        entry.object_ctime_ns = record.ctime_ns.load(Acquire);
+        let was_held = std::mem::take(&mut entry.held);
+        drop(catalogue);
+        if was_held {
+            self.drop_held(file.number);
+        }
+        Ok(())
+    }
+
+    /// Owner, mode, times or xattrs may have been changed by descriptor between the check and the rename.
+    fn attributes_again(&self, file: &Flushing<'_>, after: Stat) {
+        let record = self.record(file.number);
+        let mut durable = after;
+        if let Ok(now) = file.reading.stat()
+            && now.ctime != file.stat.ctime
+        {
+            match self.carry_attributes(file.number, &file.path) {
+                Ok(stat) => durable = stat,
+                Err(error) => self.warn(format!("{}: {error}", file.relative.display())),
+            }
+            record.ctime_ns.store(now.ctime.as_ns(), Release);
+        }
+        record.durable_size.store(durable.size, Release);
+        record.durable_mtime_ns.store(durable.mtime.as_ns(), Release);
+        record.durable_ctime_ns.store(durable.ctime.as_ns(), Release);
+    }
+
+    fn sync_directories(&self, committed: &[(Flushing<'_>, Mode)]) {
+        let mut synced = BTreeSet::new();
+        for (file, _) in committed {
+            if synced.insert(file.relative.parent().map(Path::to_path_buf))
+                && let Err(error) = self.root_tier.sync_name(&file.relative)
+                && !error.is_not_found()
+            {
+                self.warn(error.to_string());
+            }
+        }
+    }
+
+    /// The version in `.terrace/held` was needed only while the object was newer. If programs were shown its inode number it
+    /// stays until we end, so that the number isn't given to another file.
+    pub fn drop_held(&self, number: u32) {
+        let path = self.held_dir().join(self.object_name(number));
+        let shown = self.record(number).ino.load(Acquire);
+        if rustix::fs::lstat(&path).is_ok_and(|held| held.st_ino != shown) {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
+fn failed(error: terrace_tier::Error) -> Declined {
+    Declined::Obstacle(Obstacle::Failed(text_of(&error)))
+}
+
+pub fn text_of(error: &terrace_tier::Error) -> String {
+    match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    }
+}
+
+/// A commit is not a change that a program made: the directory keeps its time. One that changed a moment ago is left
+/// alone, because a change by a program at the same instant must show.
+pub fn keep_directory_time(directory: &Path, before: &rustix::fs::Stat) {
+    let changed = SystemTime::UNIX_EPOCH + Duration::new(before.st_mtime.max(0) as u64, before.st_mtime_nsec as u32);
+    if changed.elapsed().is_ok_and(|age| age < DIRECTORY_QUIET) {
+        return;
+    }
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: before.st_mtime, tv_nsec: before.st_mtime_nsec as _ },
+    };
+    // Only the directory's owner may: for others it shows the time of the commit.
+    let _ = rustix::fs::utimensat(rustix::fs::CWD, directory, &times, AtFlags::empty());
+}
+
+pub fn as_path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
+}

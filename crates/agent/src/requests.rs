@@ -1,0 +1,351 @@
+//! What the command line asks for: flush, evict, prefetch, each until it is done or can't be.
+
+use crate::agent::Agent;
+use crate::catalogue::Obstacle;
+use crate::mover::EVICTION_GRACE_URGENT;
+use crate::mover::evict::Eviction;
+use crate::mover::flush::{Wish, as_path};
+use crate::schedule::{Tally, Work};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+use terrace_core::control::{Failure, Response};
+use terrace_core::policy::Mode;
+use terrace_index::State;
+
+const LOOK: Duration = Duration::from_millis(5);
+const PROGRESS: Duration = Duration::from_millis(100);
+/// A program that ends closes its files a moment before or after we are asked.
+const OPEN_PATIENCE: Duration = Duration::from_millis(300);
+/// A file that can't be moved is tried so often before it is reported; it is tried further in the background.
+const FAILURES_MAX: u32 = 3;
+const UNLOCATED_MAX: u64 = 3;
+
+/// Which files: below these paths; empty: all.
+pub struct Scope(pub Vec<PathBuf>);
+
+impl Scope {
+    pub fn has(&self, path: &[u8]) -> bool {
+        self.0.is_empty() || self.0.iter().any(|scope| as_path(path).starts_with(scope))
+    }
+}
+
+#[derive(Default)]
+pub struct Outcome {
+    pub files: u64,
+    pub bytes: u64,
+    pub done: Vec<PathBuf>,
+    pub failures: Vec<Failure>,
+    pub open_files: Vec<PathBuf>,
+}
+
+impl Outcome {
+    pub fn response(self) -> Response {
+        let Outcome { files, bytes, failures, open_files, .. } = self;
+        Response::Flushed { files, bytes, failures, open_files }
+    }
+}
+
+struct Target {
+    number: u32,
+    serial: u64,
+    path: Vec<u8>,
+    bytes: u64,
+    open_since: Option<Instant>,
+    unlocated: u64,
+    tries: u64,
+}
+
+pub struct FlushWish {
+    /// Also what policy keeps.
+    pub all: bool,
+    /// Files that are still open are moved under their programs; `remove` files are dropped.
+    pub end_of_run: bool,
+    /// Files that are still open are moved under their programs.
+    pub settle_open: bool,
+}
+
+/// Called with (files done, files in all, bytes done, bytes in all); false: nobody listens any more.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64, u64, u64) -> bool;
+
+impl Agent {
+    /// All that has happened up to now is known afterwards.
+    pub fn catch_up(&self) {
+        self.pump();
+        self.forget_exchanged();
+        if self.rescan() {
+            self.pump();
+            self.walk_tree();
+        }
+        self.make_up_for_losses();
+    }
+
+    pub fn flush(&self, scope: &Scope, wish: &FlushWish, progress: Progress<'_>) -> Outcome {
+        self.catch_up();
+        let is_last = self.runs.lock().unwrap().count() <= 1;
+        let settles = wish.settle_open || (wish.end_of_run && is_last);
+        let mut outcome = Outcome::default();
+        let mut targets = self.targets(scope, wish);
+        let files_total = targets.len() as u64;
+        let bytes_total: u64 = targets.iter().map(|target| target.bytes).sum();
+        let in_flight = self.totals.in_flight_bytes.load(Relaxed);
+        let mut told = Instant::now();
+        for target in &targets {
+            self.schedule.now(Work::Flush, target.number);
+        }
+        while !targets.is_empty() {
+            self.pump();
+            self.forget_exchanged();
+            let mut later = vec![];
+            for target in targets {
+                if let Some(target) = self.look_at(target, settles, &mut outcome) {
+                    later.push(target);
+                }
+            }
+            targets = later;
+            if told.elapsed() >= PROGRESS {
+                told = Instant::now();
+                let copied = self.totals.in_flight_bytes.load(Relaxed) - in_flight;
+                let files_done = files_total - (targets.len() as u64).min(files_total);
+                if !progress(files_done, files_total, copied.min(bytes_total), bytes_total) {
+                    break;
+                }
+            }
+            if !targets.is_empty() {
+                std::thread::sleep(LOOK);
+            }
+        }
+        if wish.end_of_run && is_last {
+            self.remove_files(scope, &mut outcome);
+        }
+        outcome
+    }
+
+    fn targets(&self, scope: &Scope, wish: &FlushWish) -> Vec<Target> {
+        let mut targets = vec![];
+        for number in 0..self.index.records_end() {
+            let record = self.record(number);
+            let serial = record.serial.load(Acquire);
+            if serial == 0 || !matches!(record.state(), State::Current | State::Committing | State::Moving) {
+                continue;
+            }
+            let path = self.catalogue().path(number, serial).unwrap_or_default();
+            if !path.is_empty() && (!scope.has(&path) || !(wish.all || self.mode(&path).flushes())) {
+                continue;
+            }
+            if path.is_empty() && !scope.0.is_empty() {
+                continue;
+            }
+            let bytes = rustix::fs::lstat(self.object_path(number)).map_or(0, |stat| stat.st_size as u64);
+            let mut catalogue = self.catalogue();
+            let entry = catalogue.entry(number, serial);
+            entry.is_forced |= wish.all;
+            entry.obstacle = None;
+            entry.failures = 0;
+            let tries = entry.tries;
+            targets.push(Target { number, serial, path, bytes, open_since: None, unlocated: 0, tries });
+        }
+        targets
+    }
+
+    /// What became of it since the last look; `None`: it is settled one way or another.
+    fn look_at(&self, mut target: Target, settles: bool, outcome: &mut Outcome) -> Option<Target> {
+        let number = target.number;
+        let record = self.record(number);
+        if self.serial(number) == target.serial && record.state() == State::Moved {
+            // It grew out of its tier meanwhile: what is to be flushed has another record now.
+            if let Some(next) = record.moved_to.load(Acquire).checked_sub(1) {
+                target.number = next;
+                target.serial = self.serial(next);
+                self.catalogue().entry(next, target.serial).is_forced = true;
+                self.schedule.now(Work::Flush, next);
+                return Some(target);
+            }
+        }
+        let is_pending = self.serial(number) == target.serial
+            && matches!(record.state(), State::Current | State::Committing | State::Moving);
+        if !is_pending {
+            if matches!(record.state(), State::Clean | State::Durable) {
+                outcome.files += 1;
+                outcome.bytes += target.bytes;
+                outcome.done.push(as_path(&target.path).into());
+            }
+            return None;
+        }
+        let (obstacle, failures, tries) = {
+            let catalogue = self.catalogue();
+            let entry = catalogue.get(number, target.serial)?;
+            if !entry.path.is_empty() && entry.path != target.path {
+                target.path.clone_from(&entry.path);
+            }
+            (entry.obstacle.clone(), entry.failures, entry.tries)
+        };
+        if tries == target.tries {
+            return Some(target); // not tried since the last look
+        }
+        target.tries = tries;
+        match obstacle {
+            Some(Obstacle::Open) => return self.still_open(target, settles, outcome),
+            Some(Obstacle::Unlocated) => {
+                target.unlocated += 1;
+                self.walk_tree();
+                if target.unlocated > UNLOCATED_MAX {
+                    return None; // it has no name: nobody can ask for it
+                }
+                self.schedule.now(Work::Flush, number);
+            }
+            Some(Obstacle::Failed(reason)) if failures >= FAILURES_MAX => {
+                outcome.failures.push(Failure { path: as_path(&target.path).into(), reason });
+                return None;
+            }
+            Some(Obstacle::Failed(_) | Obstacle::Changed) | None => self.schedule.now(Work::Flush, number),
+        }
+        Some(target)
+    }
+
+    fn still_open(&self, mut target: Target, settles: bool, outcome: &mut Outcome) -> Option<Target> {
+        let since = *target.open_since.get_or_insert_with(Instant::now);
+        let path = || PathBuf::from(as_path(&target.path));
+        if !settles {
+            outcome.open_files.push(path());
+            return None;
+        }
+        if since.elapsed() < OPEN_PATIENCE {
+            self.schedule.after_unless_planned(Duration::from_millis(20), Work::Flush, target.number);
+            self.schedule.now(Work::Flush, target.number);
+            std::thread::sleep(LOOK);
+            return Some(target);
+        }
+        let settled = self.settle(target.number);
+        let done = settled.is_ok() || self.snapshot(target.number);
+        if settled.is_err() {
+            outcome.open_files.push(path());
+        }
+        if done {
+            outcome.files += 1;
+            outcome.bytes += target.bytes;
+            outcome.done.push(path());
+        }
+        None
+    }
+
+    /// A mapped file can't be moved under its program: what it has now is made durable.
+    fn snapshot(&self, number: u32) -> bool {
+        for _ in 0..5 {
+            if let Ok(file) = self.prepare(number, &Wish { whatever_mode: true, snapshot: true })
+                && self.flush_batch(vec![file], self.settings.mover.fsync) == 1
+            {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        false
+    }
+
+    /// Drops what policy removes at the end of a run.
+    fn remove_files(&self, scope: &Scope, outcome: &mut Outcome) {
+        let all: Vec<(u32, u64, Vec<u8>)> = self
+            .catalogue()
+            .iter()
+            .filter(|(_, entry)| !entry.path.is_empty() && scope.has(&entry.path))
+            .map(|(number, entry)| (number, entry.serial, entry.path.clone()))
+            .collect();
+        for (number, serial, path) in all {
+            if self.mode(&path) == Mode::Remove
+                && self.serial(number) == serial
+                && self.record(number).state() == State::Current
+                && !self.remove_placed(number)
+            {
+                outcome.open_files.push(as_path(&path).into());
+            }
+        }
+    }
+
+    /// Frees the tiers of what lies in scope.
+    pub fn evict_all(&self, scope: &Scope, progress: Progress<'_>) -> Outcome {
+        let wish = FlushWish { all: true, end_of_run: false, settle_open: !scope.0.is_empty() };
+        let flushed = self.flush(scope, &wish, progress);
+        let mut outcome = Outcome { failures: flushed.failures, open_files: flushed.open_files, ..Outcome::default() };
+        let clean: Vec<(u32, Vec<u8>)> = self
+            .catalogue()
+            .iter()
+            .filter(|(number, entry)| {
+                self.record(*number).state() == State::Clean && !entry.path.is_empty() && scope.has(&entry.path)
+            })
+            .map(|(number, entry)| (number, entry.path.clone()))
+            .collect();
+        for (number, path) in clean {
+            let bytes = self.record(number).durable_size.load(Relaxed);
+            let mut result = self.evict(number, EVICTION_GRACE_URGENT);
+            for _ in 0..100 {
+                let Eviction::Later(delay) = result else { break };
+                std::thread::sleep(delay);
+                result = self.evict(number, EVICTION_GRACE_URGENT);
+            }
+            match result {
+                Eviction::Done => {
+                    outcome.files += 1;
+                    outcome.bytes += bytes;
+                }
+                Eviction::NotNeeded => {}
+                Eviction::Open | Eviction::Later(_) => outcome.open_files.push(as_path(&path).into()),
+                Eviction::Failed(reason) => outcome.failures.push(Failure { path: as_path(&path).into(), reason }),
+            }
+        }
+        outcome
+    }
+
+    pub fn prefetch_all(&self, scope: &Scope, progress: Progress<'_>) -> Outcome {
+        self.pump();
+        let is_listed = !scope.0.is_empty();
+        let candidates: Vec<Vec<u8>> = if is_listed {
+            scope.0.iter().flat_map(|path| self.prefetch_candidates(path, true)).collect()
+        } else if self.policy.prefetches_nothing() {
+            vec![]
+        } else {
+            self.prefetch_candidates(&self.settings.root, false)
+        };
+        let tally = Arc::new(Tally::default());
+        let total = candidates.len() as u64;
+        let size = |path: &Vec<u8>| rustix::fs::lstat(as_path(path)).map_or(0, |stat| stat.st_size as u64);
+        let bytes_total = candidates.iter().map(size).sum();
+        tally.pending.store(total, Release);
+        for path in candidates {
+            self.schedule.prefetch(path, tally.clone());
+        }
+        let mut told = Instant::now();
+        while tally.pending.load(Acquire) > 0 && !self.abort.load(Relaxed) {
+            std::thread::sleep(LOOK);
+            if told.elapsed() >= PROGRESS {
+                told = Instant::now();
+                let done = total - tally.pending.load(Relaxed);
+                progress(done, total, tally.bytes.load(Relaxed), bytes_total);
+            }
+        }
+        let failures = std::mem::take(&mut *tally.failures.lock().unwrap());
+        let to_failure = |(path, reason): (Vec<u8>, String)| Failure { path: as_path(&path).into(), reason };
+        Outcome {
+            files: tally.files.load(Relaxed),
+            bytes: tally.bytes.load(Relaxed),
+            failures: failures.into_iter().map(to_failure).collect(),
+            ..Outcome::default()
+        }
+    }
+
+    /// A path as the command line gives it: absolute, through an alias of the root perhaps.
+    pub fn canonical(&self, path: &Path) -> PathBuf {
+        for alias in &self.settings.aliases {
+            if let Ok(rest) = path.strip_prefix(alias) {
+                return if rest.as_os_str().is_empty() {
+                    self.settings.root.clone()
+                } else {
+                    self.settings.root.join(rest)
+                };
+            }
+        }
+        debug_assert!(path.as_os_str().as_bytes().len() < terrace_index::PATH_MAX);
+        path.to_path_buf()
+    }
+}

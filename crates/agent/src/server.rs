@@ -1,0 +1,268 @@
+//! The control socket: one thread for each connection of the command line, JSON lines both ways.
+
+use crate::agent::Agent;
+use crate::requests::{FlushWish, Outcome, Progress, Scope};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::time::Instant;
+use terrace_core::control::{Counters, Failure, FileEntry, Request, Response, Status, TierStatus};
+use terrace_index::State;
+use terrace_tier::Lease;
+
+pub fn listen(path: &Path) -> std::io::Result<UnixListener> {
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+pub fn serve(agent: &Arc<Agent>, listener: &UnixListener) {
+    for connection in listener.incoming() {
+        if agent.schedule.has_ended() {
+            return;
+        }
+        let Ok(connection) = connection else { continue };
+        let peer = rustix::net::sockopt::socket_peercred(connection.as_fd());
+        if !peer.is_ok_and(|peer| peer.uid == rustix::process::geteuid()) {
+            continue;
+        }
+        let agent = agent.clone();
+        let spawned = std::thread::Builder::new().name("control".into()).spawn(move || agent.converse(connection));
+        if let Err(error) = spawned {
+            eprintln!("terrace agent: can't start a thread for a connection: {error}");
+        }
+    }
+}
+
+/// Counts as a request for as long as it lives: the agent doesn't end meanwhile.
+struct Serving<'a>(&'a Agent);
+
+impl<'a> Serving<'a> {
+    fn new(agent: &'a Agent) -> Serving<'a> {
+        agent.runs.lock().unwrap().requests += 1;
+        Serving(agent)
+    }
+}
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        let mut runs = self.0.runs.lock().unwrap();
+        runs.requests -= 1;
+        if runs.count() == 0 {
+            runs.idle_since = Some(Instant::now());
+        }
+    }
+}
+
+impl Agent {
+    fn converse(&self, connection: UnixStream) {
+        let Ok(writer) = connection.try_clone() else { return };
+        let mut run = None;
+        for line in BufReader::new(connection).lines() {
+            let Ok(line) = line else { break };
+            let _serving = Serving::new(self);
+            let answer = match serde_json::from_str::<Request>(&line) {
+                Ok(Request::RunBegin { pid, command }) => {
+                    let number = *run.get_or_insert_with(|| self.runs.lock().unwrap().begin(pid, command));
+                    let index = self.settings.index();
+                    Response::RunStarted { run: number, index, agent_pid: std::process::id() }
+                }
+                Ok(request) => self.serve(request, &writer),
+                Err(error) => Response::Error {
+                    message: format!("the agent doesn't understand this request: {error}"),
+                    hint: Some("an agent of another version may still run: wait until its runs have ended".into()),
+                },
+            };
+            if !send(&writer, &answer) {
+                break;
+            }
+        }
+        if let Some(run) = run {
+            self.runs.lock().unwrap().end(run);
+        }
+    }
+
+    fn serve(&self, request: Request, writer: &UnixStream) -> Response {
+        let mut progress = |files_done, files_total, bytes_done, bytes_total| {
+            send(writer, &Response::Progress { files_done, files_total, bytes_done, bytes_total })
+        };
+        let progress: Progress<'_> = &mut progress;
+        let scope = |paths: Vec<PathBuf>| Scope(paths.iter().map(|path| self.canonical(path)).collect());
+        match request {
+            Request::RunBegin { .. } => unreachable!("answered by the conversation"),
+            Request::Flush { paths, all, end_of_run } => {
+                self.flush(&scope(paths), &FlushWish { all, end_of_run, settle_open: false }, progress).response()
+            }
+            Request::Evict { paths } => self.evict_all(&scope(paths), progress).response(),
+            Request::Prefetch { paths } => self.prefetch_all(&scope(paths), progress).response(),
+            Request::List { prefix } => {
+                let prefix = prefix.map(|prefix| self.canonical(&prefix));
+                Response::Files { files: self.list(&Scope(prefix.into_iter().collect())) }
+            }
+            Request::Status => Response::Status { status: self.status() },
+            Request::Shutdown => {
+                if self.runs.lock().unwrap().count() > 0 {
+                    return Response::Error {
+                        message: "a run is still connected".into(),
+                        hint: Some("`terrace status` shows which; end it first".into()),
+                    };
+                }
+                let wish = FlushWish { all: false, end_of_run: true, settle_open: true };
+                let outcome: Outcome = self.flush(&Scope(vec![]), &wish, progress);
+                self.ends.store(true, Release);
+                outcome.response()
+            }
+        }
+    }
+
+    fn list(&self, scope: &Scope) -> Vec<FileEntry> {
+        self.catch_up();
+        let known: Vec<(u32, u64, Vec<u8>)> = self
+            .catalogue()
+            .iter()
+            .filter(|(_, entry)| !entry.path.is_empty() && scope.has(&entry.path))
+            .map(|(number, entry)| (number, entry.serial, entry.path.clone()))
+            .collect();
+        let mut files: Vec<FileEntry> =
+            known.into_iter().filter_map(|(number, serial, path)| self.describe(number, serial, &path)).collect();
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        files
+    }
+
+    fn describe(&self, number: u32, serial: u64, path: &[u8]) -> Option<FileEntry> {
+        let record = self.record(number);
+        let state = match record.state() {
+            _ if self.serial(number) != serial => return None,
+            State::Current => "current",
+            State::Committing | State::Moving => "moving",
+            State::Clean => "clean",
+            State::Durable => "durable",
+            _ => return None,
+        };
+        let size = match state {
+            "durable" => {
+                let found = rustix::fs::lstat(crate::mover::flush::as_path(path)).ok()?;
+                if found.st_ino != record.durable_ino.load(Acquire) {
+                    return None;
+                }
+                found.st_size as u64
+            }
+            _ => rustix::fs::lstat(self.object_path(number)).ok()?.st_size as u64,
+        };
+        let tier = match state {
+            "durable" => "root".into(),
+            _ => self.settings.tiers[self.devices[self.device_of(number)].tier].name.clone(),
+        };
+        let path_buf: PathBuf = crate::mover::flush::as_path(path).into();
+        let open_for_writing = state == "current" && self.is_open_for_writing(number);
+        Some(FileEntry { path: path_buf, tier, state: state.into(), mode: self.mode(path), size, open_for_writing })
+    }
+
+    fn is_open_for_writing(&self, number: u32) -> bool {
+        let Some(_claim) = self.claims.try_take(number) else { return false };
+        let Ok(object) = self.open_object(number) else { return false };
+        let fd = object.as_fd().expect("an object is a file of a directory");
+        matches!(Lease::read(fd), Ok(None))
+    }
+
+    pub fn status(&self) -> Status {
+        self.pump();
+        let header = &self.index.header;
+        let mut tiers: Vec<TierStatus> = self.settings.tiers.iter().map(tier_status).collect();
+        for (device, place) in self.index.devices().iter().zip(&self.devices) {
+            let tier = &mut tiers[place.tier];
+            tier.used_bytes += device.used.load(Relaxed).max(0) as u64;
+        }
+        let (mut unflushed_files, mut unflushed_bytes) = (0, 0);
+        for number in 0..self.index.records_end() {
+            let record = self.record(number);
+            let state = record.state();
+            if record.serial.load(Acquire) == 0 {
+                continue;
+            }
+            let is_newest = matches!(state, State::Current | State::Committing | State::Moving);
+            if !is_newest && state != State::Clean {
+                continue;
+            }
+            let tier = &mut tiers[self.devices[self.device_of(number)].tier];
+            tier.files += 1;
+            if is_newest {
+                let size = rustix::fs::lstat(self.object_path(number)).map_or(0, |stat| stat.st_size as u64);
+                tier.written_files += 1;
+                tier.written_bytes += size;
+                let path = self.catalogue().path(number, self.serial(number)).unwrap_or_default();
+                if self.mode(&path).flushes() {
+                    unflushed_files += 1;
+                    unflushed_bytes += size;
+                }
+            }
+        }
+        for (tier, (files, bytes)) in tiers.iter_mut().zip(&self.totals.written) {
+            tier.written_files += files.load(Relaxed);
+            tier.written_bytes += bytes.load(Relaxed);
+        }
+        tiers.push(self.root_status());
+        let catalogue = self.catalogue();
+        let moving = self.claims.all();
+        let moving = moving.iter().filter_map(|number| catalogue.path(*number, self.serial(*number)));
+        let moving = moving.map(|path| crate::mover::flush::as_path(&path).into()).collect();
+        drop(catalogue);
+        let to_failure = |(path, reason): (&Vec<u8>, &String)| Failure {
+            path: crate::mover::flush::as_path(path).into(),
+            reason: reason.clone(),
+        };
+        Status {
+            root: self.settings.root.clone(),
+            agent_pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            runs: self.runs.lock().unwrap().status(),
+            tiers,
+            counters: Counters {
+                opens_tier: header.opens_tier.load(Relaxed),
+                opens_durable: header.opens_durable.load(Relaxed),
+                creates_tier: header.creates_tier.load(Relaxed),
+                creates_durable: header.creates_durable.load(Relaxed),
+                ..self.totals.counters()
+            },
+            unflushed_files,
+            unflushed_bytes,
+            moving,
+            failures: self.failures.lock().unwrap().iter().map(to_failure).collect(),
+            warnings: self.warnings.lock().unwrap().clone(),
+        }
+    }
+
+    fn root_status(&self) -> TierStatus {
+        use terrace_tier::Tier;
+        let space = self.root_tier.space().unwrap_or_default();
+        TierStatus {
+            name: "root".into(),
+            paths: vec![self.settings.root.clone()],
+            capacity_bytes: space.capacity,
+            used_bytes: space.capacity.saturating_sub(space.free),
+            written_files: self.index.header.creates_durable.load(Relaxed),
+            durable: true,
+            ..TierStatus::default()
+        }
+    }
+}
+
+fn tier_status(tier: &terrace_core::settings::TierSettings) -> TierStatus {
+    TierStatus {
+        name: tier.name.clone(),
+        paths: tier.paths.clone(),
+        capacity_bytes: tier.capacity_bytes,
+        ..TierStatus::default()
+    }
+}
+
+fn send(mut writer: &UnixStream, response: &Response) -> bool {
+    let Ok(mut line) = serde_json::to_vec(response) else { return false };
+    line.push(b'\n');
+    writer.write_all(&line).is_ok()
+}
