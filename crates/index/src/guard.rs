@@ -53,8 +53,9 @@ impl Index {
 
     pub fn guard_enter(&self, process: u32, domain: Domain) -> Entered {
         let parity = (self.header.epoch[domain as usize].load(Relaxed) & 1) as u8;
+        // Sequentially consistent, as the state that the caller looks at next and the agent's stores and looks: either the
+        // agent sees this increment, or the caller sees what the agent stored before it looked.
         self.processes[process as usize].inside[domain as usize][parity as usize].fetch_add(1, SeqCst);
-        fence(SeqCst);
         Entered { process, domain: domain as u8, parity }
     }
 

@@ -188,28 +188,44 @@ pub fn may_be_below_root(index: Index, dirfd: i32, path: *const c_char) -> bool 
         return false;
     }
     // SAFETY: `path` is the program's C string.
-    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
-    if bytes.first() == Some(&b'/') {
-        return absolute_may_be_below_root(index, bytes);
+    unsafe {
+        if *path as u8 == b'/' {
+            return begins_with_root(index, path) || has_dots(path);
+        }
+        dirfd != libc::AT_FDCWD || cwd_is_near(index) || has_dots(path)
     }
-    if dirfd != libc::AT_FDCWD {
-        return true;
-    }
-    cwd_is_near(index) || has_dots(bytes)
 }
 
-fn absolute_may_be_below_root(index: Index, path: &[u8]) -> bool {
-    let starts = |root: &[u8]| path.starts_with(root) && matches!(path.get(root.len()), None | Some(b'/'));
-    if starts(index.header.root.get()) {
-        return true;
-    }
+/// The root, or another spelling of it, and then a slash or nothing.
+unsafe fn begins_with_root(index: Index, path: *const c_char) -> bool {
+    // SAFETY: stops at the first difference, which is at the terminator at the latest.
+    let begins = |root: &[u8]| unsafe {
+        for (i, byte) in root.iter().enumerate() {
+            if *path.add(i) as u8 != *byte {
+                return false;
+            }
+        }
+        matches!(*path.add(root.len()) as u8, 0 | b'/')
+    };
     let aliases = (index.header.alias_count.load(Relaxed) as usize).min(terrace_index::ALIASES);
-    index.header.aliases[..aliases].iter().any(|alias| starts(alias.get())) || has_dots(path)
+    begins(index.header.root.get()) || index.header.aliases[..aliases].iter().any(|alias| begins(alias.get()))
 }
 
-/// `//`, `/./` or `..` anywhere: the text doesn't tell where the path leads.
-fn has_dots(path: &[u8]) -> bool {
-    path.windows(2).any(|pair| pair == b"//" || pair == b"/." || pair == b"..")
+/// `//`, or a component that begins with a dot: the text doesn't tell where the path leads.
+unsafe fn has_dots(path: *const c_char) -> bool {
+    let (mut at, mut after_slash) = (path, true);
+    loop {
+        // SAFETY: stops at the terminator.
+        let byte = unsafe { *at } as u8;
+        match byte {
+            0 => return false,
+            b'.' if after_slash => return true,
+            b'/' if after_slash && at != path => return true,
+            _ => after_slash = byte == b'/',
+        }
+        // SAFETY: not yet at the terminator.
+        at = unsafe { at.add(1) };
+    }
 }
 
 fn cwd_is_near(index: Index) -> bool {
