@@ -1,0 +1,294 @@
+//! The command line's grammar. Flags that set a setting are named in `terrace_core::declared`; a test compares the two.
+
+use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+use terrace_core::refusal::Refusal;
+use terrace_core::size::parse_duration;
+use terrace_core::wanted::Wanted;
+
+#[derive(Parser, Debug)]
+#[command(
+    name = "terrace",
+    version,
+    about = "Runs unmodified programs on faster storage tiers, and flushes what they write."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Run a command with its files in the faster tiers, then make them durable
+    Run(RunArgs),
+    /// Show what the agent of a root does
+    Status(StatusArgs),
+    /// List which tier holds what, in which state
+    Ls(ListArgs),
+    /// Say which rule and tier a path gets, and why
+    Explain(PathArgs),
+    /// Make files durable now
+    Flush(FlushArgs),
+    /// Free the faster tiers of files, making them durable first
+    Evict(PathsArgs),
+    /// Bring files up into the faster tiers
+    Prefetch(PathsArgs),
+    /// Make durable what a dead agent left
+    Recover(RecoverArgs),
+    /// Check tiers, limits, and what kind of program a command is
+    Doctor(DoctorArgs),
+    /// Check the settings and print what is in force
+    #[command(after_help = crate::config::declarations_help())]
+    Config(ConfigArgs),
+    /// Serve a root's tiers (started by `run`)
+    #[command(hide = true)]
+    Agent {
+        #[arg(long)]
+        settings: PathBuf,
+    },
+}
+
+/// Flags that override terrace.toml and the environment.
+#[derive(Args, Debug, Default, Clone)]
+pub struct SettingArgs {
+    /// Read this file instead of ./terrace.toml or ROOT/terrace.toml
+    #[arg(long, value_name = "FILE", env = "TERRACE_CONFIG", help_heading = "Settings")]
+    pub config: Option<PathBuf>,
+    /// Read Sea's own configuration (sea.ini; its lists lie beside it)
+    #[arg(long, value_name = "SEA.INI", conflicts_with = "config", help_heading = "Settings")]
+    pub sea: Option<PathBuf>,
+    /// The directory to accelerate [default: the current one]
+    #[arg(long, value_name = "DIR", help_heading = "Settings")]
+    pub root: Option<OsString>,
+    /// A faster tier, fast to slow: NAME=PATH[,PATH…][:CAPACITY[:RESERVE]]
+    #[arg(long, value_name = "TIER", help_heading = "Settings")]
+    pub tier: Vec<String>,
+    /// Pattern of files to make durable (repeat; replaces the file's list)
+    #[arg(long, value_name = "PATTERN", help_heading = "Settings")]
+    pub flush: Vec<String>,
+    /// Pattern of files to drop from the faster tiers
+    #[arg(long, value_name = "PATTERN", help_heading = "Settings")]
+    pub evict: Vec<String>,
+    /// Pattern of files to bring up at the start
+    #[arg(long, value_name = "PATTERN", help_heading = "Settings")]
+    pub prefetch: Vec<String>,
+    /// Most bytes that all faster tiers together may hold
+    #[arg(long, value_name = "SIZE", help_heading = "Settings")]
+    pub quota: Option<String>,
+    /// Files moved at the same time
+    #[arg(long, value_name = "N", help_heading = "Settings")]
+    pub threads: Option<String>,
+    /// Most bytes a second that flushes write into the root
+    #[arg(long, value_name = "RATE", help_heading = "Settings")]
+    pub bandwidth: Option<String>,
+    /// Time that a closed file waits before its flush
+    #[arg(long, value_name = "DURATION", help_heading = "Settings")]
+    pub settle: Option<String>,
+    /// Part of a tier's capacity that starts eviction
+    #[arg(long, value_name = "PART", help_heading = "Settings")]
+    pub high_watermark: Option<String>,
+    /// Part of a tier's capacity that ends eviction
+    #[arg(long, value_name = "PART", help_heading = "Settings")]
+    pub low_watermark: Option<String>,
+    /// Sync each flushed file before its commit
+    #[arg(long, value_name = "BOOL", help_heading = "Settings")]
+    pub fsync: Option<String>,
+    /// Read bandwidth of the root's storage, for the prediction
+    #[arg(long, value_name = "RATE", help_heading = "Settings")]
+    pub model_read_bandwidth: Option<String>,
+    /// Write bandwidth of the root's storage, for the prediction
+    #[arg(long, value_name = "RATE", help_heading = "Settings")]
+    pub model_write_bandwidth: Option<String>,
+    /// Directory of the journal and the agent's log
+    #[arg(long, value_name = "DIR", help_heading = "Settings")]
+    pub state: Option<String>,
+    /// Directory of the shared index and the sockets
+    #[arg(long, value_name = "DIR", help_heading = "Settings")]
+    pub runtime: Option<String>,
+    /// The preload library
+    #[arg(long, value_name = "FILE", help_heading = "Settings")]
+    pub library: Option<String>,
+}
+
+impl SettingArgs {
+    /// Puts the given flags over what is there. `root` is not text only, so the resolver takes it.
+    pub fn put(&self, wanted: &mut Wanted) -> Result<(), Refusal> {
+        let lists = [
+            ("tier", &self.tier),
+            ("policy.flush", &self.flush),
+            ("policy.evict", &self.evict),
+            ("policy.prefetch", &self.prefetch),
+        ];
+        for (key, texts) in lists.into_iter().filter(|(_, texts)| !texts.is_empty()) {
+            wanted.put_flag(key, texts)?;
+        }
+        let singles = [
+            ("quota", &self.quota),
+            ("mover.threads", &self.threads),
+            ("mover.bandwidth", &self.bandwidth),
+            ("mover.settle", &self.settle),
+            ("mover.high_watermark", &self.high_watermark),
+            ("mover.low_watermark", &self.low_watermark),
+            ("mover.fsync", &self.fsync),
+            ("model.read_bandwidth", &self.model_read_bandwidth),
+            ("model.write_bandwidth", &self.model_write_bandwidth),
+            ("state", &self.state),
+            ("runtime", &self.runtime),
+            ("library", &self.library),
+        ];
+        for (key, text) in singles {
+            if let Some(text) = text {
+                wanted.put_flag(key, std::slice::from_ref(text))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// End the program so long after its start, in time for the flush
+    #[arg(long, value_name = "DURATION", value_parser = duration, env = "TERRACE_WALLTIME")]
+    pub walltime: Option<Duration>,
+    /// Time kept for the flush before the walltime's end
+    #[arg(long, value_name = "DURATION", value_parser = duration, env = "TERRACE_WALLTIME_MARGIN", default_value = "60s")]
+    pub walltime_margin: Duration,
+    /// Write the report as JSON
+    #[arg(long, value_name = "FILE", env = "TERRACE_REPORT")]
+    pub report: Option<PathBuf>,
+    /// Print nothing of our own but errors
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Print what policy would do to the files that are below the root now, and run nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Print again every second until the agent ends
+    #[arg(long, short)]
+    pub watch: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Only this file, or what lies below this directory
+    pub path: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub struct PathArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// A file below the root; it need not exist
+    pub path: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub struct FlushArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Also what policy keeps in its tier
+    #[arg(long)]
+    pub all: bool,
+    /// Print nothing but errors
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Files or directories, whatever policy says of them [default: what policy flushes]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub struct PathsArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Print nothing but errors
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Files or directories [default: everywhere; for prefetch what policy says]
+    pub paths: Vec<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub struct RecoverArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// A program to look at
+    #[arg(value_name = "CMD")]
+    pub program: Option<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub struct ConfigArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).map_err(|reason| format!("{reason}; {}", terrace_core::size::DURATION_HINT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use terrace_core::declared::SETTINGS;
+
+    #[test]
+    fn the_grammar_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_declared_setting_has_its_flag() {
+        let run = Cli::command().find_subcommand("run").unwrap().clone();
+        for declared in &SETTINGS {
+            let found = run.get_arguments().any(|argument| argument.get_long() == Some(declared.flag));
+            assert!(found, "--{} of `{}` is missing", declared.flag, declared.key);
+        }
+    }
+
+    #[test]
+    fn the_programs_own_flags_are_the_programs() {
+        let cli = Cli::parse_from(["terrace", "run", "--quiet", "--", "ls", "--quiet", "-l"]);
+        let Command::Run(run) = cli.command else { panic!() };
+        assert_eq!(run.command, ["ls", "--quiet", "-l"]);
+        let cli = Cli::parse_from(["terrace", "run", "ls", "--root", "x"]);
+        let Command::Run(run) = cli.command else { panic!() };
+        assert_eq!(run.command, ["ls", "--root", "x"]);
+        assert!(run.settings.root.is_none());
+    }
+}

@@ -1,0 +1,171 @@
+//! May a run start with these settings? Each refusal names the thing and a way out.
+
+use crate::failure::{Failure, Result};
+use crate::filesystem::{FileSystem, has_leases, is_writable};
+use std::path::Path;
+use terrace_core::policy::Policy;
+use terrace_core::settings::{Settings, TierSettings};
+use terrace_core::size::show_bytes;
+
+/// Less than this is no tier.
+const ROOM_MIN_BYTES: u64 = 64 << 10;
+
+/// `joining`: an agent serves this root already, so its tiers are in use and need no room of ours.
+pub fn settings(settings: &Settings, joining: bool) -> Result<()> {
+    Policy::compile(&settings.policy).map_err(|error| Failure::from(terrace_core::refusal::Refusal::from(error)))?;
+    root(&settings.root)?;
+    for tier in &settings.tiers {
+        self::tier(tier, settings, joining)?;
+    }
+    overlaps(settings)?;
+    quota(settings)?;
+    library(&settings.library)
+}
+
+pub fn root(root: &Path) -> Result<()> {
+    let refuse =
+        |reason: &str, hint: &str| Err(Failure::bad_input(format!("the root {} {reason}", root.display()), hint));
+    let system = FileSystem::of(root).map_err(|error| Failure::io("look at the root", root, error))?;
+    if system.read_only {
+        return refuse("is on a read-only file system", "choose a root where files can be written with --root DIR");
+    }
+    if !is_writable(root) {
+        return refuse(
+            "is not writable for you",
+            "ask its owner for write permission, or choose another with --root DIR",
+        );
+    }
+    if matches!(system.kind.as_str(), "vfat" | "exfat") {
+        return refuse(
+            &format!("is on {}, which has no symbolic links", system.kind),
+            "choose a root on a POSIX file system with --root DIR",
+        );
+    }
+    Ok(())
+}
+
+fn tier(tier: &TierSettings, settings: &Settings, joining: bool) -> Result<()> {
+    let name = &tier.name;
+    for path in &tier.paths {
+        let shown = path.display();
+        let refuse =
+            |reason: String, hint: &str| Err(Failure::bad_input(format!("tier `{name}`: {shown} {reason}"), hint));
+        let metadata = match path.metadata() {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return refuse("does not exist".into(), "create it, or correct the tier's `path`");
+            }
+            Err(error) => return refuse(format!("can't be used: {error}"), "correct the tier's `path`"),
+        };
+        if !metadata.is_dir() {
+            return refuse("is not a directory".into(), "give a directory as the tier's `path`");
+        }
+        let root = &settings.root;
+        if path == root {
+            return refuse("is the root itself".into(), "a tier is another, faster directory outside the root");
+        }
+        if path.starts_with(root) {
+            return refuse(format!("lies inside the root {}", root.display()), "choose a tier outside the root");
+        }
+        if root.starts_with(path) {
+            return refuse(
+                format!("contains the root {}", root.display()),
+                "choose a directory beside the root as the tier, with --tier NAME=PATH or `path`",
+            );
+        }
+        let system = FileSystem::of(path).map_err(|error| Failure::io("look at", path, error))?;
+        if system.read_only {
+            return refuse("is on a read-only file system".into(), "choose a tier where files can be written");
+        }
+        if !is_writable(path) {
+            return refuse("is not writable for you".into(), "choose a directory of yours, or ask for permission");
+        }
+        let room = system.available_bytes.saturating_sub(tier.reserve_bytes);
+        if room < ROOM_MIN_BYTES && !joining {
+            return refuse(
+                format!(
+                    "has no room: {} available, {} of them reserved",
+                    show_bytes(system.available_bytes),
+                    show_bytes(tier.reserve_bytes)
+                ),
+                "free space there, lower the tier's `reserve`, or take the tier out",
+            );
+        }
+        match has_leases(path) {
+            Ok(true) => {}
+            Ok(false) => {
+                return refuse(
+                    format!("is on {}, which has no file leases (F_SETLEASE)", system.kind),
+                    "use a local file system (tmpfs, ext4, xfs) as a tier",
+                );
+            }
+            Err(error) => {
+                return refuse(format!("can't hold files: {error}"), "free space there, or choose another directory");
+            }
+        }
+    }
+    if tier.capacity_bytes == 0 && !joining {
+        return Err(Failure::bad_input(
+            format!("tier `{name}` has capacity 0: nothing could be placed there"),
+            "give it a `capacity`, or free its file system",
+        ));
+    }
+    Ok(())
+}
+
+fn overlaps(settings: &Settings) -> Result<()> {
+    let places: Vec<(&str, &Path)> = settings
+        .tiers
+        .iter()
+        .flat_map(|tier| tier.paths.iter().map(|path| (tier.name.as_str(), path.as_path())))
+        .collect();
+    for (i, (name, path)) in places.iter().enumerate() {
+        for (other_name, other) in &places[..i] {
+            let how = match () {
+                () if path == other => "is the same directory as",
+                () if path.starts_with(other) => "lies inside",
+                () if other.starts_with(path) => "contains",
+                () => continue,
+            };
+            return Err(Failure::bad_input(
+                format!(
+                    "tiers overlap: {} of tier `{name}` {how} {} of tier `{other_name}`",
+                    path.display(),
+                    other.display()
+                ),
+                "give each tier its own directories, none inside another",
+            ));
+        }
+    }
+    if places.len() > terrace_core::settings::DEVICES_MAX {
+        return Err(Failure::bad_input(
+            format!(
+                "the tiers have {} directories; at most {} are served",
+                places.len(),
+                terrace_core::settings::DEVICES_MAX
+            ),
+            "use fewer directories",
+        ));
+    }
+    Ok(())
+}
+
+fn quota(settings: &Settings) -> Result<()> {
+    if settings.quota_bytes.is_some_and(|quota| quota < ROOM_MIN_BYTES) {
+        return Err(Failure::bad_input(
+            "the quota leaves no room for any file in the tiers",
+            "raise `quota`, or leave it out to have none",
+        ));
+    }
+    Ok(())
+}
+
+fn library(library: &Path) -> Result<()> {
+    if library.is_file() {
+        return Ok(());
+    }
+    Err(Failure::bad_input(
+        format!("the preload library {} does not exist", library.display()),
+        "build or install it beside `terrace`, or name it with --library FILE or TERRACE_LIBRARY",
+    ))
+}

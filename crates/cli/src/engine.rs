@@ -1,0 +1,27 @@
+//! The agent's two entry points, as commands of this program.
+
+use crate::failure::{Failure, Result};
+use std::path::Path;
+use terrace_core::settings::Settings;
+
+impl From<terrace_agent::Error> for Failure {
+    fn from(error: terrace_agent::Error) -> Failure {
+        let failure = Failure::new(error.to_string());
+        match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    }
+}
+
+/// `terrace agent --settings FILE`: serves until its work is done. Another agent that was faster is no failure.
+pub fn serve(file: &Path) -> Result<()> {
+    match terrace_agent::serve(crate::agent_process::read_settings(file)?) {
+        Err(terrace_agent::Error::AlreadyServed { .. }) => Ok(()),
+        done => Ok(done?),
+    }
+}
+
+pub fn recover(settings: &Settings) -> Result<terrace_agent::RecoverReport> {
+    Ok(terrace_agent::recover(settings)?)
+}

@@ -1,0 +1,102 @@
+//! `terrace explain PATH`: which rule decides, what happens to the file, where it would be placed, where it is now.
+
+use crate::agent_process;
+use crate::args::PathArgs;
+use crate::control_client::running;
+use crate::failure::{Failure, Result};
+use crate::list::json;
+use crate::places::below_root;
+use crate::resolve::resolve;
+use terrace_core::control::{Request, Response, Status};
+use terrace_core::policy::{Decision, Mode, Policy};
+use terrace_core::settings::Settings;
+use terrace_core::size::show_bytes;
+
+pub fn explain(args: &PathArgs) -> Result<i32> {
+    let resolved = resolve(&args.settings)?;
+    let agent = running(&resolved.settings)?;
+    let settings = match &agent {
+        Some(_) => agent_process::in_force(&resolved.settings).unwrap_or_else(|| resolved.settings.clone()),
+        None => resolved.settings.clone(),
+    };
+    let path = below_root(&args.path, &settings)?;
+    let relative = path.strip_prefix(&settings.root).unwrap_or(&path);
+    if relative.as_os_str().is_empty() {
+        return Err(Failure::bad_input("policy is about files, this is the root itself", "name a file below it"));
+    }
+    let policy = Policy::compile(&settings.policy).map_err(terrace_core::refusal::Refusal::from)?;
+    let decision = policy.decide(relative);
+    let (now, status) = match agent {
+        Some((mut client, status)) => {
+            let listed = client.ask(&Request::List { prefix: Some(path.clone()) }, |_| {}).ok();
+            let entry = match listed {
+                Some(Response::Files { files }) => files.into_iter().find(|file| file.path == path),
+                _ => None,
+            };
+            (
+                entry.map(|file| format!("in tier `{}`, {}, {}", file.tier, file.state, show_bytes(file.size))),
+                Some(status),
+            )
+        }
+        None => (None, None),
+    };
+    let now = now.unwrap_or_else(|| seen_in_tree(&path));
+    let (tier, reason) = placement(&settings, status.as_ref());
+    if args.json {
+        println!(
+            "{}",
+            json(&serde_json::json!({
+                "path": path.to_string_lossy(), "mode": decision.mode, "rule": decision.rule, "prefetch": decision.prefetch,
+                "tier": tier, "placement": reason, "now": now, "agent": status.is_some(),
+            }))
+        );
+        return Ok(0);
+    }
+    println!("{}", relative.display());
+    println!("  mode      {}: {}", decision.mode, meaning(decision.mode));
+    println!("  rule      {}", rule(&decision));
+    println!("  prefetch  {}", if decision.prefetch { "yes: brought up at the start of a run" } else { "no" });
+    println!("  placed in {tier}: {reason}");
+    println!("  now       {now}");
+    Ok(0)
+}
+
+fn rule(decision: &Decision) -> String {
+    decision.rule.clone().unwrap_or_else(|| "none matches, so it is neither flushed nor evicted".into())
+}
+
+pub fn meaning(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Keep => "stays in its tier, is not made durable",
+        Mode::Copy => "made durable soon after it is closed; a replica stays in its tier while there is room",
+        Mode::Remove => "dropped at the end of the run, never made durable",
+        Mode::Move => "made durable soon after it is closed, then dropped from its tier",
+    }
+}
+
+/// The tier that a new file gets now.
+fn placement(settings: &Settings, status: Option<&Status>) -> (String, String) {
+    let used = |name: &str| {
+        let tier = status?.tiers.iter().find(|tier| tier.name == name)?;
+        Some((tier.used_bytes, tier.capacity_bytes))
+    };
+    for tier in &settings.tiers {
+        let (used, capacity) = used(&tier.name).unwrap_or((0, tier.capacity_bytes));
+        if used < capacity {
+            return (tier.name.clone(), format!("the fastest tier with room, {} free", show_bytes(capacity - used)));
+        }
+    }
+    ("durable".into(), "all faster tiers are full".into())
+}
+
+fn seen_in_tree(path: &std::path::Path) -> String {
+    match path.symlink_metadata() {
+        Err(_) => "does not exist".into(),
+        Ok(found) if found.is_dir() => "a directory: directories are always in the root itself".into(),
+        Ok(found) if found.is_symlink() => match std::fs::read_link(path) {
+            Ok(target) => format!("a link to {}", target.display()),
+            Err(error) => format!("a link that can't be read: {error}"),
+        },
+        Ok(found) => format!("durable, in the root, {}", show_bytes(found.len())),
+    }
+}

@@ -1,0 +1,64 @@
+//! How a command ends badly: a sentence, a hint, an exit code.
+
+use std::fmt;
+use std::path::Path;
+use terrace_core::refusal::Refusal;
+
+/// Exit codes besides the program's own.
+pub mod code {
+    /// Something that was asked for could not be done.
+    pub const FAILED: i32 = 1;
+    /// Bad input: nothing was done.
+    pub const BAD_INPUT: i32 = 2;
+    /// Data could not be made durable (EX_IOERR).
+    pub const NOT_DURABLE: i32 = 74;
+    /// The command was found and can't be executed; it was not found (as in env(1)).
+    pub const NOT_EXECUTABLE: i32 = 126;
+    pub const NOT_FOUND: i32 = 127;
+}
+
+#[derive(Debug)]
+pub struct Failure {
+    pub message: String,
+    pub hint: Option<String>,
+    pub code: i32,
+}
+
+pub type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    pub fn new(message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), hint: None, code: code::FAILED }
+    }
+    pub fn bad_input(message: impl Into<String>, hint: impl Into<String>) -> Failure {
+        Failure { message: message.into(), hint: Some(hint.into()), code: code::BAD_INPUT }
+    }
+    pub fn io(doing: &str, path: &Path, error: impl fmt::Display) -> Failure {
+        Failure::new(format!("can't {doing} {}: {error}", path.display()))
+    }
+    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
+        self.hint = Some(hint.into());
+        self
+    }
+    pub fn code(mut self, code: i32) -> Failure {
+        self.code = code;
+        self
+    }
+    pub fn print(&self) {
+        eprintln!("terrace: error: {}", self.message);
+        if let Some(hint) = &self.hint {
+            eprintln!("terrace: hint: {hint}");
+        }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        Failure::bad_input(refusal.message, refusal.hint)
+    }
+}
+
+/// Something the user should know that stops nothing.
+pub fn warn(text: impl fmt::Display) {
+    eprintln!("terrace: warning: {text}");
+}

@@ -1,0 +1,168 @@
+//! `terrace status` and `terrace ls`: what an agent does, and where files are.
+
+use crate::agent_process;
+use crate::args::{ListArgs, StatusArgs};
+use crate::control_client::{lost, running, unexpected};
+use crate::failure::{Failure, Result, code};
+use crate::move_files::links_into_tiers;
+use crate::places::below_root;
+use crate::resolve::{resolve, uid};
+use crate::table::Table;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use terrace_core::control::{FileEntry, Request, Response, Status};
+use terrace_core::policy::Policy;
+use terrace_core::settings::{Settings, object_dir, root_id};
+use terrace_core::size::{show_bytes, show_seconds};
+
+pub fn status(args: &StatusArgs) -> Result<i32> {
+    let settings = resolve(&args.settings)?.settings;
+    let mut seen = false;
+    loop {
+        let Some((_, status)) = running(&settings)? else {
+            if seen {
+                return Ok(0);
+            }
+            return no_agent(&settings, args.json);
+        };
+        seen = true;
+        if args.json {
+            println!("{}", json(&status));
+        } else {
+            if args.watch && std::io::stdout().is_terminal() {
+                print!("\x1b[H\x1b[2J");
+            }
+            print_status(&status);
+        }
+        if !args.watch {
+            return Ok(0);
+        }
+        let _ = std::io::stdout().flush();
+        std::thread::sleep(Duration::from_secs(1));
+    }
+}
+
+fn no_agent(settings: &Settings, as_json: bool) -> Result<i32> {
+    if as_json {
+        println!("{}", json(&serde_json::json!({ "running": false, "root": settings.root.to_string_lossy() })));
+        return Ok(code::FAILED);
+    }
+    Err(Failure::new(format!("no agent serves {}", settings.root.display()))
+        .hint("one runs as long as a `terrace run` there does; `terrace ls` shows what the tiers still hold"))
+}
+
+fn print_status(status: &Status) {
+    println!("agent {} serves {} for {}", status.agent_pid, status.root.display(), show_seconds(status.uptime_s));
+    let mut tiers = Table::new(&["tier", ">used", ">capacity", ">files", "directories"]);
+    for tier in &status.tiers {
+        let paths: Vec<String> = tier.paths.iter().map(|path| path.display().to_string()).collect();
+        let (used, capacity) = match tier.durable {
+            true => ("-".into(), "-".into()),
+            false => (show_bytes(tier.used_bytes), show_bytes(tier.capacity_bytes)),
+        };
+        tiers.row([tier.name.clone(), used, capacity, tier.files.to_string(), paths.join(", ")]);
+    }
+    print!("{tiers}");
+    println!("to be flushed: {} files, {}", status.unflushed_files, show_bytes(status.unflushed_bytes));
+    let counters = &status.counters;
+    println!(
+        "so far: flushed {} files ({}), evicted {}, prefetched {}, moved down while open {}, removed {}",
+        counters.flushed_files,
+        show_bytes(counters.flushed_bytes),
+        counters.evicted_files,
+        counters.prefetched_files,
+        counters.moved_live_files,
+        counters.removed_files
+    );
+    println!(
+        "opens: {} in a faster tier, {} in the durable one; new files: {} and {}",
+        counters.opens_tier, counters.opens_durable, counters.creates_tier, counters.creates_durable
+    );
+    for run in &status.runs {
+        println!(
+            "run {} (process {}) for {}: {}",
+            run.run,
+            run.pid,
+            show_seconds(run.elapsed_s),
+            run.command.join(" ")
+        );
+    }
+    for path in &status.moving {
+        println!("moving: {}", path.display());
+    }
+    for failure in &status.failures {
+        println!("failed: {}: {}", failure.path.display(), failure.reason);
+    }
+    for warning in &status.warnings {
+        println!("warning: {warning}");
+    }
+}
+
+pub fn ls(args: &ListArgs) -> Result<i32> {
+    let settings = resolve(&args.settings)?.settings;
+    let prefix = args.path.as_deref().map(|path| below_root(path, &settings)).transpose()?;
+    let files = match running(&settings)? {
+        Some((mut client, _)) => match client.ask(&Request::List { prefix: prefix.clone() }, |_| {}).map_err(lost)? {
+            Response::Files { files } => files,
+            other => return Err(lost(unexpected(other))),
+        },
+        None => left_in_tiers(&settings, prefix.as_deref())?,
+    };
+    if args.json {
+        println!("{}", json(&files));
+        return Ok(0);
+    }
+    let mut table = Table::new(&["tier", "state", "mode", ">size", "path"]);
+    for file in &files {
+        let path = file.path.strip_prefix(&settings.root).unwrap_or(&file.path);
+        let state = if file.open_for_writing { format!("{}, being written", file.state) } else { file.state.clone() };
+        table.row([file.tier.clone(), state, file.mode.to_string(), show_bytes(file.size), shown(path)]);
+    }
+    match table.is_empty() {
+        true => println!("no file below {} is in a faster tier", prefix.unwrap_or(settings.root).display()),
+        false => print!("{table}"),
+    }
+    Ok(0)
+}
+
+/// Names with control characters would mix up a table or a terminal.
+pub fn shown(path: &Path) -> String {
+    path.display().to_string().chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// What the tree says when no agent runs.
+fn left_in_tiers(settings: &Settings, prefix: Option<&Path>) -> Result<Vec<FileEntry>> {
+    let settings = agent_process::in_force(settings).unwrap_or_else(|| settings.clone());
+    let policy = Policy::compile(&settings.policy).map_err(terrace_core::refusal::Refusal::from)?;
+    let entry = |(path, object): (PathBuf, PathBuf)| {
+        let tier = settings
+            .tiers
+            .iter()
+            .find(|tier| directories_of(&settings, &tier.paths).any(|dir| object.starts_with(dir)));
+        let size = object.metadata().ok().map(|metadata| metadata.len());
+        FileEntry {
+            mode: policy.mode(path.strip_prefix(&settings.root).unwrap_or(&path)),
+            tier: tier.map_or_else(String::new, |tier| tier.name.clone()),
+            state: if size.is_some() { "current" } else { "lost" }.into(),
+            size: size.unwrap_or(0),
+            open_for_writing: false,
+            path,
+        }
+    };
+    let links = links_into_tiers(&settings).into_iter();
+    Ok(links.filter(|(path, _)| prefix.is_none_or(|prefix| path.starts_with(prefix))).map(entry).collect())
+}
+
+fn directories_of<'a>(settings: &Settings, paths: &'a [PathBuf]) -> impl Iterator<Item = PathBuf> + use<'a> {
+    let id = root_id(&settings.root);
+    paths.iter().map(move |path| object_dir(path, uid(), &id))
+}
+
+pub fn object_directories(settings: &Settings) -> Vec<PathBuf> {
+    settings.tiers.iter().flat_map(|tier| directories_of(settings, &tier.paths)).collect()
+}
+
+pub fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("these are plain data")
+}

@@ -1,0 +1,54 @@
+//! The `terrace` program: each subcommand is a module of the same or a near name.
+//!
+//!   args ─▶ resolve (settings) ─▶ check ─▶ agent_process / control_client ─▶ what the command does
+//!
+//! Exit codes: the program's own for `run`, 0; 1 could not be done; 2 bad input; 74 data is not durable; 126 and 127 as in env(1).
+
+mod agent_process;
+mod args;
+mod check;
+mod child;
+mod config;
+mod control_client;
+mod doctor;
+mod dry_run;
+mod engine;
+mod explain;
+mod failure;
+mod filesystem;
+mod keeper;
+mod list;
+mod move_files;
+mod places;
+mod program;
+mod progress;
+mod recover;
+mod report;
+mod resolve;
+mod run;
+mod signals;
+mod table;
+
+use args::{Cli, Command};
+use clap::Parser;
+
+fn main() {
+    let done = match Cli::parse().command {
+        Command::Run(args) => run::run(&args),
+        Command::Status(args) => list::status(&args),
+        Command::Ls(args) => list::ls(&args),
+        Command::Explain(args) => explain::explain(&args),
+        Command::Flush(args) => move_files::flush(&args),
+        Command::Evict(args) => move_files::evict(&args),
+        Command::Prefetch(args) => move_files::prefetch(&args),
+        Command::Recover(args) => recover::recover(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Config(args) => config::config(&args),
+        Command::Agent { settings } => engine::serve(&settings).map(|()| 0),
+    };
+    let code = done.unwrap_or_else(|failure| {
+        failure.print();
+        failure.code
+    });
+    std::process::exit(code);
+}

@@ -1,0 +1,57 @@
+//! Paths that a user names on the command line, as the agent knows them: absolute, below the canonical root.
+
+use crate::failure::{Failure, Result};
+use crate::resolve::absolute;
+use std::path::{Path, PathBuf};
+use terrace_core::settings::Settings;
+
+/// The file need not exist; a last component that is a link is not followed, for it may be one of ours.
+pub fn below_root(path: &Path, settings: &Settings) -> Result<PathBuf> {
+    let here = std::env::current_dir().unwrap_or_else(|_| settings.root.clone());
+    let spelled = absolute(&here, path);
+    let resolved = resolve_parent(&spelled);
+    if !resolved.starts_with(&settings.root) {
+        return Err(Failure::bad_input(
+            format!("{} is not below the root {}", path.display(), settings.root.display()),
+            "name a path below it, or its root with --root DIR",
+        ));
+    }
+    Ok(resolved)
+}
+
+pub fn all_below_root(paths: &[PathBuf], settings: &Settings) -> Result<Vec<PathBuf>> {
+    paths.iter().map(|path| below_root(path, settings)).collect()
+}
+
+/// Resolves as much of the path's parent as exists; `..` in the rest is taken by its text.
+fn resolve_parent(path: &Path) -> PathBuf {
+    let Some(name) = path.file_name() else {
+        return path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    };
+    let parent = path.parent().unwrap_or(Path::new("/"));
+    match parent.canonicalize() {
+        Ok(parent) => parent.join(name),
+        Err(_) => resolve_parent(parent).join(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_is_resolved_up_to_its_last_component() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("d")).unwrap();
+        std::os::unix::fs::symlink(root.join("d"), root.join("link")).unwrap();
+        std::os::unix::fs::symlink("/dev/shm/object", root.join("d/file")).unwrap();
+        let settings = Settings::new(root.clone(), vec![], 0, "".into());
+        let at = |text: &str| below_root(&root.join(text), &settings).map_err(|failure| failure.code);
+        assert_eq!(at("link/file").unwrap(), root.join("d/file"));
+        assert_eq!(at("new/deep/file").unwrap(), root.join("new/deep/file"));
+        assert_eq!(at("d/../d/x").unwrap(), root.join("d/x"));
+        assert_eq!(at("d/../../x"), Err(2));
+        assert_eq!(below_root(&root, &settings).unwrap(), root);
+    }
+}

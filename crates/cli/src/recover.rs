@@ -1,0 +1,106 @@
+//! `terrace recover`: makes durable what a dead agent left, and names what is lost.
+
+use crate::agent_process;
+use crate::args::RecoverArgs;
+use crate::check;
+use crate::control_client::{lost, running};
+use crate::failure::{Failure, Result, code};
+use crate::list::json;
+use crate::progress::Progress;
+use crate::resolve::resolve;
+use std::path::{Path, PathBuf};
+use terrace_core::control::Request;
+use terrace_core::settings::Settings;
+
+pub fn recover(args: &RecoverArgs) -> Result<i32> {
+    let resolved = resolve(&args.settings)?;
+    check::root(&resolved.settings.root)?;
+    if let Some((mut client, status)) = running(&resolved.settings)? {
+        return flush_running(args, &mut client, status.agent_pid);
+    }
+    // Where the dead agent had its tiers; those of now may be others.
+    let settings = match agent_process::in_force(&resolved.settings) {
+        Some(last) => Settings { library: resolved.settings.library.clone(), ..last },
+        None => resolved.settings.clone(),
+    };
+    for directory in [&settings.state, &settings.runtime] {
+        std::fs::create_dir_all(directory).map_err(|error| Failure::io("make the directory", directory, error))?;
+    }
+    let report = crate::engine::recover(&settings)?;
+    tell(args, &settings, &report);
+    let listed = |files: Vec<(&Path, &str)>| -> String {
+        files.iter().map(|(path, reason)| format!("\n  {}: {reason}", path.display())).collect()
+    };
+    if !report.failures.is_empty() {
+        let lines =
+            listed(report.failures.iter().map(|failure| (failure.path.as_path(), failure.reason.as_str())).collect());
+        return Err(Failure::new(format!("{} files could not be made durable:{lines}", report.failures.len()))
+            .hint("they are safe in their tier; remove the cause (free space, permissions) and recover again")
+            .code(code::NOT_DURABLE));
+    }
+    if !report.lost.is_empty() {
+        let lines = listed(report.lost.iter().map(|(path, reason)| (path.as_path(), reason.as_str())).collect());
+        return Err(Failure::new(format!("{} files are lost:{lines}", report.lost.len())).hint(
+            "if their tier is only not mounted, mount it and recover again; else remove the links that they left",
+        ));
+    }
+    Ok(0)
+}
+
+fn tell(args: &RecoverArgs, settings: &Settings, report: &terrace_agent::RecoverReport) {
+    let texts =
+        |paths: &[PathBuf]| -> Vec<String> { paths.iter().map(|path| path.to_string_lossy().into_owned()).collect() };
+    let pair = |path: &Path, reason: &str| serde_json::json!({ "path": path.to_string_lossy(), "reason": reason });
+    if args.json {
+        let lost: Vec<_> = report.lost.iter().map(|(path, reason)| pair(path, reason)).collect();
+        let failures: Vec<_> = report.failures.iter().map(|failure| pair(&failure.path, &failure.reason)).collect();
+        println!(
+            "{}",
+            json(&serde_json::json!({
+                "root": settings.root.to_string_lossy(),
+                "flushed": texts(&report.flushed), "kept": texts(&report.kept), "restored": texts(&report.restored),
+                "discarded_temporaries": report.discarded_temporaries, "discarded_objects": report.discarded_objects,
+                "lost": lost, "failures": failures,
+            }))
+        );
+        return;
+    }
+    println!(
+        "{}: {} files made durable; {} unfinished copies and {} files without a name removed",
+        settings.root.display(),
+        report.flushed.len(),
+        report.discarded_temporaries,
+        report.discarded_objects
+    );
+    for (what, paths) in [
+        ("durable", &report.flushed),
+        ("kept in its tier, as policy says", &report.kept),
+        ("back in its last durable version, for its tier is gone", &report.restored),
+    ] {
+        paths.iter().for_each(|path| println!("  {}: {what}", path.display()));
+    }
+}
+
+fn flush_running(args: &RecoverArgs, client: &mut crate::control_client::Client, agent_pid: u32) -> Result<i32> {
+    let progress = Progress::new("flushing", args.json);
+    let request = Request::Flush { paths: vec![], all: false, end_of_run: false };
+    let moved = client.move_files(&request, |response| progress.show(response)).map_err(lost)?;
+    drop(progress);
+    if args.json {
+        println!(
+            "{}",
+            json(&serde_json::json!({ "agent": agent_pid, "flushed": moved.files, "failures": moved.failures }))
+        );
+    } else {
+        println!("the agent (process {agent_pid}) lives and owns these files; it flushed {} of them now", moved.files);
+    }
+    match moved.failures.is_empty() {
+        true => Ok(0),
+        false => {
+            let lines: Vec<String> =
+                moved.failures.iter().map(|f| format!("\n  {}: {}", f.path.display(), f.reason)).collect();
+            Err(Failure::new(format!("{} files could not be made durable:{}", lines.len(), lines.concat()))
+                .code(code::NOT_DURABLE))
+        }
+    }
+}

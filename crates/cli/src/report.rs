@@ -1,0 +1,318 @@
+//! What a run did, for people (a table on stderr) and for programs (`--report FILE`, JSON).
+//!
+//! JSON, all sizes in bytes, all times in seconds; `version` grows when a field changes its meaning or goes:
+//!
+//!   version, terrace, command, root, started_unix_s
+//!   exit_code            of `terrace run`; program_exit_code: the program's own
+//!   program_s            the program's time; flush_wait_s: how much longer the final flush took; total_s: all, with start-up
+//!   tiers[]              name, durable, capacity_bytes, used_bytes, files, written_files, written_bytes
+//!   counters             as `terrace status --json` has them, since this run's start
+//!   hits                 opens_tier, opens_durable, ratio (null when nothing was opened)
+//!   final_flush          files, bytes, failures[] (path, reason), open_files[]; null when it could not be asked
+//!   prediction           lower_s, upper_s, durable_alone_s, flush_s, basis; or reason, when there is none
+//!   agent_restarts, shared (other runs used the same agent meanwhile, so counters are of all of them), warnings[]
+
+use crate::control_client::Moved;
+use crate::resolve::Resolved;
+use crate::table::Table;
+use serde::Serialize;
+use std::fmt;
+use std::path::PathBuf;
+use terrace_core::control::{Counters, Failure, Status, TierStatus};
+use terrace_core::size::{show_bytes, show_seconds};
+use terrace_model::{RunProfile, TierRates, TierTraffic, predict_run};
+
+/// Flushed bytes below this say little about a bandwidth.
+const MEASURABLE_BYTES: u64 = 8 << 20;
+
+#[derive(Debug, Serialize)]
+pub struct Report {
+    pub version: u32,
+    pub terrace: &'static str,
+    pub command: Vec<String>,
+    #[serde(with = "terrace_core::paths")]
+    pub root: PathBuf,
+    pub started_unix_s: f64,
+    pub exit_code: i32,
+    pub program_exit_code: i32,
+    pub program_s: f64,
+    pub flush_wait_s: f64,
+    pub total_s: f64,
+    pub tiers: Vec<TierStatus>,
+    pub counters: Counters,
+    pub hits: Hits,
+    pub final_flush: Option<FinalFlush>,
+    pub prediction: Prediction,
+    pub agent_restarts: u32,
+    pub shared: bool,
+    pub warnings: Vec<String>,
+}
+
+#[derive(Debug, Serialize, PartialEq)]
+pub struct Hits {
+    pub opens_tier: u64,
+    pub opens_durable: u64,
+    pub ratio: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct FinalFlush {
+    pub files: u64,
+    pub bytes: u64,
+    pub failures: Vec<Failure>,
+    #[serde(with = "terrace_core::paths::list")]
+    pub open_files: Vec<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum Prediction {
+    Of {
+        /// What is counted, and where the bandwidths come from.
+        basis: String,
+        lower_s: f64,
+        upper_s: f64,
+        durable_alone_s: f64,
+        flush_s: f64,
+    },
+    None {
+        reason: String,
+    },
+}
+
+pub struct Facts<'a> {
+    pub resolved: &'a Resolved,
+    pub command: &'a [String],
+    pub started_unix_s: f64,
+    pub program_exit_code: i32,
+    pub program_s: f64,
+    pub flush_wait_s: f64,
+    pub total_s: f64,
+    pub agent_restarts: u32,
+    pub before: &'a Status,
+    pub after: Option<&'a Status>,
+    pub flushed: Option<&'a Moved>,
+}
+
+impl Report {
+    pub fn new(facts: Facts) -> Report {
+        let nothing = Status::default();
+        let after = facts.after.unwrap_or(&nothing);
+        // A new agent counts from zero.
+        let before = if after.agent_pid == facts.before.agent_pid { facts.before } else { &nothing };
+        let counters = since(&before.counters, &after.counters);
+        let tiers: Vec<TierStatus> = after.tiers.iter().map(|tier| tier_since(before, tier)).collect();
+        let opens = counters.opens_tier + counters.opens_durable;
+        Report {
+            version: 1,
+            terrace: env!("CARGO_PKG_VERSION"),
+            command: facts.command.to_vec(),
+            root: facts.resolved.settings.root.clone(),
+            started_unix_s: facts.started_unix_s,
+            exit_code: facts.program_exit_code,
+            program_exit_code: facts.program_exit_code,
+            program_s: facts.program_s,
+            flush_wait_s: facts.flush_wait_s,
+            total_s: facts.total_s,
+            hits: Hits {
+                opens_tier: counters.opens_tier,
+                opens_durable: counters.opens_durable,
+                ratio: (opens > 0).then(|| counters.opens_tier as f64 / opens as f64),
+            },
+            final_flush: facts.flushed.map(|moved| FinalFlush {
+                files: moved.files,
+                bytes: moved.bytes,
+                failures: moved.failures.clone(),
+                open_files: moved.open_files.clone(),
+            }),
+            prediction: predict(facts.resolved, &tiers, &counters),
+            agent_restarts: facts.agent_restarts,
+            shared: facts.before.runs.len() > 1 || after.runs.len() > 1,
+            warnings: after.warnings.clone(),
+            tiers,
+            counters,
+        }
+    }
+}
+
+fn since(before: &Counters, after: &Counters) -> Counters {
+    let n = |after: u64, before: u64| after.saturating_sub(before);
+    let s = |after: f64, before: f64| (after - before).max(0.0);
+    Counters {
+        opens_tier: n(after.opens_tier, before.opens_tier),
+        opens_durable: n(after.opens_durable, before.opens_durable),
+        creates_tier: n(after.creates_tier, before.creates_tier),
+        creates_durable: n(after.creates_durable, before.creates_durable),
+        flushed_files: n(after.flushed_files, before.flushed_files),
+        flushed_bytes: n(after.flushed_bytes, before.flushed_bytes),
+        flush_s: s(after.flush_s, before.flush_s),
+        evicted_files: n(after.evicted_files, before.evicted_files),
+        evicted_bytes: n(after.evicted_bytes, before.evicted_bytes),
+        evict_s: s(after.evict_s, before.evict_s),
+        prefetched_files: n(after.prefetched_files, before.prefetched_files),
+        prefetched_bytes: n(after.prefetched_bytes, before.prefetched_bytes),
+        prefetch_s: s(after.prefetch_s, before.prefetch_s),
+        moved_live_files: n(after.moved_live_files, before.moved_live_files),
+        moved_live_bytes: n(after.moved_live_bytes, before.moved_live_bytes),
+        removed_files: n(after.removed_files, before.removed_files),
+        removed_bytes: n(after.removed_bytes, before.removed_bytes),
+    }
+}
+
+fn tier_since(before: &Status, tier: &TierStatus) -> TierStatus {
+    let earlier = before.tiers.iter().find(|earlier| earlier.name == tier.name);
+    let (bytes, files) = earlier.map_or((0, 0), |earlier| (earlier.written_bytes, earlier.written_files));
+    TierStatus {
+        written_bytes: tier.written_bytes.saturating_sub(bytes),
+        written_files: tier.written_files.saturating_sub(files),
+        ..tier.clone()
+    }
+}
+
+/// Bounds for the writes and the flush: reads and computing are not counted, for nobody saw how long they took.
+fn predict(resolved: &Resolved, tiers: &[TierStatus], counters: &Counters) -> Prediction {
+    let none = |reason: &str| Prediction::None { reason: reason.into() };
+    let given = resolved.wanted.number("model.write_bandwidth").map(|rate| rate as f64);
+    let measured = (counters.flushed_bytes >= MEASURABLE_BYTES && counters.flush_s > 0.0)
+        .then(|| counters.flushed_bytes as f64 / counters.flush_s * resolved.settings.mover.threads as f64);
+    let (durable_rate, source) = match (given, measured) {
+        (Some(rate), _) => (rate, "as given"),
+        (None, Some(rate)) => (rate, "as measured by this run's flushes"),
+        (None, None) => {
+            return none(
+                "no bandwidth of the durable tier is known: set `model.write_bandwidth`, or flush more than 8 MiB",
+            );
+        }
+    };
+    let mut profile = RunProfile { flushed_bytes: counters.flushed_bytes, ..RunProfile::default() };
+    let mut rates = vec![];
+    let mut unknown = vec![];
+    for tier in tiers.iter().filter(|tier| !tier.durable) {
+        let wanted = resolved.wanted_tiers.iter().find(|wanted| wanted.name == tier.name);
+        let rate = wanted.and_then(|wanted| wanted.write_bytes_s).map(|rate| rate as f64);
+        if rate.is_none() && tier.written_bytes > 0 {
+            unknown.push(format!("`{}`", tier.name));
+        }
+        profile.tiers.push(TierTraffic { written_bytes: tier.written_bytes, ..TierTraffic::default() });
+        rates.push(rates_of(&tier.name, rate.unwrap_or(f64::INFINITY)));
+    }
+    let durable_bytes: u64 = tiers.iter().filter(|tier| tier.durable).map(|tier| tier.written_bytes).sum();
+    profile.tiers.push(TierTraffic { written_bytes: durable_bytes, ..TierTraffic::default() });
+    rates.push(rates_of("durable", durable_rate));
+    match predict_run(&profile, &rates) {
+        Ok(found) => {
+            let mut basis = format!(
+                "writes and flush only, at {}/s to the durable tier ({source})",
+                show_bytes(durable_rate as u64)
+            );
+            if !unknown.is_empty() {
+                basis.push_str(&format!(
+                    "; writes to {} are taken as free, for no `write_bandwidth` is set",
+                    unknown.join(", ")
+                ));
+            }
+            Prediction::Of {
+                basis,
+                lower_s: found.lower_s,
+                upper_s: found.upper_s,
+                durable_alone_s: found.durable_alone_s,
+                flush_s: found.flush_s,
+            }
+        }
+        Err(error) => none(&error.to_string()),
+    }
+}
+
+fn rates_of(tier: &str, write_bytes_s: f64) -> TierRates {
+    TierRates {
+        tier: tier.into(),
+        read_bytes_s: f64::INFINITY,
+        write_bytes_s,
+        cached_read_bytes_s: None,
+        cached_write_bytes_s: None,
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counters = &self.counters;
+        writeln!(
+            f,
+            "terrace: the program ran {} and ended with code {}; the final flush took {} more",
+            show_seconds(self.program_s),
+            self.program_exit_code,
+            show_seconds(self.flush_wait_s)
+        )?;
+        let mut table = Table::new(&["tier", ">files written", ">written", ">held now", ">capacity"]);
+        for tier in &self.tiers {
+            let capacity = if tier.durable { "-".into() } else { show_bytes(tier.capacity_bytes) };
+            let held = if tier.durable { "-".into() } else { show_bytes(tier.used_bytes) };
+            table.row([
+                tier.name.clone(),
+                tier.written_files.to_string(),
+                show_bytes(tier.written_bytes),
+                held,
+                capacity,
+            ]);
+        }
+        indented(f, &table)?;
+        let mut moves = Table::new(&["moved", ">files", ">bytes", ">time, all movers"]);
+        for (what, files, bytes, seconds) in [
+            ("flushed", counters.flushed_files, counters.flushed_bytes, Some(counters.flush_s)),
+            ("evicted", counters.evicted_files, counters.evicted_bytes, Some(counters.evict_s)),
+            ("prefetched", counters.prefetched_files, counters.prefetched_bytes, Some(counters.prefetch_s)),
+            ("moved down while open", counters.moved_live_files, counters.moved_live_bytes, None),
+            ("removed at the end", counters.removed_files, counters.removed_bytes, None),
+        ] {
+            if files > 0 {
+                moves.row([
+                    what.into(),
+                    files.to_string(),
+                    show_bytes(bytes),
+                    seconds.map_or("-".into(), show_seconds),
+                ]);
+            }
+        }
+        if !moves.is_empty() {
+            indented(f, &moves)?;
+        }
+        if let Some(ratio) = self.hits.ratio {
+            let opens = self.hits.opens_tier + self.hits.opens_durable;
+            writeln!(
+                f,
+                "terrace: {} of {opens} opens of existing files found them in a faster tier ({:.0}%)",
+                self.hits.opens_tier,
+                ratio * 100.0
+            )?;
+        }
+        match &self.prediction {
+            Prediction::Of { basis, lower_s, upper_s, durable_alone_s, .. } => writeln!(
+                f,
+                "terrace: predicted {} to {}, with the durable tier alone {}; measured {} ({basis})",
+                show_seconds(*lower_s),
+                show_seconds(*upper_s),
+                show_seconds(*durable_alone_s),
+                show_seconds(self.program_s + self.flush_wait_s)
+            )?,
+            Prediction::None { reason } => writeln!(f, "terrace: no prediction: {reason}")?,
+        }
+        if self.shared {
+            writeln!(f, "terrace: other runs used the same agent; the numbers are of all of them together")?;
+        }
+        if self.agent_restarts > 0 {
+            writeln!(
+                f,
+                "terrace: the agent was started again {} times; the numbers are since the last start",
+                self.agent_restarts
+            )?;
+        }
+        for warning in &self.warnings {
+            writeln!(f, "terrace: warning: {warning}")?;
+        }
+        Ok(())
+    }
+}
+
+fn indented(f: &mut fmt::Formatter<'_>, table: &Table) -> fmt::Result {
+    table.to_string().lines().try_for_each(|line| writeln!(f, "  {line}"))
+}

@@ -1,0 +1,312 @@
+//! `terrace run`: check, join or start the agent, run the program, flush, report.
+//!
+//!   settings ─▶ checks ─▶ agent ─▶ RunBegin ─▶ program ─▶ Flush(end of run) ─▶ report ─▶ exit code
+//!
+//! Invariant: whatever ends the program (success, failure, a signal, the walltime), the flush follows, and the exit code is the
+//! program's own unless data could not be made durable.
+
+use crate::agent_process::{self, Joined, ensure};
+use crate::args::RunArgs;
+use crate::child::{self, Ended, Start};
+use crate::control_client::{Client, Moved, running};
+use crate::failure::{Failure, Result, code, warn};
+use crate::keeper::{Begun, Keeper};
+use crate::program::{Kind, Program};
+use crate::progress::Progress;
+use crate::report::{Facts, Report};
+use crate::resolve::{self, Resolved};
+use crate::signals::{Signals, wake};
+use crate::{check, dry_run};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use terrace_core::control::Request;
+use terrace_core::settings::Settings;
+
+/// A prefetch that takes longer goes on beside the program.
+const PREFETCH_PATIENCE: Duration = Duration::from_secs(1);
+const FLUSH_TRIES: u32 = 5;
+
+pub fn run(args: &RunArgs) -> Result<i32> {
+    let begun_at = (Instant::now(), SystemTime::now());
+    let resolved = resolve::resolve(&args.settings)?;
+    if !args.quiet {
+        resolved.print_warnings();
+    }
+    if args.dry_run {
+        check::root(&resolved.settings.root)?;
+        return dry_run::run(&resolved);
+    }
+    if args.command.is_empty() {
+        return Err(Failure::bad_input("no command was given", "write it after two dashes: terrace run -- CMD ARGS"));
+    }
+    let deadline = deadline(args, begun_at)?;
+    let settings = &resolved.settings;
+    check::settings(settings, running(settings)?.is_some())?;
+    check_program(&Program::find(&args.command[0]))?;
+    if let Some(report) = &args.report {
+        check_report_place(report)?;
+    }
+
+    let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
+    let words: Vec<String> = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let (keeper, begun) = Keeper::begin(settings, &words, args.quiet)?;
+    if begun.joined == Joined::Existing && !args.quiet {
+        tell_differences(settings);
+    }
+    agent_process::tidy(settings);
+    prefetch(settings);
+
+    let start = Start {
+        command: &args.command,
+        library: &loadable(settings)?,
+        index: &begun.index,
+        deadline,
+        agent_pid: begun.agent_pid,
+    };
+    let ended = child::run(&start, &signals)?;
+
+    let flush_begun = Instant::now();
+    let flushed = flush_attended(settings, &signals, args.quiet);
+    let flush_wait = flush_begun.elapsed();
+    let report = report_of(&resolved, &words, &begun, &keeper, &ended, &flushed, flush_wait, begun_at);
+    drop(keeper);
+    finish(args, settings, &ended, flushed, report)
+}
+
+fn finish(
+    args: &RunArgs,
+    settings: &Settings,
+    ended: &Ended,
+    flushed: Result<Moved>,
+    mut report: Report,
+) -> Result<i32> {
+    let (exit_code, failure) = match &flushed {
+        Ok(moved) if moved.failures.is_empty() => (ended.code, None),
+        Ok(moved) => (code::NOT_DURABLE, Some(not_durable(moved, settings))),
+        Err(failure) => {
+            let hint =
+                format!("the data is safe in its tier; run `terrace recover --root {}`", settings.root.display());
+            let failure =
+                Failure::new(format!("not everything is known to be durable: {}", failure.message)).hint(hint);
+            (code::NOT_DURABLE, Some(failure.code(code::NOT_DURABLE)))
+        }
+    };
+    report.exit_code = exit_code;
+    if !args.quiet {
+        eprint!("{report}");
+        if let Ok(moved) = &flushed {
+            for path in &moved.open_files {
+                warn(format!("{} was still open for writing: what had been written is flushed", path.display()));
+            }
+        }
+        if ended.out_of_time {
+            warn("the program was ended because of the walltime");
+        }
+    }
+    if let Some(file) = &args.report {
+        let text = serde_json::to_vec_pretty(&report).expect("a report is plain data");
+        std::fs::write(file, text).map_err(|error| Failure::io("write the report", file, error))?;
+    }
+    if let Some(failure) = failure {
+        failure.print();
+    }
+    Ok(exit_code)
+}
+
+fn not_durable(moved: &Moved, settings: &Settings) -> Failure {
+    let mut text = format!("{} files could not be made durable:", moved.failures.len());
+    for failure in moved.failures.iter().take(20) {
+        text.push_str(&format!("\n  {}: {}", failure.path.display(), failure.reason));
+    }
+    if moved.failures.len() > 20 {
+        text.push_str(&format!("\n  … and {} more", moved.failures.len() - 20));
+    }
+    Failure::new(text).code(code::NOT_DURABLE).hint(format!(
+        "they are safe in their tier; remove the cause (free space in {0}, permissions), then run `terrace recover --root {0}`",
+        settings.root.display()
+    ))
+}
+
+/// When the program must end, to leave time for the flush.
+fn deadline(args: &RunArgs, (now, wall_now): (Instant, SystemTime)) -> Result<Option<Instant>> {
+    let slurm = std::env::var("SLURM_JOB_END_TIME").ok().and_then(|text| text.parse::<u64>().ok());
+    let until_slurm = slurm.map(|end| {
+        let wall_now = wall_now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Duration::from_secs(end).saturating_sub(wall_now)
+    });
+    let Some(left) = args.walltime.or(until_slurm) else { return Ok(None) };
+    if left <= args.walltime_margin {
+        return Err(Failure::bad_input(
+            format!(
+                "the walltime ({} s) leaves no time before its margin ({} s)",
+                left.as_secs(),
+                args.walltime_margin.as_secs()
+            ),
+            "raise --walltime, or lower --walltime-margin",
+        ));
+    }
+    Ok(Some(now + (left - args.walltime_margin)))
+}
+
+fn check_program(program: &Program) -> Result<()> {
+    let last = program.last();
+    match last.kind {
+        Kind::Dynamic | Kind::Unknown | Kind::Script(..) => Ok(()),
+        Kind::NotFound => {
+            Err(Failure::new(program.to_string()).hint("give its path, or correct PATH").code(code::NOT_FOUND))
+        }
+        Kind::NotExecutable(_) => Err(Failure::new(program.to_string())
+            .hint("make it executable (chmod +x), or run it with its interpreter")
+            .code(code::NOT_EXECUTABLE)),
+        Kind::Static | Kind::StaticGo => Err(Failure::bad_input(
+            format!("{program}: the preload library can't reach it"),
+            "use a dynamically linked build of it, or start it from a script that only reads what others wrote",
+        )),
+        Kind::Musl | Kind::OtherMachine => {
+            Err(Failure::bad_input(program.to_string(), "use a build of it for this machine's C library (glibc)"))
+        }
+        Kind::Privileged(_) => Err(Failure::bad_input(
+            program.to_string(),
+            "run it as the user that owns the data, without setuid, setgid or capabilities",
+        )),
+    }
+}
+
+fn check_report_place(file: &Path) -> Result<()> {
+    let directory = match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    match directory.is_dir() && !file.is_dir() {
+        true => Ok(()),
+        false => Err(Failure::bad_input(
+            format!("the report {} can't be written there", file.display()),
+            "give a file in an existing directory to --report",
+        )),
+    }
+}
+
+fn tell_differences(settings: &Settings) {
+    if let Some(in_force) = agent_process::in_force(settings) {
+        let differ = agent_process::differences(settings, &in_force);
+        if !differ.is_empty() {
+            warn(format!(
+                "an agent serves {} already; its settings are in force, these of yours differ: {}",
+                settings.root.display(),
+                differ.join(", ")
+            ));
+        }
+    }
+}
+
+/// The library by a path that LD_PRELOAD can hold: it separates by spaces and colons.
+fn loadable(settings: &Settings) -> Result<PathBuf> {
+    use std::os::unix::ffi::OsStrExt;
+    let is_plain =
+        |path: &Path| !path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b'\n' | b'\t'));
+    if is_plain(&settings.library) {
+        return Ok(settings.library.clone());
+    }
+    let link = settings.runtime.join(resolve::LIBRARY);
+    if !is_plain(&link) {
+        return Err(Failure::bad_input(
+            format!("the preload library {} has a space or a colon in its path", settings.library.display()),
+            "name it by another path with --library",
+        ));
+    }
+    let _ = std::fs::remove_file(&link);
+    std::os::unix::fs::symlink(&settings.library, &link).map_err(|error| Failure::io("make the link", &link, error))?;
+    Ok(link)
+}
+
+/// Brings up what policy says: small sets before the program starts, large ones beside it.
+fn prefetch(settings: &Settings) {
+    if settings.policy.prefetch.is_empty() {
+        return;
+    }
+    let (done, wait) = mpsc::channel();
+    let settings = settings.clone();
+    std::thread::spawn(move || {
+        let asked = Client::connect(&settings)
+            .and_then(|mut client| client.move_files(&Request::Prefetch { paths: vec![] }, |_| {}));
+        let _ = done.send(asked);
+    });
+    if let Ok(Err(error)) = wait.recv_timeout(PREFETCH_PATIENCE) {
+        warn(format!("prefetching could not be done: {error}"));
+    }
+}
+
+/// The final flush, while signals are still taken: the first asks for patience, a second from the keyboard stops waiting.
+fn flush_attended(settings: &Settings, signals: &Signals, quiet: bool) -> Result<Moved> {
+    let (done, wait) = mpsc::channel();
+    let thread_settings = settings.clone();
+    std::thread::spawn(move || {
+        let _ = done.send(flush(&thread_settings, quiet));
+        wake();
+    });
+    let mut interrupts = 0;
+    loop {
+        if let Ok(flushed) = wait.try_recv() {
+            return flushed;
+        }
+        let taken = signals.next(Duration::from_secs(3600));
+        match taken.map(|taken| taken.signal) {
+            Some(libc::SIGTSTP) => crate::signals::stop_self(),
+            Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT) => {
+                interrupts += 1;
+                if interrupts == 1 {
+                    eprintln!(
+                        "terrace: the program has ended; its files are still being flushed (interrupt again to stop waiting)"
+                    );
+                } else if taken.is_some_and(|taken| taken.signal == libc::SIGINT) {
+                    return Err(Failure::new("you stopped waiting for the flush; the agent goes on with it"));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn flush(settings: &Settings, quiet: bool) -> Result<Moved> {
+    let progress = Progress::new("flushing", quiet);
+    let request = Request::Flush { paths: vec![], all: false, end_of_run: true };
+    let mut last = None;
+    for attempt in 0..FLUSH_TRIES {
+        let in_force = agent_process::in_force(settings).unwrap_or_else(|| settings.clone());
+        let mut connection = ensure(&in_force, attempt > 0)?;
+        match connection.client.move_files(&request, |response| progress.show(response)) {
+            Ok(moved) => return Ok(moved),
+            // The agent died: the next one goes on where it was.
+            Err(error) => last = Some(crate::control_client::lost(error)),
+        }
+    }
+    Err(last.expect("there was at least one try"))
+}
+
+#[allow(clippy::too_many_arguments)]
+fn report_of(
+    resolved: &Resolved,
+    words: &[String],
+    begun: &Begun,
+    keeper: &Keeper,
+    ended: &Ended,
+    flushed: &Result<Moved>,
+    flush_wait: Duration,
+    (start, wall_start): (Instant, SystemTime),
+) -> Report {
+    let after = Client::connect(&resolved.settings).and_then(|mut client| client.status()).ok();
+    Report::new(Facts {
+        resolved,
+        command: words,
+        started_unix_s: wall_start.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
+        program_exit_code: ended.code,
+        program_s: ended.elapsed.as_secs_f64(),
+        flush_wait_s: flush_wait.as_secs_f64(),
+        total_s: start.elapsed().as_secs_f64(),
+        agent_restarts: keeper.restarts(),
+        before: &begun.before,
+        after: after.as_ref(),
+        flushed: flushed.as_ref().ok(),
+    })
+}
