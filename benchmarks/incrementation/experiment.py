@@ -238,8 +238,9 @@ class Bounds:
             self.rates[tier] = {}
             for processes in (1, 2, 4):
                 directory = f"{testbed.mounts}/{tier}"
-                text = testbed.node(incrementation, "measure", directory, str(BASE.block_mib), "8", str(processes))
-                write, read, again = map(float, text.split())
+                measure = (incrementation, "measure", directory, str(BASE.block_mib), "8", str(processes))
+                runs = [tuple(map(float, testbed.node(*measure).split())) for _ in range(1 if tier == "ssd0" else 3)]
+                write, read, again = (statistics.median(rates) for rates in zip(*runs))
                 self.rates[tier][processes] = (write, read, again)
                 print(f"  {tier:<6} {processes} processes: write {write:7.0f}, read {read:7.0f}, read again {again:7.0f} MiB/s", flush=True)
 

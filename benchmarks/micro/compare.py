@@ -114,7 +114,7 @@ def main() -> int:
     parser.add_argument("--worker", required=True, help="the compiled worker.c")
     parser.add_argument("--terrace", required=True, help="the terrace binary")
     parser.add_argument("--base", default="/var/tmp", help="where the root and the outside directory are made")
-    parser.add_argument("--tier", default="/dev/shm", help="where the tier's directory is made")
+    parser.add_argument("--tier", default="/dev/shm", help="the tier's directory; Terrace makes its own below it")
     parser.add_argument("--rounds", type=int, default=15, help="at least 7")
     parser.add_argument("--only", help="measure only operations whose name has this in it")
     parser.add_argument("--no-write", action="store_true", help="leave benchmarks/results alone")
@@ -122,12 +122,10 @@ def main() -> int:
     options.rounds = max(options.rounds, 7)
 
     base = pathlib.Path(tempfile.mkdtemp(prefix="terrace-micro-", dir=options.base))
-    tier = pathlib.Path(tempfile.mkdtemp(prefix="terrace-micro-", dir=options.tier))
     try:
-        return compare(options, base, tier)
+        return compare(options, base, pathlib.Path(options.tier))
     finally:
         shutil.rmtree(base, ignore_errors=True)
-        shutil.rmtree(tier, ignore_errors=True)
 
 
 def compare(options: argparse.Namespace, base: pathlib.Path, tier: pathlib.Path) -> int:
@@ -151,7 +149,7 @@ def compare(options: argparse.Namespace, base: pathlib.Path, tier: pathlib.Path)
         subprocess.run(["sh", str(prepare), str(directory / "durable")], check=True)
 
     # Pre-touch: the tier's memory is faulted in before it is measured.
-    touch = tier / "touch"
+    touch = tier / f"terrace-micro-{os.getpid()}"
     touch.write_bytes(b"\1" * (256 << 20))
     touch.unlink()
 
