@@ -20,6 +20,7 @@ use terrace_core::policy::Mode;
 use terrace_index::ring::{EventKind, NO_RECORD, Next};
 use terrace_index::table::root_key;
 use terrace_index::{State, parse_name};
+use terrace_tier::Lease;
 
 pub struct Pump {
     inotify: OwnedFd,
@@ -165,10 +166,29 @@ impl Agent {
     pub fn closed(&self, number: u32) {
         match self.record(number).state() {
             State::Current | State::Committing | State::New | State::Moving => {
+                self.trim(number);
                 let settle = Duration::from_millis(self.settings.mover.settle_ms);
                 self.schedule.after(settle, Work::Flush, number);
             }
+            // Unlinked before it was closed: nobody else will give its room back.
+            State::Dead => {
+                self.unreserve(number);
+            }
             _ => {}
+        }
+    }
+
+    /// Gives back what a file that nobody writes has reserved and not used.
+    fn trim(&self, number: u32) {
+        let Some(_claim) = self.claims.try_take(number) else { return };
+        let Ok(object) = self.open_object(number) else { return };
+        let Ok(Some(_lease)) = Lease::read(object.as_fd().expect("an object is a file of a directory")) else { return };
+        let Ok(stat) = object.stat() else { return };
+        let record = self.record(number);
+        if record.object_ino.load(Acquire) == stat.ino && record.state() == State::Current {
+            let surplus = record.reserved.load(Acquire) - stat.allocated.max(stat.size) as i64;
+            record.reserved.fetch_sub(surplus, AcqRel);
+            self.index.header.devices[self.device_of(number)].unreserve(surplus);
         }
     }
 
@@ -183,6 +203,11 @@ impl Agent {
     fn removed(&self, number: u32) {
         let serial = self.serial(number);
         let record = self.record(number);
+        if matches!(record.state(), State::Clean | State::Durable) {
+            // The root's file is gone; its replica goes as well, when no reader has it open.
+            self.forget_durable(number);
+            self.schedule.after(crate::mover::EVICTION_GRACE_URGENT, Work::Evict, number);
+        }
         let link = record.link_ino.swap(0, AcqRel);
         if link != 0 {
             self.index.table_remove(root_key(link), number);

@@ -270,6 +270,7 @@ impl Agent {
         if self.serial(number) != serial || !matches!(record.state(), State::Dead | State::Durable | State::New) {
             return;
         }
+        self.unreserve(number);
         self.index.table_remove(self.object_key(number), number);
         self.forget_durable(number);
         let link = record.link_ino.load(Acquire);

@@ -32,7 +32,9 @@ pub enum Eviction {
 impl Agent {
     /// A mover thread's job. What policy wants out is tried again until it is.
     pub fn evict_planned(&self, number: u32) {
-        let is_urgent = self.record(number).state() == State::Durable;
+        let serial = self.serial(number);
+        let is_nameless = self.catalogue().get(number, serial).is_some_and(|entry| entry.path.is_empty());
+        let is_urgent = is_nameless || self.record(number).state() == State::Durable;
         match self.evict(number, if is_urgent { Duration::ZERO } else { EVICTION_GRACE }) {
             Eviction::Done | Eviction::NotNeeded => {}
             Eviction::Later(delay) => self.schedule.after(delay, Work::Evict, number),

@@ -56,7 +56,8 @@ impl Agent {
         if !self.is_durable_version(number, &stat) {
             return Err(libc::EBUSY);
         }
-        let lease = lease_of(Lease::read(durable.as_fd().ok_or(libc::EIO)?))?;
+        // A program that reads the root's file by descriptor would miss what is written to the object.
+        let lease = lease_of(Lease::exclusive(durable.as_fd().ok_or(libc::EIO)?))?;
         if rustix::fs::lstat(self.object_path(number)).is_err() {
             return Err(libc::EBUSY);
         }
