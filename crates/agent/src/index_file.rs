@@ -81,8 +81,10 @@ pub fn make_devices(settings: &Settings) -> Result<Vec<DevicePlace>> {
                 });
             }
             let dir = object_dir(base, euid(), &id);
-            make_private(dir.parent().expect("an object directory lies below its tier"))?;
-            make_private(&dir)?;
+            // TIERPATH/terrace-UID, then ROOTID, then the directory itself: each must let pass what may pass.
+            for private in [2, 1, 0].into_iter().filter_map(|up| dir.ancestors().nth(up)) {
+                make_private(private)?;
+            }
             if dir.as_os_str().len() > OBJECT_DIR_MAX {
                 return Err(Error::Settings {
                     reason: format!("tier `{}`: the path {} is too long", wanted.name, base.display()),

@@ -249,6 +249,26 @@ statfs_hooks! {
     statvfs64 fstatvfs64 libc::statvfs;
 }
 
+/// Limits of the file system: the root's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pathconf(path: *const c_char, name: c_int) -> i64 {
+    let real = crate::real!("pathconf": fn(*const c_char, c_int) -> i64);
+    // SAFETY: the program's own path, or the root's.
+    unsafe { real(file_system_path(path), name) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fpathconf(fd: c_int, name: c_int) -> i64 {
+    if let Some(index) = is_object(fd) {
+        let real = crate::real!("pathconf": fn(*const c_char, c_int) -> i64);
+        // SAFETY: the root's path.
+        return unsafe { real(root(index), name) };
+    }
+    let real = crate::real!("fpathconf": fn(c_int, c_int) -> i64);
+    // SAFETY: the program's own arguments.
+    unsafe { real(fd, name) }
+}
+
 /// For walkers: the status of what a program calls `path`, without following its own links.
 pub fn lstat_shown(path: *const c_char, out: *mut libc::stat) -> bool {
     stat::stat_at(CWD, path, out, libc::AT_SYMLINK_NOFOLLOW) == 0

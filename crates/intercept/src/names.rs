@@ -126,6 +126,21 @@ impl End {
     fn number(&self) -> Option<u32> {
         self.link.as_ref().map(|link| link.record).or(self.durable)
     }
+    /// A rename changes the file's time of change; of a placed file, the kernel changed the link's. chown to the same owner
+    /// sets it, and nothing else, unless there are setuid bits to lose: then it stays.
+    fn touch(&self) {
+        let Some(link) = &self.link else { return };
+        // SAFETY: a zeroed stat is valid; the object's terminated path.
+        unsafe {
+            let mut status: libc::stat = core::mem::zeroed();
+            let object = link.object() as usize;
+            if gate::call2(libc::SYS_stat, object, &raw mut status as usize) == 0
+                && status.st_mode & (libc::S_ISUID | libc::S_ISGID) == 0
+            {
+                gate::call3(libc::SYS_chown, object, usize::MAX, usize::MAX);
+            }
+        }
+    }
     fn is_directory(&self) -> bool {
         // SAFETY: a zeroed stat is valid; the program's path.
         unsafe {
@@ -219,6 +234,10 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
             return result;
         }
         events = [source.number(), if exchanges { target.number() } else { None }];
+        source.touch();
+        if exchanges {
+            target.touch();
+        }
         // Two names of one inode stay as they are (rename(2)); link() keeps placed files from having two.
         if !exchanges && target.number() != source.number() {
             removed = target.number();

@@ -307,7 +307,8 @@ impl Agent {
                 record.durable_size.store(stat.size, Release);
                 record.durable_mtime_ns.store(stat.mtime.as_ns(), Release);
                 record.durable_ctime_ns.store(stat.ctime.as_ns(), Release);
-                record.ctime_ns.store(stat.ctime.as_ns(), Release);
+                let shown = terrace_tier::Reading::stat(reading).map_or(stat.ctime, |object| object.ctime);
+                record.ctime_ns.store(shown.as_ns(), Release);
                 record.durable_ino.store(stat.ino, Release);
                 self.index.table_put(root_key(stat.ino), new);
                 self.count_as(new, self.serial(new), (false, true));
@@ -367,7 +368,11 @@ impl Agent {
         let before = rustix::fs::stat(directory).ok();
         let renamed = match (place.sink.take(), &place.link) {
             (Some(sink), _) => match self.relative(path) {
-                Some(relative) => sink.commit(relative).map(drop).map_err(|error| error.errno()),
+                Some(relative) => sink
+                    .commit(relative)
+                    // Renaming changes the time of change: what is remembered is what the root's file has now.
+                    .map(|after| self.record(new).durable_ctime_ns.store(after.ctime.as_ns(), Release))
+                    .map_err(|error| error.errno()),
                 None => Err(libc::EINVAL),
             },
             (None, Some(link)) => rustix::fs::rename(link, target).map_err(raw),
