@@ -65,8 +65,11 @@ impl Agent {
         let mut run = None;
         for line in BufReader::new(connection).lines() {
             let Ok(line) = line else { break };
-            let _serving = Serving::new(self);
-            let answer = match serde_json::from_str::<Request>(&line) {
+            let request = serde_json::from_str::<Request>(&line);
+            // Who only looks doesn't keep the agent from ending (`status --watch`).
+            let is_a_look = matches!(request, Ok(Request::Status | Request::List { .. }));
+            let _serving = (!is_a_look).then(|| Serving::new(self));
+            let answer = match request {
                 Ok(Request::RunBegin { pid, command }) => {
                     let number = *run.get_or_insert_with(|| self.runs.lock().unwrap().begin(pid, command));
                     let index = self.settings.index();
