@@ -211,17 +211,19 @@ unsafe fn begins_with_root(index: Index, path: *const c_char) -> bool {
     begins(index.header.root.get()) || index.header.aliases[..aliases].iter().any(|alias| begins(alias.get()))
 }
 
-/// `//`, or a component that begins with a dot: the text doesn't tell where the path leads.
+/// `//`, or a component `.` or `..`: the text doesn't tell where the path leads.
 unsafe fn has_dots(path: *const c_char) -> bool {
-    let (mut at, mut after_slash) = (path, true);
+    let mut at = path;
+    // SAFETY: each look is at most one byte behind one that was not the terminator.
+    let byte = |at: *const c_char, offset: usize| unsafe { *at.add(offset) as u8 };
+    let ends = |byte: u8| byte == 0 || byte == b'/';
+    let mut after_slash = true;
     loop {
-        // SAFETY: stops at the terminator.
-        let byte = unsafe { *at } as u8;
-        match byte {
+        match byte(at, 0) {
             0 => return false,
-            b'.' if after_slash => return true,
+            b'.' if after_slash && (ends(byte(at, 1)) || byte(at, 1) == b'.' && ends(byte(at, 2))) => return true,
             b'/' if after_slash && at != path => return true,
-            _ => after_slash = byte == b'/',
+            other => after_slash = other == b'/',
         }
         // SAFETY: not yet at the terminator.
         at = unsafe { at.add(1) };
