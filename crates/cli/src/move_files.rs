@@ -1,7 +1,7 @@
 //! `terrace flush`, `evict`, `prefetch`: moves that the user asks for.
 
 use crate::agent_process::{self, ensure};
-use crate::args::{FlushArgs, PathsArgs, SettingArgs};
+use crate::args::{FlushArgs, PathsArgs};
 use crate::check;
 use crate::control_client::{Client, Moved, lost, running};
 use crate::failure::{Failure, Result, code, warn};
@@ -14,16 +14,16 @@ use terrace_core::settings::Settings;
 use terrace_core::size::show_bytes;
 
 pub fn flush(args: &FlushArgs) -> Result<i32> {
-    let (settings, mut client) = connect(&args.settings)?;
+    let settings = resolve(&args.settings)?.settings;
     let paths = all_below_root(&args.paths, &settings)?;
     let request = Request::Flush { all: args.all || !paths.is_empty(), paths, end_of_run: false };
-    tell(ask(&mut client, &request, "flushing", args.quiet)?, "flushed", args.quiet)
+    tell(ask_an_agent(&settings, &request, "flushing", args.quiet)?, "flushed", args.quiet)
 }
 
 pub fn evict(args: &PathsArgs) -> Result<i32> {
-    let (settings, mut client) = connect(&args.settings)?;
+    let settings = resolve(&args.settings)?.settings;
     let request = Request::Evict { paths: all_below_root(&args.paths, &settings)? };
-    tell(ask(&mut client, &request, "evicting", args.quiet)?, "evicted", args.quiet)
+    tell(ask_an_agent(&settings, &request, "evicting", args.quiet)?, "evicted", args.quiet)
 }
 
 pub fn prefetch(args: &PathsArgs) -> Result<i32> {
@@ -39,17 +39,27 @@ pub fn prefetch(args: &PathsArgs) -> Result<i32> {
     tell(ask(&mut client, &request, "prefetching", args.quiet)?, "prefetched", args.quiet)
 }
 
-/// The agent that runs, or a new one with the settings that were last in force: it may have left files in its tiers.
-fn connect(args: &SettingArgs) -> Result<(Settings, Client)> {
-    let resolved = resolve(args)?;
-    if let Some((client, _)) = running(&resolved.settings)? {
-        return Ok((resolved.settings, client));
+/// Asks the agent that runs, or a new one with the settings that were last in force: it may have left files in its tiers.
+fn ask_an_agent(settings: &Settings, request: &Request, what: &'static str, quiet: bool) -> Result<Moved> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let mut client = match running(settings)? {
+            Some((client, _)) => client,
+            None => {
+                let last = agent_process::in_force(settings).unwrap_or_else(|| settings.clone());
+                check::settings(&last, true)?;
+                let client = ensure(&last, false)?.client;
+                agent_process::tidy(&last);
+                client
+            }
+        };
+        match ask(&mut client, request, what, quiet) {
+            // It was just about to end.
+            Err(_) if tries < 5 && Client::connect(settings).is_err() => {}
+            answered => return answered,
+        }
     }
-    let settings = agent_process::in_force(&resolved.settings).unwrap_or_else(|| resolved.settings.clone());
-    check::settings(&settings, true)?;
-    let client = ensure(&settings, false)?.client;
-    agent_process::tidy(&settings);
-    Ok((resolved.settings, client))
 }
 
 fn ask(client: &mut Client, request: &Request, what: &'static str, quiet: bool) -> Result<Moved> {

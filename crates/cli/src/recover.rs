@@ -6,6 +6,7 @@ use crate::check;
 use crate::control_client::{lost, running};
 use crate::failure::{Failure, Result, code};
 use crate::list::json;
+use crate::move_files::links_into_tiers;
 use crate::progress::Progress;
 use crate::resolve::resolve;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,13 @@ pub fn recover(args: &RecoverArgs) -> Result<i32> {
     for directory in [&settings.state, &settings.runtime] {
         std::fs::create_dir_all(directory).map_err(|error| Failure::io("make the directory", directory, error))?;
     }
-    let report = crate::engine::recover(&settings)?;
+    let mut report = crate::engine::recover(&settings)?;
+    // After a restart of the node nothing tells that there were files, but the links that they left.
+    for (path, object) in links_into_tiers(&settings) {
+        if !object.exists() && !report.lost.iter().any(|(lost, _)| *lost == path) {
+            report.lost.push((path, format!("its tier no longer has {}", object.display())));
+        }
+    }
     tell(args, &settings, &report);
     let listed = |files: Vec<(&Path, &str)>| -> String {
         files.iter().map(|(path, reason)| format!("\n  {}: {reason}", path.display())).collect()

@@ -174,7 +174,7 @@ fn predict(resolved: &Resolved, tiers: &[TierStatus], counters: &Counters) -> Pr
     let none = |reason: &str| Prediction::None { reason: reason.into() };
     let given = resolved.wanted.number("model.write_bandwidth").map(|rate| rate as f64);
     let measured = (counters.flushed_bytes >= MEASURABLE_BYTES && counters.flush_s > 0.0)
-        .then(|| counters.flushed_bytes as f64 / counters.flush_s * resolved.settings.mover.threads as f64);
+        .then(|| counters.flushed_bytes as f64 / counters.flush_s * busy_movers(resolved, counters) as f64);
     let (durable_rate, source) = match (given, measured) {
         (Some(rate), _) => (rate, "as given"),
         (None, Some(rate)) => (rate, "as measured by this run's flushes"),
@@ -221,6 +221,11 @@ fn predict(resolved: &Resolved, tiers: &[TierStatus], counters: &Counters) -> Pr
         }
         Err(error) => none(&error.to_string()),
     }
+}
+
+/// Mover threads that can have been busy at the same time.
+fn busy_movers(resolved: &Resolved, counters: &Counters) -> u64 {
+    counters.flushed_files.clamp(1, resolved.settings.mover.threads as u64)
 }
 
 fn rates_of(tier: &str, write_bytes_s: f64) -> TierRates {
@@ -286,14 +291,17 @@ impl fmt::Display for Report {
             )?;
         }
         match &self.prediction {
-            Prediction::Of { basis, lower_s, upper_s, durable_alone_s, .. } => writeln!(
-                f,
-                "terrace: predicted {} to {}, with the durable tier alone {}; measured {} ({basis})",
-                show_seconds(*lower_s),
-                show_seconds(*upper_s),
-                show_seconds(*durable_alone_s),
-                show_seconds(self.program_s + self.flush_wait_s)
-            )?,
+            Prediction::Of { basis, lower_s, upper_s, durable_alone_s, .. } => {
+                let (lower, upper) = (show_seconds(*lower_s), show_seconds(*upper_s));
+                let bounds = if lower == upper { format!("at least {lower}") } else { format!("{lower} to {upper}") };
+                writeln!(
+                    f,
+                    "terrace: predicted {bounds}, and {} with the durable tier alone; measured {}",
+                    show_seconds(*durable_alone_s),
+                    show_seconds(self.program_s + self.flush_wait_s)
+                )?;
+                writeln!(f, "  the prediction counts {basis}")?;
+            }
             Prediction::None { reason } => writeln!(f, "terrace: no prediction: {reason}")?,
         }
         if self.shared {

@@ -9,6 +9,11 @@ use serde::{Deserialize, Serialize};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// Directories that all tiers may have together (the index has so many places).
+pub const DEVICES_MAX: usize = 16;
+/// Longest path of a root: a name below it must still fit into the kernel's 4096 bytes.
+pub const ROOT_LEN_MAX: usize = 2048;
+
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
@@ -110,6 +115,10 @@ impl Settings {
     }
     pub fn journal(&self) -> PathBuf {
         self.state.join("journal.redb")
+    }
+    /// The settings of the agent that serves, or last served, this root.
+    pub fn in_force(&self) -> PathBuf {
+        self.state.join("settings.json")
     }
     pub fn log(&self) -> PathBuf {
         self.state.join("agent.log")

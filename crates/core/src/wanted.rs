@@ -311,10 +311,10 @@ fn empty_tier(number: usize) -> WantedTier {
 
 fn check_tier(tier: WantedTier, origin: &str) -> Result<WantedTier, Refusal> {
     let name = &tier.name;
-    if name.is_empty() || name == "durable" || name.contains(['\n', '/']) {
+    if name.is_empty() || name == "durable" || name == "root" || name.contains(['\n', '/']) {
         return Err(Refusal::new(
             format!("{origin}: a tier can't be called `{name}`"),
-            "choose a short word, such as `ram` or `ssd` (`durable` is the root's own storage)",
+            "choose a short word, such as `ram` or `ssd` (`root` and `durable` mean the root's own storage)",
         ));
     }
     if tier.paths.is_empty() {
