@@ -18,7 +18,9 @@ pub struct Claim<'a> {
 
 impl Claims {
     pub fn try_take(&self, record: u32) -> Option<Claim<'_>> {
-        self.taken.lock().unwrap().insert(record).then_some(Claim { claims: self, record })
+        // A claim that was not got must not exist: dropping it would give back somebody else's.
+        let is_new = self.taken.lock().unwrap().insert(record);
+        is_new.then(|| Claim { claims: self, record })
     }
 
     /// Waits for it at most this long.
