@@ -1,6 +1,6 @@
 //! The shared memory between an agent and the programs of its runs.
 //!
-//!   header │ processes │ records │ table │ ring
+//!   header │ processes │ records │ filter │ table │ ring
 //!
 //! One file, made by the agent, mapped by every program under `terrace run`. Look-ups cost no message; a new file
 //! costs none either: the program takes a record, fills it, and publishes its name through the ring.
@@ -19,13 +19,14 @@ pub mod table;
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"terrace1");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"terrace2");
 pub const PATH_MAX: usize = 4096;
 pub const DEVICES: usize = 16;
 pub const ALIASES: usize = 4;
 pub const RECORDS: usize = 1 << 20;
 pub const TABLE_SLOTS: usize = 1 << 22;
-pub const RING_SLOTS: usize = 4096;
+pub const FILTER_WORDS: usize = 1 << 16;
+pub const RING_SLOTS: usize = 1024;
 pub const PROCESSES: usize = 4096;
 /// Characters of an object's name: `{record:08x}{random:016x}`.
 pub const NAME_LEN: usize = 24;
@@ -245,6 +246,8 @@ pub struct Layout {
     pub header: Header,
     pub processes: [guard::Process; PROCESSES],
     pub records: [Record; RECORDS],
+    /// One bit for each key that was ever put into the table.
+    pub filter: [AtomicU64; FILTER_WORDS],
     pub table: [table::Slot; TABLE_SLOTS],
     pub ring: ring::Ring,
 }

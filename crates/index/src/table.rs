@@ -1,9 +1,13 @@
-//! From an inode to its record: an open-addressing hash table of two words a slot.
+//! From an inode to its record: an open-addressing hash table of two words a slot, behind a filter of bits.
+//!
+//! Neighbouring inodes share a page of the table, because a program that looks at a directory's files looks at
+//! neighbouring inodes, and each page that it touches costs it a page fault. The filter, which is small, answers for
+//! inodes that never had a record, which are most.
 //!
 //! Keys are inodes, so no key is inserted by two processes at once, but different keys race for slots: a slot is
 //! claimed by a compare-and-swap of its key, then its value is stored. A reader that sees value 0 saw no record.
 
-use crate::{Index, TABLE_SLOTS};
+use crate::{FILTER_WORDS, Index, TABLE_SLOTS};
 use core::sync::atomic::{AtomicU64, Ordering::*};
 
 #[repr(C)]
@@ -28,13 +32,35 @@ pub fn root_key(ino: u64) -> u64 {
     (0xfe << 56) | (ino & (u64::MAX >> 8))
 }
 
+/// Slots of one page (4 KiB), inodes that share it, and the slots that lie between two of them.
+const PAGE_SLOTS: usize = 256;
+const NEIGHBOURS: usize = 32;
+const STRIDE: usize = PAGE_SLOTS / NEIGHBOURS;
+
+fn scatter(value: u64) -> u64 {
+    let mixed = (value ^ (value >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed >> 29)
+}
+
+/// A page by what neighbouring keys share, a place in it by the rest; devices take different places of a stride.
 fn slots_of(key: u64) -> impl Iterator<Item = usize> {
-    let start = (key ^ (key >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-    (0..PROBES).map(move |i| (start as usize + i) & (TABLE_SLOTS - 1))
+    let page = scatter(key / NEIGHBOURS as u64) as usize % (TABLE_SLOTS / PAGE_SLOTS);
+    let place = (key as usize % NEIGHBOURS) * STRIDE + (key >> 56) as usize % STRIDE;
+    let start = page * PAGE_SLOTS + place;
+    (0..PROBES).map(move |i| (start + i) & (TABLE_SLOTS - 1))
+}
+
+fn bit_of(key: u64) -> (usize, u64) {
+    let bit = scatter(key / 2).wrapping_add(key % 2) as usize % (FILTER_WORDS * 64);
+    (bit / 64, 1 << (bit % 64))
 }
 
 impl Index {
     pub fn table_get(&self, key: u64) -> Option<u32> {
+        let (word, bit) = bit_of(key);
+        if self.filter[word].load(Acquire) & bit == 0 {
+            return None;
+        }
         for i in slots_of(key) {
             let slot = &self.table[i];
             match slot.key.load(Acquire) {
@@ -54,6 +80,9 @@ impl Index {
 
     /// Puts or replaces. False when there is no slot: the caller then does without (a slower, still right way).
     pub fn table_put(&self, key: u64, record: u32) -> bool {
+        // Bits are never taken back: a bit too many costs a look, one too few would hide a record.
+        let (word, bit) = bit_of(key);
+        self.filter[word].fetch_or(bit, Release);
         let mut removed = None;
         for i in slots_of(key) {
             match self.table[i].key.load(Acquire) {
