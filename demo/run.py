@@ -30,7 +30,7 @@ TERRACE = REPOSITORY / "target/release/terrace"
 SLOWFS = REPOSITORY / "target/release/terrace-slowfs"
 TEMPLATE = REPOSITORY / "build/data/mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
 PLATES = sorted(Path("/usr/lib/eso-midas").glob("*/test/prim/dss_test[12].fits"))
-RUN_S_MAX = 240
+RUN_S_MAX = 150
 ITERATIONS = 10
 BLOCKS = 8
 
@@ -128,7 +128,7 @@ def execute(command: list[str | Path], log: Path) -> None:
         try:
             code = process.wait(timeout=RUN_S_MAX)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGTERM)
+            os.killpg(process.pid, signal.SIGKILL)
             raise SystemExit(f"demo: not done after {RUN_S_MAX} s; its output is in {log}") from None
     if code:
         print(log.read_text(errors="replace")[-4000:], file=sys.stderr)

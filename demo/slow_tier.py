@@ -58,7 +58,12 @@ class SlowTier:
         finally:
             os.close(descriptor)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failure: type | None, *_: object) -> None:
+        if failure:
+            # What failed may still use the mount: its own message is the one to show.
+            subprocess.run([*unmount_command(lazily=True), self.mount])
+            self.server.kill()
+            return
         unmount(self.mount)
         try:
             self.server.wait(timeout=60)
@@ -73,9 +78,13 @@ def unmount(mount: Path) -> None:
     for _ in range(50):
         if not os.path.ismount(mount):
             return
-        umount = ["umount"] if os.geteuid() == 0 else [shutil.which("fusermount3") or "fusermount", "-u"]
-        done = subprocess.run([*umount, mount], capture_output=True, text=True)
+        done = subprocess.run([*unmount_command(), mount], capture_output=True, text=True)
         if done.returncode == 0:
             return
         time.sleep(0.1)
     raise SystemExit(f"demo: {mount} cannot be unmounted: {done.stderr.strip()}")
+
+
+def unmount_command(lazily: bool = False) -> list[str]:
+    command = ["umount"] if os.geteuid() == 0 else [shutil.which("fusermount3") or "fusermount", "-u"]
+    return [*command, *(["-l" if command == ["umount"] else "-z"] if lazily else [])]

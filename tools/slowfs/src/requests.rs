@@ -28,6 +28,8 @@ impl Filesystem for SlowFs {
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_ASYNC_DIO,
+            // A link's text never changes, and clients of parallel file systems keep it.
+            InitFlags::FUSE_CACHE_SYMLINKS,
             // Else each write would first ask for the file's capabilities.
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
         ] {

@@ -127,6 +127,20 @@ fn a_link_out_of_the_mount_is_followed() {
 }
 
 #[test]
+fn a_link_that_took_another_ones_place_is_followed_at_once() {
+    let Some(slow) = Mounted::new(&[]) else { return };
+    for target in ["one", "two"] {
+        fs::write(slow.directory.path().join(target), target).unwrap();
+    }
+    for target in ["one", "two", "one"] {
+        symlink(slow.directory.path().join(target), slow.at("new")).unwrap();
+        fs::rename(slow.at("new"), slow.at("link")).unwrap();
+        assert_eq!(fs::read_to_string(slow.at("link")).unwrap(), target);
+        assert!(fs::read_link(slow.at("link")).unwrap().ends_with(target));
+    }
+}
+
+#[test]
 fn renameat2_flags_are_kept() {
     let Some(slow) = Mounted::new(&[]) else { return };
     fs::write(slow.at("x"), "x").unwrap();
