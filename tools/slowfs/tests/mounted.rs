@@ -237,7 +237,7 @@ fn writers_share_the_write_bandwidth() {
             }
         });
         let elapsed = start.elapsed().as_secs_f64();
-        assert!((0.45..1.5).contains(&elapsed), "10 MiB at 20 MiB/s took {elapsed} s ({flags:?})");
+        assert!((0.45..5.0).contains(&elapsed), "10 MiB at 20 MiB/s took {elapsed} s ({flags:?})");
     }
 }
 
