@@ -19,7 +19,7 @@ pub mod table;
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"terrace2");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"terrace3");
 pub const PATH_MAX: usize = 4096;
 pub const DEVICES: usize = 16;
 pub const ALIASES: usize = 4;
@@ -221,6 +221,9 @@ pub struct Header {
     /// Commits in progress, and directory renames that wait for them to pass (see `guard::dir_rename`).
     pub committing: AtomicU32,
     pub dir_renames: AtomicU32,
+    /// Directories renamed so far: canonical paths remembered before are worthless.
+    pub dir_renamed: AtomicU32,
+    _pad3: u32,
     pub epoch: [AtomicU32; 2],
     // Counters for the report.
     pub opens_tier: AtomicU64,

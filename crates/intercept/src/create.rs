@@ -7,7 +7,7 @@
 //! What can't be placed (no room, another file system, a mode its owner may not read) is created natively.
 
 use crate::link::{LINK_MAX, record};
-use crate::{data, gate, link, process};
+use crate::{data, gate, link, process, recent};
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use terrace_index::ring::EventKind;
@@ -85,6 +85,14 @@ pub fn descriptor_link(fd: i32) -> [u8; 32] {
     name
 }
 
+/// The directory part of a path (with its slash, or empty) and the last component; `None` if that names no new entry.
+fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let base = &path[start..];
+    let names = !(base.is_empty() || base == b"." || base == b".." || start >= PATH_MAX);
+    names.then_some((&path[..start], base))
+}
+
 /// The directory part of a path, opened, and the last component. Closes itself.
 pub struct Parent {
     pub fd: i32,
@@ -112,13 +120,9 @@ impl Parent {
         }
         // SAFETY: the program's C string.
         let bytes = unsafe { core::ffi::CStr::from_ptr(path) }.to_bytes();
-        let start = bytes.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-        let base = &bytes[start..];
-        if base.is_empty() || base == b"." || base == b".." || start >= PATH_MAX {
-            return Ok(None);
-        }
+        let Some((text, base)) = split(bytes) else { return Ok(None) };
         let mut dir = Path::new();
-        if !dir.push(if start == 0 { b"." } else { &bytes[..start] }) {
+        if !dir.push(if text.is_empty() { b"." } else { text }) {
             return Err(-(libc::ENAMETOOLONG as isize));
         }
         // SAFETY: a terminated buffer of ours.
@@ -134,7 +138,7 @@ impl Parent {
         if fd < 0 {
             return Err(fd);
         }
-        Ok(Some(Parent { fd: fd as i32, base: bytes[start..].as_ptr() as *const c_char, base_len: base.len() }))
+        Ok(Some(Parent { fd: fd as i32, base: base.as_ptr() as *const c_char, base_len: base.len() }))
     }
 
     /// The canonical path of the entry, if its directory lies below the root (and is not ours).
@@ -169,19 +173,14 @@ pub fn create(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
     if index.header.accepts.load(Acquire) == 0 || mode & 0o400 == 0 {
         return Created::Native;
     }
-    let parent = match Parent::of(dirfd, path) {
-        Ok(Some(parent)) => parent,
+    let place = match directory_of(index, dirfd, path) {
+        Ok(Some(place)) => place,
         Ok(None) => return Created::Native,
         Err(error) => return Created::Done(error),
     };
-    let Some(group) = parent_takes_files(index, &parent) else { return Created::Native };
-    let mut name = Path::new();
-    if !parent.path_below_root(index, &mut name) {
-        return Created::Native;
-    }
     let Some(number) = index.take_record() else { return Created::Native };
-    match create_object(index, number, flags, mode, group) {
-        Some(object) => link_object(index, number, object, &parent, &name),
+    match create_object(index, number, flags, mode, place.group) {
+        Some(object) => link_object(index, number, object, dirfd, path, &place.name),
         None => {
             index.free_record(number);
             Created::Native
@@ -189,34 +188,79 @@ pub fn create(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
     }
 }
 
-/// `Some` if new files in this directory may be placed; with the group that they inherit (setgid directory), or -1.
-fn parent_takes_files(index: Index, parent: &Parent) -> Option<i32> {
-    // SAFETY: a zeroed stat is valid; the descriptor is ours.
-    unsafe {
+/// Where a new file is to be.
+struct Place {
+    /// Its canonical path.
+    name: Path,
+    /// The group that it inherits (setgid directory), or -1.
+    group: i32,
+}
+
+/// Looks at the directory of a new file; `None` if the file is not for us.
+fn directory_of(index: Index, dirfd: i32, path: *const c_char) -> Result<Option<Place>, isize> {
+    // SAFETY: the program's C string, which the caller has looked at.
+    let bytes = unsafe { core::ffi::CStr::from_ptr(path) }.to_bytes();
+    let Some((dir, base)) = split(bytes) else { return Ok(None) };
+    let mut text = Path::new();
+    if !text.push(if dir.is_empty() { b"." } else { dir }) {
+        return Err(-(libc::ENAMETOOLONG as isize));
+    }
+    // SAFETY: a zeroed stat is valid; a terminated path of ours.
+    let (status, result) = unsafe {
         let mut status: libc::stat = core::mem::zeroed();
-        if gate::call2(libc::SYS_fstat, parent.fd as usize, &raw mut status as usize) != 0
-            || status.st_dev != index.header.root_dev.load(Relaxed)
-        {
-            return None;
+        let at = text.as_ptr() as usize;
+        let result = gate::call4(libc::SYS_newfstatat, dirfd as usize, at, &raw mut status as usize, 0);
+        (status, result)
+    };
+    if result < 0 {
+        return Err(result);
+    }
+    if !takes_files(index, &status) {
+        return Ok(None);
+    }
+    let mut name = Path::new();
+    if !known_directory(index, dirfd, text.get(), &status, &mut name) {
+        let parent = match Parent::of(dirfd, path)? {
+            Some(parent) => parent,
+            None => return Ok(None),
+        };
+        let has_default_acl = has_default_acl(&parent);
+        if has_default_acl || !name.of_descriptor(parent.fd) || !below_root(index, name.get()) {
+            return Ok(None);
         }
-        // Others may not follow our links in a directory like /tmp (fs.protected_symlinks).
-        if status.st_mode & (libc::S_ISVTX | libc::S_IWOTH) == libc::S_ISVTX | libc::S_IWOTH {
-            return None;
-        }
-        // A default ACL must be applied by the directory's own file system.
-        let link = descriptor_link(parent.fd);
-        let acl = gate::call4(
+        recent::remember(index, dirfd, text.get(), &status, name.get());
+    }
+    if !name.push(b"/") || !name.push(base) {
+        return Ok(None);
+    }
+    Ok(Some(Place { name, group: if status.st_mode & libc::S_ISGID != 0 { status.st_gid as i32 } else { -1 } }))
+}
+
+fn known_directory(index: Index, dirfd: i32, text: &[u8], status: &libc::stat, name: &mut Path) -> bool {
+    recent::find(index, dirfd, text, status, name)
+}
+
+/// A directory on the root's file system in which others may follow our links: not one like /tmp (fs.protected_symlinks).
+fn takes_files(index: Index, status: &libc::stat) -> bool {
+    status.st_mode & libc::S_IFMT == libc::S_IFDIR
+        && status.st_dev == index.header.root_dev.load(Relaxed)
+        && status.st_mode & (libc::S_ISVTX | libc::S_IWOTH) != libc::S_ISVTX | libc::S_IWOTH
+}
+
+/// A default ACL must be applied by the directory's own file system.
+fn has_default_acl(parent: &Parent) -> bool {
+    let link = descriptor_link(parent.fd);
+    // SAFETY: terminated strings; a size of 0 only asks.
+    let size = unsafe {
+        gate::call4(
             libc::SYS_getxattr,
             link.as_ptr() as usize,
             c"system.posix_acl_default".as_ptr() as usize,
             0,
             0,
-        );
-        if acl > 0 {
-            return None;
-        }
-        Some(if status.st_mode & libc::S_ISGID != 0 { status.st_gid as i32 } else { -1 })
-    }
+        )
+    };
+    size > 0
 }
 
 struct Object {
@@ -265,7 +309,14 @@ fn create_object(index: Index, number: u32, flags: i32, mode: u32, group: i32) -
     None
 }
 
-fn link_object(index: Index, number: u32, object: Object, parent: &Parent, name: &Path) -> Created {
+fn link_object(
+    index: Index,
+    number: u32,
+    object: Object,
+    dirfd: i32,
+    path: *const c_char,
+    name: &Path,
+) -> Created {
     let record = record(&index, number);
     let key = index.object_key(record.device.load(Relaxed), record.object_ino.load(Relaxed));
     if !index.table_put(key, number) {
@@ -274,7 +325,7 @@ fn link_object(index: Index, number: u32, object: Object, parent: &Parent, name:
     record.set_state(State::Current);
     // SAFETY: terminated strings.
     let linked = unsafe {
-        gate::call3(libc::SYS_symlinkat, object.path.as_ptr() as usize, parent.fd as usize, parent.base as usize)
+        gate::call3(libc::SYS_symlinkat, object.path.as_ptr() as usize, dirfd as usize, path as usize)
     };
     if linked < 0 {
         index.table_remove(key, number);

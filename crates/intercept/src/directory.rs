@@ -2,10 +2,9 @@
 
 use crate::{gate, link, process, real, stat};
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicPtr, Ordering::*};
 use terrace_index::{Index, PRIVATE_DIR};
 
-/// Listings of one process alternate between few directories; the answer to "is this one on the root's file system" costs a call.
 fn on_root(index: Index, fd: i32) -> Option<libc::stat> {
     // SAFETY: a zeroed stat is valid.
     unsafe {
@@ -16,31 +15,90 @@ fn on_root(index: Index, fd: i32) -> Option<libc::stat> {
     }
 }
 
+/// The directory stream that was last found to be on the root's file system: asking for each entry costs a call.
+static ON_ROOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn closedir(dir: *mut c_void) -> c_int {
+    let real = crate::real!("closedir": fn(*mut c_void) -> c_int);
+    if ON_ROOT.load(Relaxed) == dir {
+        ON_ROOT.store(core::ptr::null_mut(), Relaxed);
+    }
+    // SAFETY: the program's directory stream.
+    unsafe { real(dir) }
+}
+
+/// Where the entries come from: a stream, or a descriptor.
+trait Source {
+    fn fd(&self) -> i32;
+    fn is_on_root(&self, index: Index) -> bool {
+        on_root(index, self.fd()).is_some()
+    }
+}
+
+struct Stream(*mut c_void);
+
+impl Source for Stream {
+    fn fd(&self) -> i32 {
+        dirfd(self.0)
+    }
+    fn is_on_root(&self, index: Index) -> bool {
+        if ON_ROOT.load(Relaxed) == self.0 {
+            return true;
+        }
+        let is = on_root(index, self.fd()).is_some();
+        if is {
+            ON_ROOT.store(self.0, Relaxed);
+        }
+        is
+    }
+}
+
+/// A descriptor that was looked at before its entries are.
+struct Descriptor {
+    fd: i32,
+    is_on_root: bool,
+}
+
+impl Descriptor {
+    fn new(index: Index, fd: i32) -> Descriptor {
+        Descriptor { fd, is_on_root: on_root(index, fd).is_some() }
+    }
+}
+
+impl Source for Descriptor {
+    fn fd(&self) -> i32 {
+        self.fd
+    }
+    fn is_on_root(&self, _: Index) -> bool {
+        self.is_on_root
+    }
+}
+
 enum Entry {
     Shown,
     Hidden,
 }
 
-/// Makes an entry look as programs know the file. `fd`: its directory.
-fn dress(index: Index, fd: impl Fn() -> i32, ino: &mut u64, kind: &mut u8, name: *const c_char) -> Entry {
+/// Makes an entry look as programs know the file.
+fn dress(index: Index, source: &impl Source, ino: &mut u64, kind: &mut u8, name: *const c_char) -> Entry {
     match *kind {
         libc::DT_LNK => {
             if index.records_end() == 0 {
                 return Entry::Shown;
             }
-            let known = stat::known_link(index, *ino);
-            let fd = fd();
-            if on_root(index, fd).is_none() {
+            if !source.is_on_root(index) {
                 return Entry::Shown;
             }
-            if let Some(number) = known.or_else(|| link::read(index, fd, name).map(|link| link.record)) {
+            let known = stat::known_link(index, *ino);
+            if let Some(number) = known.or_else(|| link::read(index, source.fd(), name).map(|link| link.record)) {
                 *kind = libc::DT_REG;
                 *ino = link::record(&index, number).ino.load(Relaxed);
             }
         }
         libc::DT_REG if index.header.durable_count.load(Relaxed) > 0 => {
             if let Some(shown) = stat::shown_ino(index, *ino) {
-                if on_root(index, fd()).is_some() {
+                if source.is_on_root(index) {
                     *ino = shown;
                 }
             }
@@ -48,7 +106,7 @@ fn dress(index: Index, fd: impl Fn() -> i32, ino: &mut u64, kind: &mut u8, name:
         libc::DT_DIR => {
             // SAFETY: the kernel's terminated name.
             if unsafe { CStr::from_ptr(name) }.to_bytes() == PRIVATE_DIR.as_bytes()
-                && on_root(index, fd()).is_some_and(|dir| dir.st_ino == index.header.root_ino.load(Relaxed))
+                && on_root(index, source.fd()).is_some_and(|dir| dir.st_ino == index.header.root_ino.load(Relaxed))
             {
                 return Entry::Hidden;
             }
@@ -64,12 +122,12 @@ fn dirfd(dir: *mut c_void) -> i32 {
     unsafe { dirfd(dir) }
 }
 
-unsafe fn dress_dirent(index: Index, fd: impl Fn() -> i32, entry: *mut libc::dirent64) -> Entry {
+unsafe fn dress_dirent(index: Index, source: &impl Source, entry: *mut libc::dirent64) -> Entry {
     // SAFETY: an entry that libc returned; `dirent` and `dirent64` are the same here.
     unsafe {
         let mut ino = (*entry).d_ino;
         let mut kind = (*entry).d_type;
-        let shown = dress(index, fd, &mut ino, &mut kind, (*entry).d_name.as_ptr());
+        let shown = dress(index, source, &mut ino, &mut kind, (*entry).d_name.as_ptr());
         (*entry).d_ino = ino;
         (*entry).d_type = kind;
         shown
@@ -89,7 +147,7 @@ macro_rules! readdir_hooks {
                 }
                 match process::index() {
                     // SAFETY: libc's entry.
-                    Some(index) => match unsafe { dress_dirent(index, || dirfd(dir), entry) } {
+                    Some(index) => match unsafe { dress_dirent(index, &Stream(dir), entry) } {
                         Entry::Shown => return entry,
                         Entry::Hidden => continue,
                     },
@@ -115,7 +173,7 @@ macro_rules! readdir_hooks {
                 }
                 let Some(index) = process::index() else { return status };
                 // SAFETY: libc's entry.
-                if let Entry::Shown = unsafe { dress_dirent(index, || dirfd(dir), entry) } {
+                if let Entry::Shown = unsafe { dress_dirent(index, &Stream(dir), entry) } {
                     return status;
                 }
             }
@@ -184,10 +242,11 @@ unsafe fn choose(
     unsafe {
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
         let fd = gate::call4(libc::SYS_openat, at as usize, path as usize, flags as usize, 0) as i32;
+        let source = Descriptor::new(index, fd);
         let mut kept = 0;
         for i in 0..count as usize {
             let entry = *list.add(i);
-            let hidden = fd >= 0 && matches!(dress_dirent(index, || fd, entry), Entry::Hidden);
+            let hidden = fd >= 0 && matches!(dress_dirent(index, &source, entry), Entry::Hidden);
             if hidden || filter.is_some_and(|filter| filter(entry) == 0) {
                 free(entry as *mut c_void);
             } else {
@@ -214,6 +273,7 @@ pub fn getdents(fd: i32, buffer: *mut c_void, size: usize) -> isize {
         if len <= 0 {
             return len;
         }
+        let source = Descriptor::new(index, fd);
         let mut at = 0;
         let mut kept = len as usize;
         while at < kept {
@@ -221,7 +281,7 @@ pub fn getdents(fd: i32, buffer: *mut c_void, size: usize) -> isize {
             unsafe {
                 let entry = (buffer as *mut u8).add(at) as *mut libc::dirent64;
                 let step = (*entry).d_reclen as usize;
-                match dress_dirent(index, || fd, entry) {
+                match dress_dirent(index, &source, entry) {
                     Entry::Shown => at += step,
                     Entry::Hidden => {
                         let next = (buffer as *mut u8).add(at + step);

@@ -36,6 +36,7 @@ mod names;
 mod open;
 mod process;
 mod real;
+mod recent;
 mod stat;
 mod stream;
 mod system_call;

@@ -282,6 +282,7 @@ fn rename_directory(index: Index, native: impl Fn() -> isize, source: &End, targ
         process::sleep_us(WAIT_US);
     }
     let result = native();
+    index.header.dir_renamed.fetch_add(1, SeqCst);
     index.header.dir_renames.fetch_sub(1, SeqCst);
     if result == 0 {
         publish(index, EventKind::Renamed, NO_RECORD, from.get(), to.get());

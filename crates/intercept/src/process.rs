@@ -250,9 +250,16 @@ fn cwd_is_near(index: Index) -> bool {
     near
 }
 
+static CWD_CHANGES: AtomicU32 = AtomicU32::new(0);
+
 /// After chdir, fchdir.
 pub fn forget_cwd() {
     CWD.store(CWD_UNKNOWN, Relaxed);
+    CWD_CHANGES.fetch_add(1, Release);
+}
+
+pub fn cwd_changes() -> u32 {
+    CWD_CHANGES.load(Acquire)
 }
 
 macro_rules! cwd_hook {
