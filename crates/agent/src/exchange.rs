@@ -7,10 +7,14 @@
 //! A moved file is forgotten when nobody has its old object open any more: the kernel says so by granting an exclusive lease.
 
 use crate::agent::Agent;
+use crate::mover::flush::as_path;
+use crate::mover::live::{handle_of, reopen};
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Mutex;
+use std::sync::atomic::Ordering::*;
+use std::time::SystemTime;
 use terrace_index::{OFFSET_TOKEN_BASE, State};
 use terrace_tier::Lease;
 
@@ -27,17 +31,24 @@ pub struct MovedFile {
     pub target_is_object: bool,
 }
 
-#[derive(Default)]
 pub struct Exchanges {
     inner: Mutex<Inner>,
 }
 
-#[derive(Default)]
 struct Inner {
     moved: HashMap<u32, MovedFile>,
     /// By token: the record whose descriptor it replaces, and the description.
     tokens: HashMap<i64, (u32, OwnedFd)>,
     next: i64,
+}
+
+impl Default for Exchanges {
+    /// Tokens start at the time of day: those of an agent that was killed must mean nothing to us.
+    fn default() -> Exchanges {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let next = (now.as_micros() as i64) % (OFFSET_TOKEN_BASE / 2);
+        Exchanges { inner: Mutex::new(Inner { moved: HashMap::new(), tokens: HashMap::new(), next }) }
+    }
 }
 
 impl Exchanges {
@@ -66,6 +77,15 @@ impl Agent {
             let (_, new) = inner.tokens.get(&(offset - OFFSET_TOKEN_BASE)).ok_or(libc::EIO)?;
             return new.try_clone().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
         }
+        if !inner.moved.contains_key(&number) {
+            match self.find_again(number, old)? {
+                Some(file) => {
+                    inner.moved.insert(number, file);
+                }
+                // What it moved to is lost, and it is not: it goes on as it was.
+                None => return old.try_clone().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO)),
+            }
+        }
         let mut target = number;
         let mut place = None;
         // A file may have moved again before this descriptor was used.
@@ -86,6 +106,38 @@ impl Agent {
         inner.next += 1;
         inner.tokens.insert(token, (number, new));
         Ok(given)
+    }
+
+    /// A file that moved under an agent which was killed: where it is now. `None`: nowhere but in the old object, for it had no
+    /// name and its copy went with that agent.
+    fn find_again(&self, number: u32, old: &OwnedFd) -> Result<Option<MovedFile>, i32> {
+        let raw = rustix::io::Errno::raw_os_error;
+        let mut target = number;
+        while self.record(target).state() == State::Moved {
+            target = self.record(target).moved_to.load(Acquire).checked_sub(1).ok_or(libc::EIO)?;
+        }
+        let serial = self.serial(target);
+        let is_object = matches!(self.record(target).state(), State::Current | State::Committing | State::Moving);
+        let path = match self.record(target).state() {
+            _ if is_object => self.object_path(target),
+            State::Clean | State::Durable => {
+                let known = || self.catalogue().path(target, serial);
+                let path = known().or_else(|| {
+                    self.walk_tree();
+                    known()
+                });
+                as_path(&path.ok_or(libc::EIO)?).to_path_buf()
+            }
+            State::Dead if target != number => {
+                self.record(number).moved_to.store(0, Release);
+                self.record(number).set_state(State::Dead);
+                return Ok(None);
+            }
+            _ => return Err(libc::EIO),
+        };
+        let new = handle_of(&path).map_err(raw)?;
+        let old = reopen(old.as_fd()).map_err(raw)?;
+        Ok(Some(MovedFile { serial: self.serial(number), old, new, target, target_is_object: is_object }))
     }
 
     /// Forgets moved files whose old object nobody has open. Their records are free for new files.

@@ -252,10 +252,6 @@ impl Agent {
     /// A live move was under way. Without its last step it didn't happen; with it, descriptors are exchanged as before.
     fn resume_move(&self, number: u32, link: Option<&FoundLink>, snapshot: &Snapshot) {
         let record = self.record(number);
-        if link.is_some() {
-            record.set_state(State::Current);
-            return;
-        }
         let (ino, serial) = (record.ino.load(Acquire), self.serial(number));
         let step = snapshot
             .steps
@@ -266,6 +262,20 @@ impl Agent {
                 && self.record(other).ino.load(Acquire) == ino
                 && matches!(self.record(other).state(), State::Current | State::Durable | State::Clean)
         });
+        if link.is_some() {
+            // The copy has no name, and nobody has it open.
+            if let Some(copy) = target {
+                self.forget_durable(copy);
+                self.index.table_remove(self.object_key(copy), copy);
+                if self.record(copy).object_ino.load(Acquire) != 0 {
+                    let _ = self.object_tiers[self.device_of(copy)].remove(&self.object_name(copy));
+                }
+                self.unreserve(copy);
+                self.record(copy).set_state(State::Dead);
+            }
+            record.set_state(State::Current);
+            return;
+        }
         match (step, target) {
             (Some(_), Some(target)) => {
                 record.moved_to.store(target + 1, Release);

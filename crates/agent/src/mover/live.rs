@@ -391,7 +391,7 @@ impl Agent {
 }
 
 /// A description of our own, for reading, of a file that may have no name.
-fn reopen(fd: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
+pub fn reopen(fd: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     match rustix::fs::open(&path, OFlags::RDONLY | OFlags::NOATIME | OFlags::CLOEXEC, Mode::empty()) {
         Err(Errno::ACCESS) => {
@@ -407,7 +407,7 @@ fn reopen(fd: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
 }
 
 /// Keeps a file without being one of its openers.
-fn handle_of(path: &Path) -> rustix::io::Result<OwnedFd> {
+pub fn handle_of(path: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 

@@ -67,7 +67,11 @@ impl Agent {
         if !record.change_state(State::Clean, State::Committing) {
             return Err(libc::EBUSY);
         }
-        let put = if self.synchronize(Domain::Names) { self.put_link(number, path, &stat) } else { Err(libc::EBUSY) };
+        let put = if self.synchronize(Domain::Names) {
+            self.put_link(number, path, &stat, Step::PromoteHeld)
+        } else {
+            Err(libc::EBUSY)
+        };
         drop(lease);
         match put {
             Ok(()) => {
@@ -105,7 +109,7 @@ impl Agent {
     }
 
     /// Puts a link to the record's object in the place of the root's file, and that in `held`. `link_ino` is set before.
-    fn put_link(&self, number: u32, path: &[u8], durable: &Stat) -> Result<(), i32> {
+    fn put_link(&self, number: u32, path: &[u8], durable: &Stat, step: Step) -> Result<(), i32> {
         let raw = Errno::raw_os_error;
         let held = self.held_dir().join(self.object_name(number));
         let _ = std::fs::remove_file(&held);
@@ -135,7 +139,7 @@ impl Agent {
             Err(errno) => Err(raw(errno)),
         };
         match result {
-            Ok(()) => reached(Step::PromoteHeld),
+            Ok(()) => reached(step),
             Err(_) => {
                 self.record(number).link_ino.store(0, Release);
                 self.index.table_remove(root_key(link), number);
@@ -258,7 +262,11 @@ impl Agent {
         let record = self.record(number);
         let before = record.state();
         record.set_state(State::Committing);
-        let put = if self.synchronize(Domain::Names) { self.put_link(number, path, durable) } else { Err(libc::EBUSY) };
+        let put = if self.synchronize(Domain::Names) {
+            self.put_link(number, path, durable, Step::ReplaceHeld)
+        } else {
+            Err(libc::EBUSY)
+        };
         match put {
             Ok(()) => reached(Step::ReplaceRenamed),
             Err(_) => record.set_state(before),
