@@ -27,8 +27,11 @@ pub fn checkout() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the checkout").to_owned()
 }
 
-/// The directory of the release binaries.
+/// The directory of the release binaries; `TERRACE_BINARIES` tests others.
 pub fn binaries() -> PathBuf {
+    if let Some(directory) = std::env::var_os("TERRACE_BINARIES") {
+        return directory.into();
+    }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| checkout().join("target"), PathBuf::from);
     target.join("release")
 }

@@ -1,7 +1,8 @@
 //! What a command said and how it ended.
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::Output;
+use std::io::Read;
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -15,6 +16,35 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Starts a command and waits for its end; after `seconds` it is killed, which gives code 137.
+    pub fn within(seconds: u64, command: &mut Command) -> Outcome {
+        Outcome::of_child(seconds, command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// As `within`, for a command that was started with pipes.
+    pub fn of_child(seconds: u64, mut child: Child) -> Outcome {
+        let collect = |pipe: Option<Box<dyn Read + Send>>| {
+            std::thread::spawn(move || {
+                let mut bytes = vec![];
+                pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+                bytes
+            })
+        };
+        let stdout = collect(child.stdout.take().map(|pipe| Box::new(pipe) as _));
+        let stderr = collect(child.stderr.take().map(|pipe| Box::new(pipe) as _));
+        let ended = wait_until(seconds, || child.try_wait().unwrap().is_some());
+        if !ended {
+            eprintln!("killed after {seconds} s");
+            child.kill().unwrap();
+        }
+        let status = child.wait().unwrap();
+        if !ended {
+            // Its children may hold the pipes.
+            return Outcome { code: 137, stdout: String::new(), stderr: format!("killed after {seconds} s"), report: None };
+        }
+        Outcome::of(Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() })
+    }
+
     pub fn of(output: Output) -> Outcome {
         Outcome {
             code: output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0)),

@@ -1,9 +1,9 @@
 //! A bash that lives under `terrace run` (or natively) and does one command after the other, so that a test can act between them.
 
-use crate::{Outcome, Workplace};
+use crate::{Outcome, Workplace, wait_until};
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Output, Stdio};
 use terrace_core::control::{FileEntry, Request, Response};
 
 pub struct Shell<'a> {
@@ -108,14 +108,25 @@ impl Shell<'_> {
         let mut stdin = self.stdin.take().expect("the shell has not ended");
         let _ = writeln!(stdin, "exit {code}");
         drop(stdin);
-        Outcome::of(self.child.wait_with_output().unwrap()).code
+        let ended = wait_until(120, || self.child.try_wait().unwrap().is_some());
+        assert!(ended, "`terrace run` does not end\n{}", self.place.agent_log());
+        Outcome::of(Output { status: self.child.wait().unwrap(), stdout: vec![], stderr: vec![] }).code
     }
 
     /// Ends the shell well and looks at the tree that it left.
     #[track_caller]
     pub fn ends_and_leaves(self) -> crate::Tree {
-        let place = self.place;
+        let place: &Workplace = self.place;
         assert_eq!(self.exit(0), 0, "exit code of `terrace run`\n{}", place.agent_log());
         place.settled_tree()
+    }
+}
+
+impl Drop for Shell<'_> {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
     }
 }

@@ -19,6 +19,7 @@ pub struct Wish {
     settle: String,
     root: Option<PathBuf>,
     user: Option<u32>,
+    patience: u64,
 }
 
 impl Default for Wish {
@@ -31,6 +32,7 @@ impl Default for Wish {
             settle: "20ms".into(),
             root: None,
             user: None,
+            patience: 240,
         }
     }
 }
@@ -64,6 +66,11 @@ impl Wish {
         self.root = Some(root.to_owned());
         self
     }
+    /// Seconds after which a run that does not end is killed.
+    pub fn patience(mut self, seconds: u64) -> Wish {
+        self.patience = seconds;
+        self
+    }
     /// Everything runs as this user and group (when the tests run as root).
     pub fn user(mut self, id: u32) -> Wish {
         self.user = Some(id);
@@ -82,6 +89,7 @@ pub struct Workplace {
     root: PathBuf,
     config: PathBuf,
     user: Option<u32>,
+    patience: u64,
 }
 
 impl Default for Workplace {
@@ -130,7 +138,7 @@ impl Workplace {
                 }
             }
         }
-        Workplace { durable, fast, root, config, user: wish.user }
+        Workplace { durable, fast, root, config, user: wish.user, patience: wish.patience }
     }
 
     pub fn root(&self) -> &Path {
@@ -180,7 +188,7 @@ impl Workplace {
         let _ = std::fs::remove_file(&report);
         let mut all_flags = vec!["--report", report.to_str().unwrap()];
         all_flags.extend(flags);
-        let mut outcome = Outcome::of(self.run_command(&all_flags, command).output().unwrap());
+        let mut outcome = Outcome::within(self.patience, &mut self.run_command(&all_flags, command));
         outcome.report = std::fs::read(&report).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         outcome
     }

@@ -104,7 +104,7 @@ fn sum(bytes: &[u8]) -> String {
 
 /// `terrace recover`, then what is in the root.
 fn recovered(place: &Workplace) -> Tree {
-    let outcome = Outcome::of(place.terrace("recover").output().unwrap());
+    let outcome = Outcome::within(120, &mut place.terrace("recover"));
     assert_eq!(outcome.code, 0, "terrace recover:\n{}\n{}\n{}", outcome.stdout, outcome.stderr, place.agent_log());
     place.settled_tree()
 }
@@ -166,7 +166,7 @@ fn an_agent_killed_at_any_step_loses_nothing_and_the_program_goes_on() {
             unsafe { libc::kill(-(run.id() as i32), libc::SIGKILL) };
             return Err("the run did not end".into());
         }
-        let outcome = Outcome::of(run.wait_with_output().unwrap());
+        let outcome = Outcome::of_child(120, run);
         let promises = std::fs::read_to_string(place.scratch().join("promises")).unwrap_or_default();
         if outcome.code != 0 || !promises.ends_with("end\n") {
             return Err(format!("the program did not end well: {outcome:?}\n{}", place.agent_log()));
@@ -247,7 +247,7 @@ fn a_tier_that_is_lost_is_told_by_name() {
     std::fs::remove_dir_all(place.tier("ram")).unwrap();
     std::fs::create_dir(place.tier("ram")).unwrap();
     let _ = std::fs::remove_dir_all(place.runtime());
-    let outcome = Outcome::of(place.terrace("recover").output().unwrap());
+    let outcome = Outcome::within(120, &mut place.terrace("recover"));
     assert_eq!(outcome.code, 1, "{outcome:?}");
     let said = outcome.stdout + &outcome.stderr;
     assert!(said.contains("only_in_memory") && !said.contains("flushed:"), "{said}");

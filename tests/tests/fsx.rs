@@ -32,7 +32,7 @@ fn fsx_finds_no_mismatch_when_the_file_is_reopened_all_the_time() {
 fn exercise(name: &str, weights: &str, operations: u64) {
     let seed = std::env::var("TERRACE_FSX_SEED").unwrap_or_else(|_| "20261121".into());
     println!("fsx {name}: {operations} operations, seed {seed}");
-    let place = Wish::default().tier("ram", "2MiB").tier("ssd", "8MiB").settle("1ms").mover("fsync = false").build();
+    let place = Wish::default().tier("ram", "2MiB").tier("ssd", "8MiB").settle("1ms").mover("fsync = false").patience(2000).build();
     let settings = place.scratch().join("fsx.toml");
     std::fs::write(&settings, format!("flen = 131072\n[opsize]\nmax = 16384\n[weights]\n{weights}")).unwrap();
     let forced = Forced::default();

@@ -141,7 +141,7 @@ ps = [mp.Process(target=worker, args=(i,)) for i in range(3)]; [p.start() for p 
 fn a_reader_keeps_its_file_through_flush_and_eviction() {
     let place = Workplace::new();
     let mut shell = place.shell();
-    shell.does("head -c 2000000 /dev/zero | openssl enc -aes-128-ctr -K 00 -iv 00 > f; exec 7< f; head -c 1000 <&7 > /dev/null; ino=$(stat -c %i f)");
+    shell.does("head -c 2000000 /dev/zero | openssl enc -aes-128-ctr -K 00000000000000000000000000000001 -iv 00000000000000000000000000000001 > f; exec 7< f; head -c 1000 <&7 > /dev/null; ino=$(stat -c %i f)");
     place.flush(&["f"]);
     assert_eq!(place.state_of("f"), "clean");
     place.evict(&["f"]);

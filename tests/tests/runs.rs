@@ -27,7 +27,7 @@ fn two_runs_that_start_at_once_start_one_agent() {
     let running: Vec<_> = (0..4).map(|i| place.start(&format!("echo {i} > f{i}; sleep 1; cat f*"))).collect();
     assert!(wait_until(20, || place.status().is_some_and(|status| status.runs.len() == 4)), "{:?}", place.status());
     for run in running {
-        assert_eq!(Outcome::of(run.wait_with_output().unwrap()).ok().stdout, "0\n1\n2\n3\n");
+        assert_eq!(Outcome::of_child(120, run).ok().stdout, "0\n1\n2\n3\n");
     }
     assert_eq!(place.settled_tree().0.len(), 4);
 }
@@ -84,7 +84,7 @@ fn signals_are_forwarded_and_a_terminated_run_is_flushed() {
     };
     signal(libc::SIGUSR1);
     signal(libc::SIGTERM);
-    let outcome = Outcome::of(running.wait_with_output().unwrap());
+    let outcome = Outcome::of_child(120, running);
     assert!(outcome.code == 5 || outcome.code == 143, "{outcome:?}");
     assert_eq!(place.settled_tree().bytes("log"), b"ready\nusr1\nterm\n");
 }
@@ -98,7 +98,7 @@ fn a_program_that_is_killed_still_gets_its_flush() {
     let pid: i32 = std::fs::read_to_string(place.scratch().join("pid")).unwrap().trim().parse().unwrap();
     // SAFETY: the program of this test.
     unsafe { libc::kill(pid, libc::SIGKILL) };
-    Outcome::of(running.wait_with_output().unwrap()).ends_with(137);
+    Outcome::of_child(120, running).ends_with(137);
     let tree = place.settled_tree();
     assert_eq!((tree.bytes("f"), tree.bytes("open")), (&b"kept\n"[..], &b"held\n"[..]));
 }
@@ -252,10 +252,10 @@ fn zero_configuration_accelerates_the_current_directory() {
 
 #[test]
 fn programs_in_a_scrubbed_environment_are_still_accelerated() {
-    let place = Workplace::new();
+    let place = Wish::default().settle("60s").build();
     let mut shell = place.shell();
     shell.does("env -i /bin/sh -c 'echo a > f'; env -i PATH=/usr/bin:/bin sh -c '/usr/bin/python3 -c \"open(\\\"g\\\", \\\"w\\\").write(\\\"b\\\")\"'");
-    assert_eq!((place.state_of("f").as_str(), place.state_of("g").as_str()).0, "current".to_owned().as_str());
+    assert_eq!(["f", "g"].map(|name| place.state_of(name)), ["current", "current"]);
     assert_eq!(shell.says("env -i stat -c %F f g"), "regular file\nregular file");
     shell.ends_and_leaves();
 }
