@@ -28,7 +28,7 @@ use terrace_tier::{Journal, Tier};
 const TICK: Duration = Duration::from_millis(100);
 const RESCAN: Duration = Duration::from_secs(5);
 /// How long an agent that nobody has talked to yet waits for the run that started it.
-const FIRST_RUN_PATIENCE: Duration = Duration::from_secs(10);
+const FIRST_RUN_PATIENCE: Duration = Duration::from_secs(5);
 const LINGER: Duration = Duration::from_secs(1);
 /// How often an agent that can't leave because of a failure tries again.
 const RETRY: Duration = Duration::from_secs(5);
