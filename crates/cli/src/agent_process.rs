@@ -47,8 +47,15 @@ pub fn ensure(settings: &Settings, again: bool) -> Result<Connection> {
                 Some(child) if child.id() == status.agent_pid => Joined::Started,
                 _ => Joined::Existing,
             };
-            if joined == Joined::Started {
-                put_in_force(settings)?;
+            match joined {
+                Joined::Started => put_in_force(settings)?,
+                Joined::Existing => {
+                    let _ = std::fs::remove_file(own_settings(settings));
+                }
+            }
+            if let Some(mut child) = own.take() {
+                // Whoever dies before us is not to stay a zombie.
+                std::thread::spawn(move || child.wait());
             }
             return Ok(Connection { client, joined });
         }
@@ -85,7 +92,7 @@ fn spawn(settings: &Settings, again: bool) -> Result<Child> {
     for directory in [&settings.runtime, &settings.state] {
         make_private(directory)?;
     }
-    let file = settings.state.join(format!("settings-{}.json", std::process::id()));
+    let file = own_settings(settings);
     write_settings(settings, &file)?;
     let log_path = settings.log();
     let open_log = || std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&log_path);
@@ -148,16 +155,16 @@ fn write_settings(settings: &Settings, file: &Path) -> Result<()> {
         .map_err(|error| Failure::io("write the settings", file, error))
 }
 
+/// What this process gives to an agent that it starts.
+fn own_settings(settings: &Settings) -> std::path::PathBuf {
+    settings.state.join(format!("settings-{}.json", std::process::id()))
+}
+
 fn put_in_force(settings: &Settings) -> Result<()> {
-    let own = settings.state.join(format!("settings-{}.json", std::process::id()));
+    let own = own_settings(settings);
     let target = settings.in_force();
     if own.exists() { std::fs::rename(&own, &target) } else { Ok(()) }
         .map_err(|error| Failure::io("write the settings", &target, error))
-}
-
-/// Forgets the settings that were written for an agent that lost against another.
-pub fn tidy(settings: &Settings) {
-    let _ = std::fs::remove_file(settings.state.join(format!("settings-{}.json", std::process::id())));
 }
 
 /// The settings of the agent that serves, or last served, this root.

@@ -4,8 +4,11 @@ use crate::failure::{Failure, Result};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 use terrace_core::control::{Request, Response, Status};
 use terrace_core::settings::Settings;
+
+const LOOK_PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct Client {
     stream: BufReader<UnixStream>,
@@ -69,7 +72,11 @@ impl Client {
     }
 
     pub fn status(&mut self) -> io::Result<Status> {
-        match self.ask(&Request::Status, |_| {})? {
+        // A look is answered at once, or the agent is not well; moves may take as long as they need.
+        self.stream.get_ref().set_read_timeout(Some(LOOK_PATIENCE))?;
+        let answer = self.ask(&Request::Status, |_| {});
+        self.stream.get_ref().set_read_timeout(None)?;
+        match answer? {
             Response::Status { status } => Ok(status),
             other => Err(unexpected(other)),
         }

@@ -54,7 +54,6 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     if begun.joined == Joined::Existing && !args.quiet {
         tell_differences(settings);
     }
-    agent_process::tidy(settings);
     prefetch(settings);
 
     let start = Start {

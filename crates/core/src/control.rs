@@ -43,6 +43,8 @@ pub enum Request {
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(tag = "response", rename_all = "snake_case")]
+// One at a time is made, written or read, and dropped.
+#[allow(clippy::large_enum_variant)]
 pub enum Response {
     RunStarted {
         run: u64,

@@ -325,7 +325,7 @@ fn check_tier(tier: WantedTier, origin: &str) -> Result<WantedTier, Refusal> {
     }
     match tier.capacity {
         Some(Size::Bytes(0)) => Err(no_capacity(name, origin)),
-        Some(Size::Percent(percent)) if percent == 0.0 => Err(no_capacity(name, origin)),
+        Some(Size::Percent(0.0)) => Err(no_capacity(name, origin)),
         _ => Ok(tier),
     }
 }
