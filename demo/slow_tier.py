@@ -66,10 +66,11 @@ class SlowTier:
             return
         unmount(self.mount)
         try:
-            self.server.wait(timeout=60)
+            self.server.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            self.server.kill()
-            raise SystemExit(f"demo: {self.mount} is still in use and could not be unmounted") from None
+            # A mount namespace that was made meanwhile (a container's, say) still has the mount.
+            self.server.terminate()
+            self.server.wait(timeout=60)
         self.traffic = json.loads(self.report.read_text())
 
 

@@ -2,13 +2,16 @@
 
 use anyhow::{Context, bail, ensure};
 use clap::Parser;
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
 use rustix::fs::{Mode, OFlags, open};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use terrace_slowfs::{Caching, LimitsSpec, SlowFs};
+use terrace_slowfs::{Caching, Limits, LimitsSpec, SlowFs};
+
+/// How long the kernel takes at most to end a session whose mount is gone.
+const SESSION_END_MAX: Duration = Duration::from_secs(2);
 
 /// Mounts SOURCE at MOUNT as a file system with a bandwidth and a latency, like a parallel file system that many share.
 ///
@@ -111,13 +114,9 @@ fn serve(arguments: &Arguments) -> anyhow::Result<()> {
         )
     })?;
 
-    let mut unmounter = session.unmount_callable();
-    std::thread::spawn(move || {
-        signals.wait();
-        if let Err(error) = unmounter.unmount() {
-            eprintln!("terrace-slowfs: cannot unmount: {error}\nhint: end the programs that use it, then unmount it");
-        }
-    });
+    let unmounter = session.unmount_callable();
+    let (reported, report) = (limits.clone(), arguments.report.clone());
+    std::thread::spawn(move || end_on_signal(signals, unmounter, &reported, report.as_deref()));
     if arguments.announce {
         rustix::process::setsid().ok(); // so that a terminal that goes away does not take the mount with it
         let mut out = std::io::stdout();
@@ -130,11 +129,38 @@ fn serve(arguments: &Arguments) -> anyhow::Result<()> {
     }
     session.run().context("the connection to the kernel failed")?;
 
-    if let Some(report) = &arguments.report {
-        let text = serde_json::to_string_pretty(&limits.traffic())? + "\n";
-        std::fs::write(report, text).with_context(|| format!("report {} cannot be written", report.display()))?;
+    write_report(&limits, arguments.report.as_deref())
+}
+
+/// Unmounts when a signal says so. The session then ends by itself, unless a mount namespace that was made meanwhile has
+/// a copy of the mount: nobody else can unmount that, so it loses its server.
+fn end_on_signal(
+    signals: TerminationSignals,
+    mut unmounter: SessionUnmounter,
+    limits: &Limits,
+    report: Option<&Path>,
+) -> ! {
+    loop {
+        signals.wait();
+        match unmounter.unmount() {
+            Ok(()) => break,
+            Err(error) => eprintln!(
+                "terrace-slowfs: cannot unmount: {error}\nhint: end the programs that use it, or signal again to end it under them"
+            ),
+        }
     }
-    Ok(())
+    std::thread::sleep(SESSION_END_MAX);
+    let done = write_report(limits, report);
+    if let Err(error) = &done {
+        eprintln!("terrace-slowfs: {error:#}");
+    }
+    std::process::exit(done.is_err() as i32)
+}
+
+fn write_report(limits: &Limits, report: Option<&Path>) -> anyhow::Result<()> {
+    let Some(report) = report else { return Ok(()) };
+    let text = serde_json::to_string_pretty(&limits.traffic())? + "\n";
+    std::fs::write(report, text).with_context(|| format!("report {} cannot be written", report.display()))
 }
 
 fn directory(path: &Path, flag: &str) -> anyhow::Result<PathBuf> {

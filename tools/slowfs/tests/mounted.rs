@@ -1,11 +1,12 @@
 //! The mounted file system against its source: the same contents, only slower.
 
+use rustix::process::{Pid, Signal};
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use tempfile::TempDir;
 
@@ -262,35 +263,59 @@ fn metadata_takes_its_latency_and_requests_of_different_files_do_not_queue() {
     assert!(six < 3 * one, "six at once took {six:?}, one took {one:?}");
 }
 
+/// A server in the foreground that writes a report at its end.
+struct Served {
+    directory: TempDir,
+    server: Child,
+}
+
+impl Served {
+    fn new() -> Option<Served> {
+        Mounted::new(&[])?; // says so where there is no FUSE
+        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+        let [source, mount] = ["source", "mount"].map(|name| directory.path().join(name));
+        fs::create_dir(&source).unwrap();
+        fs::create_dir(&mount).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_terrace-slowfs"));
+        command.arg("--source").arg(&source).arg("--mount").arg(&mount).arg("--foreground");
+        let server = command.arg("--report").arg(directory.path().join("report.json")).spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while fs::metadata(&mount).unwrap().dev() == fs::metadata(&source).unwrap().dev() {
+            assert!(Instant::now() < deadline, "the mount did not appear");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Some(Served { directory, server })
+    }
+
+    fn mount(&self) -> PathBuf {
+        self.directory.path().join("mount")
+    }
+
+    fn terminated(mut self) -> serde_json::Value {
+        rustix::process::kill_process(Pid::from_child(&self.server), Signal::TERM).unwrap();
+        assert!(self.server.wait().unwrap().success());
+        serde_json::from_slice(&fs::read(self.directory.path().join("report.json")).unwrap()).unwrap()
+    }
+}
+
 #[test]
 fn the_report_counts_bytes() {
-    let Some(slow) = Mounted::new(&[]) else { return };
-    let report = slow.directory.path().join("report.json");
-    let directory = TempDir::new_in("/var/tmp").unwrap();
-    let (source, mount) = (directory.path().join("s"), directory.path().join("m"));
-    fs::create_dir(&source).unwrap();
-    fs::create_dir(&mount).unwrap();
-    let mut server = Command::new(env!("CARGO_BIN_EXE_terrace-slowfs"))
-        .arg("--source")
-        .arg(&source)
-        .arg("--mount")
-        .arg(&mount)
-        .arg("--report")
-        .arg(&report)
-        .arg("--foreground")
-        .spawn()
-        .unwrap();
-    let before = fs::metadata(&source).unwrap().dev();
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while fs::metadata(&mount).unwrap().dev() == before {
-        assert!(Instant::now() < deadline, "the mount did not appear");
-        std::thread::sleep(Duration::from_millis(10));
+    let Some(served) = Served::new() else { return };
+    fs::write(served.mount().join("f"), vec![1; 123_456]).unwrap();
+    assert_eq!(served.terminated()["written_bytes"], 123_456);
+}
+
+#[test]
+fn a_copy_of_the_mount_in_another_namespace_does_not_keep_the_server_alive() {
+    let Some(served) = Served::new() else { return };
+    let mut other = Command::new("unshare").args(["--mount", "sleep", "60"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    if other.try_wait().unwrap().is_some() {
+        eprintln!("SKIPPED: a mount namespace cannot be made here");
     }
-    fs::write(mount.join("f"), vec![1; 123_456]).unwrap();
-    rustix::process::kill_process(rustix::process::Pid::from_child(&server), rustix::process::Signal::TERM).unwrap();
-    assert!(server.wait().unwrap().success());
-    let report: serde_json::Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
-    assert_eq!(report["written_bytes"], 123_456);
+    assert_eq!(served.terminated()["written_bytes"], 0);
+    other.kill().unwrap();
+    other.wait().unwrap();
 }
 
 #[test]
