@@ -88,6 +88,8 @@ pub struct Agent {
     pub runs: Mutex<Runs>,
     pub journal: Option<Journal>,
     pub cap: Option<BandwidthCap>,
+    /// Keys of evicted objects, and since when: oldest first.
+    pub late_keys: Mutex<Vec<(Instant, u64, u32)>>,
     pub totals: Totals,
     /// Files that could not be moved at the last try, by path.
     pub failures: Mutex<BTreeMap<Vec<u8>, String>>,
@@ -150,6 +152,7 @@ impl Agent {
             runs: Mutex::default(),
             journal,
             cap,
+            late_keys: Mutex::default(),
             totals: Totals { written: (0..tiers).map(|_| Default::default()).collect(), ..Totals::default() },
             failures: Mutex::default(),
             warnings: Mutex::default(),
@@ -256,8 +259,13 @@ impl Agent {
 
     /// Tells the header how many records are `Clean` and `Durable`, after a record's state changed.
     pub fn recount(&self, number: u32, serial: u64) {
+        self.count_as(number, serial, self.counted(number));
+    }
+
+    /// How the record counts: (`Clean`, `Clean` or `Durable`).
+    pub fn counted(&self, number: u32) -> (bool, bool) {
         let state = self.record(number).state();
-        self.count_as(number, serial, (state == State::Clean, matches!(state, State::Clean | State::Durable)));
+        (state == State::Clean, matches!(state, State::Clean | State::Durable))
     }
 
     /// Counts a record before its state changes: a program that looks at the count first must not miss it.

@@ -10,13 +10,14 @@ use crate::agent::Agent;
 use crate::index_file::{DevicePlace, is_dead};
 use crate::schedule::Work;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
-use terrace_core::policy::Mode;
+use terrace_core::policy::Mode as PolicyMode;
 use terrace_index::ring::{EventKind, NO_RECORD, Next};
 use terrace_index::table::root_key;
 use terrace_index::{State, parse_name};
@@ -139,18 +140,27 @@ impl Agent {
         }
         self.catalogue().set_path(number, serial, path);
         let record = self.record(number);
-        if record.state() != State::Current || !self.links_to(path, number) {
+        if record.state() != State::Current {
             return;
         }
-        if let Ok(found) = rustix::fs::lstat(OsStr::from_bytes(path)) {
-            let before = record.link_ino.swap(found.st_ino, AcqRel);
-            if before != found.st_ino {
-                if before != 0 {
-                    self.index.table_remove(root_key(before), number);
-                }
-                self.index.table_put(root_key(found.st_ino), number);
+        let Some(found) = self.link_inode(path, number) else { return };
+        let before = record.link_ino.swap(found, AcqRel);
+        if before != found {
+            if before != 0 {
+                self.index.table_remove(root_key(before), number);
             }
+            self.index.table_put(root_key(found), number);
         }
+    }
+
+    /// The inode of the link at `path`, if it leads to this record's object. One handle for both looks: the name may be given
+    /// to another link in between.
+    fn link_inode(&self, path: &[u8], number: u32) -> Option<u64> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let link = rustix::fs::open(OsStr::from_bytes(path), flags, Mode::empty()).ok()?;
+        let text = rustix::fs::readlinkat(&link, "", Vec::new()).ok()?;
+        let is_ours = text.as_bytes() == self.object_path(number).as_os_str().as_bytes();
+        is_ours.then(|| rustix::fs::fstat(&link).map(|found| found.st_ino).ok())?
     }
 
     /// A new name may have another policy.
@@ -195,7 +205,7 @@ impl Agent {
     /// A clean replica that policy wants out of the tier.
     pub fn plan_eviction(&self, number: u32) {
         let path = self.catalogue().path(number, self.serial(number));
-        if path.is_some_and(|path| self.mode(&path) == Mode::Move) {
+        if path.is_some_and(|path| self.mode(&path) == PolicyMode::Move) {
             self.schedule.after(crate::mover::EVICTION_GRACE, Work::Evict, number);
         }
     }

@@ -207,6 +207,7 @@ impl Agent {
         self.adjust_capacity();
         self.keep_watermarks();
         self.forget_exchanged();
+        self.forget_late_keys();
         if house.rescanned.is_none_or(|last| last.elapsed() >= RESCAN) {
             house.rescanned = Some(Instant::now());
             self.recycle_records();

@@ -206,8 +206,7 @@ impl Agent {
                 State::Dead => self.catalogue().entry(number, serial).path.clear(),
                 _ => {}
             }
-            let state = record.state();
-            let counted = (state == State::Clean, matches!(state, State::Clean | State::Durable));
+            let counted = self.counted(number);
             self.catalogue().recount(number, serial, counted);
             clean += counted.0 as i64;
             durable += counted.1 as i64;

@@ -192,7 +192,11 @@ impl Agent {
                 target.unlocated += 1;
                 self.walk_tree();
                 if target.unlocated > UNLOCATED_MAX {
-                    return None; // it has no name: nobody can ask for it
+                    // It has no name: nobody can ask for it, and it must not keep us from leaving.
+                    if !self.links_to(&target.path, number) {
+                        self.catalogue().set_path(number, target.serial, b"");
+                    }
+                    return None;
                 }
                 self.schedule.now(Work::Flush, number);
             }

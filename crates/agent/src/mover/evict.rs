@@ -17,6 +17,9 @@ use terrace_index::table::root_key;
 use terrace_tier::placement::{self, Replica, Watermarks};
 use terrace_tier::{FileReading, Lease, Reading, Stat, Step, Tier, reached};
 
+/// An open that waited for a lease has returned after so long.
+const LATE_OPENER: Duration = Duration::from_secs(10);
+
 #[derive(Debug, PartialEq, Eq)]
 pub enum Eviction {
     Done,
@@ -105,9 +108,10 @@ impl Agent {
         Eviction::Done
     }
 
-    /// The object is gone: its room, its key and its count as well.
+    /// The object is gone: its room and its count as well. Its key stays a while: a program whose open waited for our lease
+    /// must find that it has an object which is no longer the file.
     fn forget_object(&self, number: u32, serial: u64) {
-        self.index.table_remove(self.object_key(number), number);
+        self.late_keys.lock().unwrap().push((Instant::now(), self.object_key(number), number));
         self.record(number).object_ino.store(0, Release);
         self.unreserve(number);
         self.recount(number, serial);
@@ -225,6 +229,15 @@ impl Agent {
                 // Room is short, so programs soon look for it: don't wait for the whole grace.
                 self.make_room(number, excess, EVICTION_GRACE_URGENT);
             }
+        }
+    }
+
+    /// Removes keys that no late opener needs any more.
+    pub fn forget_late_keys(&self) {
+        let mut keys = self.late_keys.lock().unwrap();
+        let late = keys.partition_point(|(since, ..)| since.elapsed() > LATE_OPENER);
+        for (_, key, number) in keys.drain(..late) {
+            self.index.table_remove(key, number);
         }
     }
 

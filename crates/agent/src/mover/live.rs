@@ -14,6 +14,7 @@ use crate::index_file::object_name;
 use crate::mover::EVICTION_GRACE_URGENT;
 use crate::mover::evict::Eviction;
 use crate::mover::flush::{Declined, Wish, as_path, keep_directory_time};
+use crate::requests::{FlushWish, Scope};
 use crate::schedule::Work;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -153,6 +154,25 @@ impl Agent {
         }
     }
 
+    /// Makes all files below a directory real ones, also while they are open: the directory is about to leave the root.
+    pub fn settle_below(&self, directory: &[u8]) -> Result<(), i32> {
+        let scope = Scope(vec![as_path(directory).into()]);
+        let wish = FlushWish { all: true, end_of_run: false, settle_open: true };
+        for _ in 0..COPIES {
+            let outcome = self.flush(&scope, &wish, &mut |_, _, _, _| true);
+            let is_placed = self.catalogue().below(directory).any(|(_, number)| {
+                matches!(self.record(number).state(), State::Current | State::Committing | State::Moving)
+            });
+            if !is_placed {
+                return Ok(());
+            }
+            if !outcome.failures.is_empty() {
+                break;
+            }
+        }
+        Err(libc::EXDEV)
+    }
+
     /// Moves an open file. The caller has the claim; `fd` is any descriptor of the object.
     pub fn move_live(&self, number: u32, fd: BorrowedFd<'_>, destination: Destination) -> Result<(), i32> {
         let result = self.try_move_live(number, fd, destination);
@@ -202,10 +222,11 @@ impl Agent {
             },
         );
         record.moved_to.store(new.record + 1, Release);
-        record.set_state(State::Moved);
+        // Unlinked first: a file with this inode and a name is then never the one that moved.
         if path.is_some() {
             let _ = self.object_tiers[self.device_of(number)].remove(&self.object_name(number));
         }
+        record.set_state(State::Moved);
         reached(Step::MoveUnlinked);
         self.unreserve(number);
         let link = record.link_ino.swap(0, AcqRel);
@@ -366,6 +387,8 @@ impl Agent {
         let target = as_path(path);
         let directory = target.parent().unwrap_or(Path::new("/"));
         let before = rustix::fs::stat(directory).ok();
+        // Noted first: as soon as the name leads there, a program may rename it and tell so.
+        self.catalogue().set_path(new, self.serial(new), path);
         let renamed = match (place.sink.take(), &place.link) {
             (Some(sink), _) => match self.relative(path) {
                 Some(relative) => sink
@@ -380,10 +403,11 @@ impl Agent {
         };
         if renamed.is_ok() {
             reached(Step::MoveRenamed);
-            self.catalogue().set_path(new, self.serial(new), path);
             if let Some(before) = before {
                 keep_directory_time(directory, &before);
             }
+        } else {
+            self.catalogue().set_path(number, self.serial(number), path);
         }
         self.finish_steps(&ids);
         renamed

@@ -10,11 +10,11 @@ use crate::mover::flush::{as_path, text_of};
 use crate::schedule::Tally;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 use terrace_index::State;
 use terrace_index::table::root_key;
 use terrace_tier::placement::{self, Device};
-use terrace_tier::{CopyOptions, Step, Tier, copy, reached};
+use terrace_tier::{CopyOptions, Lease, Stat, Step, Tier, copy, reached};
 
 impl Agent {
     pub fn prefetch_job(&self, path: &[u8], tally: &Tally) {
@@ -84,20 +84,29 @@ impl Agent {
             },
             None => None,
         };
+        // A version says nothing while somebody is in the middle of a write.
+        let lease = match Lease::read(reading.as_fd().ok_or("it has no descriptor")?) {
+            Ok(Some(lease)) => Some(lease),
+            Ok(None) => return Ok(0),
+            Err(error) if Lease::is_unsupported(&error) && is_quiet(&before) => None,
+            Err(error) => return Err(text_of(&error)),
+        };
         let bytes = before.allocated.max(before.size) as i64;
         let device = self.reserve(bytes, 0, None).ok_or("no tier has room for it")?;
-        let result = self.bring_up(relative, path, &*reading, known, device, bytes);
+        let result = self.bring_up(relative, path, &*reading, lease.as_ref(), known, device, bytes);
         if result.is_err() {
             self.index.header.devices[device].unreserve(bytes);
         }
         result
     }
 
+    #[allow(clippy::too_many_arguments)] // one caller, which has decided all of them
     fn bring_up(
         &self,
         relative: &Path,
         path: &[u8],
         reading: &dyn terrace_tier::Reading,
+        lease: Option<&Lease>,
         known: Option<u32>,
         device: usize,
         bytes: i64,
@@ -114,7 +123,7 @@ impl Agent {
         let tier = &self.object_tiers[device];
         let made = (|| {
             let mut sink = tier.create(&name)?;
-            let options = CopyOptions { abort: Some(&self.abort), ..CopyOptions::default() };
+            let options = CopyOptions { abort: Some(&self.abort), lease, ..CopyOptions::default() };
             let copied = copy(reading, &mut *sink, &options)?;
             reached(Step::PrefetchCopied);
             let object = sink.commit(&name)?;
@@ -129,7 +138,7 @@ impl Agent {
         let is_still = rustix::fs::lstat(self.settings.root.join(relative)).is_ok_and(|found| {
             terrace_tier::Stat::from(&found).version() == durable.version() && found.st_ino == durable.ino
         });
-        if !is_still {
+        if !is_still || lease.is_some_and(Lease::is_broken) {
             let _ = tier.remove(&name);
             give_back();
             self.index.header.devices[device].unreserve(bytes);
@@ -189,4 +198,10 @@ impl Agent {
         found.sort();
         found
     }
+}
+
+/// Nobody wrote it lately (where the kernel can't tell who has it open).
+fn is_quiet(stat: &Stat) -> bool {
+    let changed = SystemTime::UNIX_EPOCH + Duration::from_nanos(stat.mtime.as_ns().max(0) as u64);
+    changed.elapsed().is_ok_and(|age| age > Duration::from_secs(2))
 }

@@ -72,6 +72,8 @@ impl Agent {
         } else {
             Err(libc::EBUSY)
         };
+        // Who waited in an open for our lease gets the old version, and looks at this.
+        self.index.header.evictions_seq.fetch_add(1, SeqCst);
         drop(lease);
         match put {
             Ok(()) => {
@@ -231,6 +233,8 @@ impl Agent {
             }
             Err(error) => Err(error.errno()),
         };
+        // Who waited in an open for our lease gets the old version, and looks at this.
+        self.index.header.evictions_seq.fetch_add(1, SeqCst);
         drop(lease);
         match put {
             Ok(()) => {
