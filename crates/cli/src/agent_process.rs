@@ -140,7 +140,7 @@ fn last_lines(file: &Path, count: usize) -> String {
     lines[lines.len().saturating_sub(count)..].join("\n  ")
 }
 
-fn make_private(directory: &Path) -> Result<()> {
+pub fn make_private(directory: &Path) -> Result<()> {
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
     made.map_err(|error| {
         Failure::io("make the directory", directory, error).hint("`state` and `runtime` in the settings move it")

@@ -29,7 +29,7 @@ const FLUSH_TRIES: u32 = 5;
 
 pub fn run(args: &RunArgs) -> Result<i32> {
     let begun_at = (Instant::now(), SystemTime::now());
-    let resolved = resolve::resolve(&args.settings)?;
+    let mut resolved = resolve::resolve(&args.settings)?;
     if !args.quiet {
         resolved.print_warnings();
     }
@@ -41,8 +41,9 @@ pub fn run(args: &RunArgs) -> Result<i32> {
         return Err(Failure::bad_input("no command was given", "write it after two dashes: terrace run -- CMD ARGS"));
     }
     let deadline = deadline(args, begun_at)?;
+    check::settings(&resolved.settings, running(&resolved.settings)?.is_some())?;
+    resolved.settings.library = loadable(&resolved.settings)?;
     let settings = &resolved.settings;
-    check::settings(settings, running(settings)?.is_some())?;
     check_program(&Program::find(&args.command[0]))?;
     if let Some(report) = &args.report {
         check_report_place(report)?;
@@ -58,7 +59,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
 
     let start = Start {
         command: &args.command,
-        library: &loadable(settings)?,
+        library: &settings.library,
         index: &begun.index,
         deadline,
         agent_pid: begun.agent_pid,
@@ -213,6 +214,10 @@ fn loadable(settings: &Settings) -> Result<PathBuf> {
             format!("the preload library {} has a space or a colon in its path", settings.library.display()),
             "name it by another path with --library",
         ));
+    }
+    agent_process::make_private(&settings.runtime)?;
+    if std::fs::read_link(&link).is_ok_and(|target| target == settings.library) {
+        return Ok(link);
     }
     let _ = std::fs::remove_file(&link);
     std::os::unix::fs::symlink(&settings.library, &link).map_err(|error| Failure::io("make the link", &link, error))?;
