@@ -15,6 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use terrace_index::calls::{Call, CallKind, Reply};
+use terrace_index::ring::NO_RECORD;
 use terrace_index::{PATH_MAX, State};
 
 const BACKLOG: i32 = 1024;
@@ -96,6 +97,9 @@ impl Agent {
             reply.record = self.replace(path)?;
             return Ok(());
         }
+        if is(CallKind::Settle) && call.record == NO_RECORD {
+            return self.settle_below(path);
+        }
         let number = match &fd {
             Some(fd) => self.record_behind(fd.as_fd()).unwrap_or(call.record),
             None => call.record,
@@ -136,7 +140,7 @@ impl Agent {
 
     fn record_behind(&self, fd: BorrowedFd<'_>) -> Option<u32> {
         let stat = rustix::fs::fstat(fd).ok()?;
-        self.index.record_of_object(stat.st_dev, stat.st_ino)
+        self.index.record_of_object(stat.st_dev, stat.st_ino, stat.st_nlink as u64)
     }
 
     /// A record's name now: checked, and searched for if the check fails.

@@ -12,7 +12,8 @@ pub enum CallKind {
     Grow = 1,
     /// The sent descriptor's record is `Moved`: the reply carries the descriptor to use instead, at the same offset.
     Exchange = 2,
-    /// Make the `Current` file of `record` a real file in the root and drop its object, even while it is open.
+    /// Make the `Current` file of `record` a real file in the root and drop its object, even while it is open. With
+    /// `NO_RECORD`: all such files below the directory `path`.
     Settle = 3,
     /// Make the `Clean` file of `record` `Current` again: somebody wants to write it.
     Promote = 4,

@@ -212,7 +212,8 @@ pub struct Header {
     free_head: AtomicU64,
     /// Grows when any object starts to move live. 0: no descriptor can be stale.
     pub moves_seq: AtomicU64,
-    /// Grows when any object was unlinked by the agent: a path that said ENOENT is worth a second look.
+    /// Grows when any object was unlinked by the agent: a path that said ENOENT is worth a second look. Also when a file of
+    /// the root was replaced by a link: an open that waited meanwhile may have the old file.
     pub evictions_seq: AtomicU64,
     /// Records in state `Clean`: when 0, opening a durable file needs no look at the table.
     pub clean_count: AtomicI64,
@@ -385,12 +386,15 @@ impl Index {
         self.devices().iter().any(|device| device.dev.load(Relaxed) == dev)
     }
 
-    /// The record of an object by `st_dev` and `st_ino`, as `fstat` of a descriptor gives them.
-    pub fn record_of_object(&self, dev: u64, ino: u64) -> Option<u32> {
+    /// The record of an object by `st_dev`, `st_ino` and `st_nlink`, as `fstat` of a descriptor gives them.
+    /// An object that was unlinked has no name: a file that has one is another, to which the file system gave the number again.
+    pub fn record_of_object(&self, dev: u64, ino: u64, nlink: u64) -> Option<u32> {
         for (number, device) in self.devices().iter().enumerate() {
             // Two directories may lie on one file system; the key has the first device's number.
             if device.dev.load(Relaxed) == dev {
-                return self.table_get(table::object_key(number as u32, ino));
+                let record = self.table_get(table::object_key(number as u32, ino))?;
+                let is_gone = matches!(self.records[record as usize].state(), State::Dead | State::Moved);
+                return (nlink == 0 || !is_gone).then_some(record);
             }
         }
         None

@@ -112,12 +112,8 @@ unsafe fn exchange_message(index: Index, request: &Request, answer: &mut Answer,
         message.msg_control = &raw mut control as *mut _;
         message.msg_controllen = 64;
         let got = loop {
-            let got = gate::call3(
-                libc::SYS_recvmsg,
-                socket,
-                &raw mut message as usize,
-                libc::MSG_CMSG_CLOEXEC as usize,
-            );
+            let got =
+                gate::call3(libc::SYS_recvmsg, socket, &raw mut message as usize, libc::MSG_CMSG_CLOEXEC as usize);
             if got != -(libc::EINTR as isize) {
                 break got;
             }
@@ -137,4 +133,13 @@ unsafe fn exchange_message(index: Index, request: &Request, answer: &mut Answer,
 /// Asks the agent to make the record's file a real one in the root. 0, or an errno.
 pub fn settle(index: Index, record: u32) -> i32 {
     call(index, &Request { kind: CallKind::Settle, record, size: 0, path: b"", fd: -1 }).status
+}
+
+/// Asks the agent to make all placed files below a directory real ones. 0, or an errno.
+pub fn settle_below(index: Index, directory: &[u8]) -> i32 {
+    call(
+        index,
+        &Request { kind: CallKind::Settle, record: terrace_index::ring::NO_RECORD, size: 0, path: directory, fd: -1 },
+    )
+    .status
 }

@@ -26,14 +26,7 @@ pub unsafe extern "C" fn fchownat(dirfd: c_int, path: *const c_char, owner: u32,
     let flags = through(dirfd, path, flags);
     // SAFETY: the program's own arguments, here and below.
     real::outcome(unsafe {
-        gate::call5(
-            libc::SYS_fchownat,
-            dirfd as usize,
-            path as usize,
-            owner as usize,
-            group as usize,
-            flags as usize,
-        )
+        gate::call5(libc::SYS_fchownat, dirfd as usize, path as usize, owner as usize, group as usize, flags as usize)
     }) as c_int
 }
 
@@ -122,16 +115,13 @@ fn set_xattr(
 ) -> c_int {
     let nr = if follow || is_ours(CWD, path) { libc::SYS_setxattr } else { libc::SYS_lsetxattr };
     // SAFETY: the program's own arguments.
-    let set =
-        || unsafe { gate::call5(nr, path as usize, name as usize, value as usize, size, flags as usize) };
+    let set = || unsafe { gate::call5(nr, path as usize, name as usize, value as usize, size, flags as usize) };
     let mut result = set();
-    if result == -(libc::EOPNOTSUPP as isize) && !path.is_null() {
-        if let Some(index) = process::index() {
-            if open::settle_path(index, CWD, path, follow) {
+    if result == -(libc::EOPNOTSUPP as isize) && !path.is_null()
+        && let Some(index) = process::index()
+            && open::settle_path(index, CWD, path, follow) {
                 result = set();
             }
-        }
-    }
     real::outcome(result) as c_int
 }
 
@@ -166,9 +156,8 @@ pub unsafe extern "C" fn truncate(path: *const c_char, length: i64) -> c_int {
             let mut status: libc::stat = core::mem::zeroed();
             gate::call2(libc::SYS_stat, path as usize, &raw mut status as usize) == 0
                 && status.st_mode & libc::S_IFMT == libc::S_IFREG
-                && (index.record_of_object(status.st_dev, status.st_ino).is_some()
-                    || index.header.clean_count.load(Relaxed) > 0
-                        && index.record_of_root_ino(status.st_ino).is_some())
+                && (index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some()
+                    || index.header.clean_count.load(Relaxed) > 0 && index.record_of_root_ino(status.st_ino).is_some())
         };
         if placed {
             let fd = open::open_at(CWD, path, libc::O_WRONLY | libc::O_CLOEXEC, 0);
@@ -200,7 +189,7 @@ fn file_system_path(path: *const c_char) -> *const c_char {
         unsafe {
             let mut status: libc::stat = core::mem::zeroed();
             if gate::call2(libc::SYS_stat, path as usize, &raw mut status as usize) == 0
-                && index.record_of_object(status.st_dev, status.st_ino).is_some()
+                && index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some()
             {
                 return root(index);
             }

@@ -149,7 +149,7 @@ pub unsafe extern "C" fn realpath(path: *const c_char, out: *mut c_char) -> *mut
     let leads_to_object = unsafe {
         let mut status: libc::stat = core::mem::zeroed();
         let raw = gate::call2(libc::SYS_stat, path as usize, &raw mut status as usize);
-        raw == 0 && index.record_of_object(status.st_dev, status.st_ino).is_some()
+        raw == 0 && index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some()
     };
     if !leads_to_object {
         return native();

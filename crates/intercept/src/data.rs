@@ -105,11 +105,10 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
             let result = op();
             index.guard_leave(entered);
             if result > 0 {
-                if let Need::Growth(_) = need {
-                    if left(fd) != NOT_PLACED && left(fd) != UNKNOWN {
+                if let Need::Growth(_) = need
+                    && left(fd) != NOT_PLACED && left(fd) != UNKNOWN {
                         set_left(fd, left(fd) - result as i64);
                     }
-                }
             } else if result < 0 && matches!(real::errno(), libc::ENOSPC | libc::EDQUOT) {
                 let errno = real::errno();
                 match no_room(index, fd, need) {
@@ -134,8 +133,16 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
                 let entered = process::enter(index, Domain::Data);
                 let result = (index.header.moves_seq.load(SeqCst) == seq).then(&op);
                 index.guard_leave(entered);
-                if let Some(result) = result {
-                    return result;
+                match result {
+                    Some(result) if result < 0 && matches!(real::errno(), libc::ENOSPC | libc::EDQUOT) => {
+                        let errno = real::errno();
+                        if no_room(index, fd, need) != 0 {
+                            real::set_errno(errno);
+                            return result;
+                        }
+                    }
+                    Some(result) => return result,
+                    None => {}
                 }
             }
             Refreshed::Ready => checked = true,
@@ -151,11 +158,10 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
 /// Runs a call that reads, seeks or asks: all it needs is the descriptor that has the bytes now.
 #[inline]
 pub fn reading(fd: i32, op: impl Fn() -> isize) -> isize {
-    if let Some(index) = process::index() {
-        if index.header.moves_seq.load(Relaxed) != 0 {
+    if let Some(index) = process::index()
+        && index.header.moves_seq.load(Relaxed) != 0 {
             follow(index, fd);
         }
-    }
     op()
 }
 
@@ -192,7 +198,7 @@ fn record_of(index: Index, status: &libc::stat) -> Option<u32> {
     if status.st_mode & libc::S_IFMT != libc::S_IFREG {
         return None;
     }
-    index.record_of_object(status.st_dev, status.st_ino)
+    index.record_of_object(status.st_dev, status.st_ino, status.st_nlink)
 }
 
 /// True if the descriptor is an object of ours.

@@ -94,23 +94,32 @@ fn dress(index: Index, source: &impl Source, ino: &mut u64, kind: &mut u8, name:
             if let Some(number) = known.or_else(|| link::read(index, source.fd(), name).map(|link| link.record)) {
                 *kind = libc::DT_REG;
                 *ino = link::record(&index, number).ino.load(Relaxed);
+                return Entry::Shown;
             }
-        }
-        libc::DT_REG if index.header.durable_count.load(Relaxed) > 0 => {
-            if let Some(shown) = stat::shown_ino(index, *ino) {
-                if source.is_on_root(index) {
-                    *ino = shown;
+            // The program's own link, or one of ours that was committed since the kernel read the directory.
+            // SAFETY: a zeroed stat is valid; the kernel's terminated name.
+            unsafe {
+                let mut status: libc::stat = core::mem::zeroed();
+                let looked = stat::stat_at(source.fd(), name, &mut status, libc::AT_SYMLINK_NOFOLLOW);
+                if looked == 0 && status.st_mode & libc::S_IFMT == libc::S_IFREG {
+                    *kind = libc::DT_REG;
+                    *ino = status.st_ino;
                 }
             }
         }
-        libc::DT_DIR => {
+        libc::DT_REG if index.header.durable_count.load(Relaxed) > 0 => {
+            if let Some(shown) = stat::shown_ino(index, *ino)
+                && source.is_on_root(index) {
+                    *ino = shown;
+                }
+        }
+        libc::DT_DIR
             // SAFETY: the kernel's terminated name.
             if unsafe { CStr::from_ptr(name) }.to_bytes() == PRIVATE_DIR.as_bytes()
                 && on_root(index, source.fd()).is_some_and(|dir| dir.st_ino == index.header.root_ino.load(Relaxed))
-            {
+            => {
                 return Entry::Hidden;
             }
-        }
         _ => {}
     }
     Entry::Shown

@@ -24,19 +24,53 @@ pub fn read(index: Index, dirfd: i32, path: *const c_char) -> Option<Link> {
     let mut text = [0u8; LINK_MAX];
     // SAFETY: the program's path, our buffer; the last byte stays the terminator.
     let len = unsafe {
-        gate::call4(
-            libc::SYS_readlinkat,
-            dirfd as usize,
-            path as usize,
-            text.as_mut_ptr() as usize,
-            LINK_MAX - 1,
-        )
+        gate::call4(libc::SYS_readlinkat, dirfd as usize, path as usize, text.as_mut_ptr() as usize, LINK_MAX - 1)
     };
     if len < NAME_LEN as isize {
         return None;
     }
     let record = index.record_of_link(&text[..len as usize])?;
     Some(Link { record, text })
+}
+
+/// A handle of the name itself (the link's inode), by which one can tell afterwards whether a call took this very name away:
+/// between a look at a name and the call on it, another program may have given the name to another file.
+pub struct Handle(i32);
+
+impl Handle {
+    /// `None`: the name is no longer this link, or it can't be opened.
+    pub fn of(dirfd: i32, path: *const c_char, link: &Link) -> Option<Handle> {
+        let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        // SAFETY: the program's path; a buffer of ours.
+        unsafe {
+            let fd = gate::call4(libc::SYS_openat, dirfd as usize, path as usize, flags as usize, 0);
+            if fd < 0 {
+                return None;
+            }
+            let handle = Handle(fd as i32);
+            let mut text = [0u8; LINK_MAX];
+            let size = LINK_MAX - 1;
+            let empty = c"".as_ptr() as usize;
+            let len = gate::call4(libc::SYS_readlinkat, fd as usize, empty, text.as_mut_ptr() as usize, size);
+            (len > 0 && text[..=len as usize] == link.text[..=len as usize]).then_some(handle)
+        }
+    }
+
+    /// The link is in no directory any more.
+    pub fn is_removed(&self) -> bool {
+        // SAFETY: a zeroed stat is valid; our own descriptor.
+        unsafe {
+            let mut status: libc::stat = core::mem::zeroed();
+            gate::call2(libc::SYS_fstat, self.0 as usize, &raw mut status as usize) == 0 && status.st_nlink == 0
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: our own descriptor.
+        unsafe { gate::call1(libc::SYS_close, self.0 as usize) };
+    }
 }
 
 pub fn record(index: &Index, number: u32) -> &Record {

@@ -6,7 +6,7 @@
 //! A hard link needs a real file (a link of ours has one inode with one text, its copies would lose their target), so the
 //! agent settles it first.
 
-use crate::agent_call::settle;
+use crate::agent_call::{settle, settle_below};
 use crate::create::{Parent, Path, publish};
 use crate::link::{self, Link, record};
 use crate::open::settle_path;
@@ -19,6 +19,10 @@ use terrace_index::{Index, State};
 
 const WAIT_US: i64 = 100;
 const BUSY: isize = isize::MIN;
+/// A placed file would leave the root as a link: it is to be a real file first.
+const LEAVES: isize = isize::MIN + 1;
+/// A file that can't be made real while it leaves the root is refused after so many tries.
+const SETTLES: usize = 10;
 
 /// Tries `attempt` in a guard until no record that it meets is busy. `attempt` returns `BUSY` to wait.
 fn in_guard(index: Index, mut attempt: impl FnMut() -> isize) -> isize {
@@ -50,6 +54,17 @@ fn drop_object(index: Index, link: &Link) {
     if ino != 0 {
         index.table_remove(terrace_index::table::root_key(ino), link.record);
     }
+}
+
+/// After a call that took a name away: drops the object if it was this link's name. The record, if the agent is to be told.
+/// Without a handle (no descriptor was left) nobody knows: the object stays, and the agent looks for its name.
+fn drop_if_removed(index: Index, link: &Link, handle: Option<&link::Handle>) -> Option<u32> {
+    match handle {
+        Some(handle) if handle.is_removed() => drop_object(index, link),
+        Some(_) => return None,
+        None => {}
+    }
+    Some(link.record)
 }
 
 /// The record of a durable file (with a replica or not) at this name: its name is about to go.
@@ -93,14 +108,20 @@ pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
             return BUSY;
         }
         let durable = if link.is_none() { durable_record(index, dirfd, path) } else { None };
+        let handle = match &link {
+            Some(link) => match link::Handle::of(dirfd, path, link) {
+                Some(handle) => Some(handle),
+                None if link::read(index, dirfd, path).is_none_or(|now| now.record != link.record) => return BUSY,
+                None => None,
+            },
+            None => None,
+        };
         let result = native();
         if result == 0 {
-            if let Some(link) = link {
-                drop_object(index, &link);
-                removed = Some(link.record);
-            } else {
-                removed = durable;
-            }
+            removed = match &link {
+                Some(link) => drop_if_removed(index, link, handle.as_ref()),
+                None => durable,
+            };
         }
         result
     });
@@ -157,20 +178,26 @@ impl End {
     }
     /// Where the name is, in full. `Below`: in `out`.
     fn locate(&self, index: Index, out: &mut Path) -> Place {
+        let mut plain = Path::new();
+        // SAFETY: the program's C string.
+        let text = unsafe { core::ffi::CStr::from_ptr(self.path) }.to_bytes();
+        let len = text.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
         out.clear();
-        match Parent::of(self.dirfd, self.path) {
+        if !plain.push(&text[..len]) {
+            return Place::Unknown;
+        }
+        match Parent::of(self.dirfd, plain.as_ptr()) {
             Ok(Some(parent)) => {
                 if parent.path_below_root(index, out) {
-                    Place::Below
-                } else {
-                    Place::Elsewhere
+                    return Place::Below;
                 }
+                if !out.push(b"/") || !out.push(parent.base()) {
+                    out.clear();
+                }
+                Place::Elsewhere
             }
-            // A trailing slash, or an error that the call itself will meet.
-            _ => {
-                out.clear();
-                Place::Unknown
-            }
+            // An error that the call itself will meet.
+            _ => Place::Unknown,
         }
     }
 }
@@ -216,19 +243,30 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
         }
         return native();
     }
-    target.locate(index, &mut to);
     let exchanges = flags & libc::RENAME_EXCHANGE != 0;
-    if exchanges {
-        first.locate(index, &mut from);
-    }
+    let source_leaves = target.locate(index, &mut to) == Place::Elsewhere;
+    let target_leaves = exchanges && first.locate(index, &mut from) == Place::Elsewhere;
     let mut events = [None; 2];
     let mut removed = None;
-    let result = in_guard(index, || {
+    let mut attempt = || {
         let source = End::look(index, olddir, old);
         let target = End::look(index, newdir, new);
         if is_busy(&index, &source.link) || is_busy(&index, &target.link) {
             return BUSY;
         }
+        if source_leaves && source.link.is_some() || target_leaves && target.link.is_some() {
+            return LEAVES;
+        }
+        // Of an exchange or a rename to itself the target's name stays.
+        let replaces = !exchanges && target.number() != source.number();
+        let handle = match &target.link {
+            Some(link) if replaces => match link::Handle::of(newdir, new, link) {
+                Some(handle) => Some(handle),
+                None if link::read(index, newdir, new).is_none_or(|now| now.record != link.record) => return BUSY,
+                None => None,
+            },
+            _ => None,
+        };
         let result = native();
         if result != 0 {
             return result;
@@ -239,14 +277,31 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
             target.touch();
         }
         // Two names of one inode stay as they are (rename(2)); link() keeps placed files from having two.
-        if !exchanges && target.number() != source.number() {
-            removed = target.number();
-            if let Some(link) = &target.link {
-                drop_object(index, link);
-            }
+        if replaces {
+            removed = match &target.link {
+                Some(link) => drop_if_removed(index, link, handle.as_ref()),
+                None => target.durable,
+            };
         }
         result
-    });
+    };
+    let mut result = in_guard(index, &mut attempt);
+    for _ in 0..SETTLES {
+        if result != LEAVES {
+            break;
+        }
+        if source_leaves {
+            settle_path(index, olddir, old, false);
+        }
+        if target_leaves {
+            settle_path(index, newdir, new, false);
+        }
+        result = in_guard(index, &mut attempt);
+    }
+    if result == LEAVES {
+        // As between two file systems: the program copies it then.
+        return -(libc::EXDEV as isize);
+    }
     if result == 0 {
         if let Some(number) = events[0] {
             publish(index, EventKind::Renamed, number, b"", to.get());
@@ -257,23 +312,22 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
         if let Some(number) = removed {
             publish(index, EventKind::Removed, number, b"", b"");
         }
-        // Moved out of the root: it must not depend on us any more.
-        if let (Some(number), true) = (events[0], !below(index, to.get())) {
-            settle(index, number);
-        }
     }
     result
-}
-
-fn below(index: Index, path: &[u8]) -> bool {
-    path.is_empty() || crate::create::below_root(index, path)
 }
 
 /// A directory takes along everything below it, so no commit may be under way anywhere.
 fn rename_directory(index: Index, native: impl Fn() -> isize, source: &End, target: &End, flags: u32) -> isize {
     let (mut from, mut to) = (Path::new(), Path::new());
-    source.locate(index, &mut from);
-    target.locate(index, &mut to);
+    let exchanges = flags & libc::RENAME_EXCHANGE != 0;
+    let from_place = source.locate(index, &mut from);
+    let to_place = target.locate(index, &mut to);
+    // What leaves the root must not depend on us any more. If that fails: as between two file systems.
+    if to_place == Place::Elsewhere && from_place == Place::Below && settle_below(index, from.get()) != 0
+        || exchanges && from_place == Place::Elsewhere && to_place == Place::Below && settle_below(index, to.get()) != 0
+    {
+        return -(libc::EXDEV as isize);
+    }
     index.header.dir_renames.fetch_add(1, SeqCst);
     for _ in 0..20_000 {
         if index.header.committing.load(SeqCst) == 0 {
@@ -286,7 +340,7 @@ fn rename_directory(index: Index, native: impl Fn() -> isize, source: &End, targ
     index.header.dir_renames.fetch_sub(1, SeqCst);
     if result == 0 {
         publish(index, EventKind::Renamed, NO_RECORD, from.get(), to.get());
-        if flags & libc::RENAME_EXCHANGE != 0 {
+        if exchanges {
             publish(index, EventKind::Renamed, NO_RECORD, to.get(), from.get());
         }
     }
@@ -297,14 +351,7 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
     let native = || {
         // SAFETY: the program's own arguments.
         unsafe {
-            gate::call5(
-                libc::SYS_linkat,
-                olddir as usize,
-                old as usize,
-                newdir as usize,
-                new as usize,
-                flags as usize,
-            )
+            gate::call5(libc::SYS_linkat, olddir as usize, old as usize, newdir as usize, new as usize, flags as usize)
         }
     };
     let Some(index) = process::index() else { return native() };
@@ -339,7 +386,7 @@ fn settle_descriptor(index: Index, fd: i32) {
         if gate::call2(libc::SYS_fstat, fd as usize, &raw mut status as usize) != 0 {
             return;
         }
-        index.record_of_object(status.st_dev, status.st_ino)
+        index.record_of_object(status.st_dev, status.st_ino, status.st_nlink)
     };
     if let Some(number) = number {
         settle(index, number);

@@ -21,9 +21,8 @@ static OPENS: AtomicU32 = AtomicU32::new(0);
 
 pub fn native(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
     // SAFETY: the program's own arguments.
-    let fd =
-        unsafe { gate::call4(libc::SYS_openat, dirfd as usize, path as usize, flags as usize, mode as usize) };
-    fd
+    
+    unsafe { gate::call4(libc::SYS_openat, dirfd as usize, path as usize, flags as usize, mode as usize) }
 }
 
 /// openat(2), as the kernel returns it.
@@ -62,7 +61,10 @@ fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
         } else {
             native(dirfd, path, first_flags(flags), mode)
         };
-        let outcome = if fd >= 0 {
+        let outcome = if fd >= 0 && flags & libc::O_PATH == 0 && is_old_version(index, fd as i32, evictions) {
+            close(fd as i32);
+            Opened::Again
+        } else if fd >= 0 {
             accept(index, fd as i32, dirfd, path, flags, mode, attempt, &mut replace)
         } else {
             refused(index, -fd as i32, dirfd, path, &mut flags, mode, evictions)
@@ -73,6 +75,11 @@ fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
     }
     // A name that changes under every attempt; the kernel's own answer is as good as any.
     native(dirfd, path, flags, mode)
+}
+
+/// While this open waited for the agent's lease, the root's file may have been replaced by a link: then it has the old one.
+fn is_old_version(index: Index, fd: i32, evictions: u64) -> bool {
+    index.header.evictions_seq.load(Acquire) != evictions && fstat(fd).st_mode & libc::S_IFMT == libc::S_IFREG
 }
 
 /// We create and truncate ourselves: opening must not do it on the way.
@@ -195,7 +202,7 @@ fn accept(
         data::forget(fd);
         return Opened::Done(fd as isize);
     }
-    if let Some(number) = index.record_of_object(status.st_dev, status.st_ino) {
+    if let Some(number) = index.record_of_object(status.st_dev, status.st_ino, status.st_nlink) {
         return accept_object(index, fd, number, flags, attempt);
     }
     if status.st_dev != index.header.root_dev.load(Relaxed) {
@@ -286,15 +293,14 @@ pub fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
 }
 
 fn accept_durable_writing(index: Index, fd: i32, status: &libc::stat, flags: i32, replace: &mut bool) -> Opened {
-    if index.header.clean_count.load(Acquire) > 0 {
-        if let Some(number) = index.record_of_root_ino(status.st_ino) {
+    if index.header.clean_count.load(Acquire) > 0
+        && let Some(number) = index.record_of_root_ino(status.st_ino) {
             let record = link::record(&index, number);
             if record.state() == State::Clean && record.durable_ino.load(Relaxed) == status.st_ino {
                 let mut name = Path::new();
                 name.of_descriptor(fd);
                 close(fd);
-                let request =
-                    Request { kind: CallKind::Promote, record: number, size: 0, path: name.get(), fd: -1 };
+                let request = Request { kind: CallKind::Promote, record: number, size: 0, path: name.get(), fd: -1 };
                 if call(index, &request).status != 0 {
                     record.change_state(State::Clean, State::Durable);
                     publish(index, EventKind::Invalidated, number, name.get(), b"");
@@ -302,7 +308,6 @@ fn accept_durable_writing(index: Index, fd: i32, status: &libc::stat, flags: i32
                 return Opened::Again;
             }
         }
-    }
     let truncates = flags & libc::O_TRUNC != 0 && status.st_size > 0;
     if truncates && *replace && status.st_nlink == 1 && index.header.accepts.load(Relaxed) != 0 {
         let mut name = Path::new();
@@ -325,9 +330,9 @@ fn accept_durable_writing(index: Index, fd: i32, status: &libc::stat, flags: i32
 /// A clean replica in a tier serves the reader, if there is one.
 fn accept_durable_reading(index: Index, fd: i32, status: &libc::stat, flags: i32) -> Opened {
     data::not_placed(fd);
-    if index.header.clean_count.load(Acquire) > 0 {
-        if let Some((number, record)) = record_of_durable(index, status) {
-            if record.state() == State::Clean && flags & (libc::O_DIRECT | libc::O_TRUNC) == 0 {
+    if index.header.clean_count.load(Acquire) > 0
+        && let Some((number, record)) = record_of_durable(index, status)
+            && record.state() == State::Clean && flags & (libc::O_DIRECT | libc::O_TRUNC) == 0 {
                 let mut object = [0; link::LINK_MAX];
                 link::object_path(index, number, &mut object);
                 let kept = flags & !(libc::O_CREAT | libc::O_NOFOLLOW);
@@ -343,8 +348,6 @@ fn accept_durable_reading(index: Index, fd: i32, status: &libc::stat, flags: i32
                     return Opened::Done(fd as isize);
                 }
             }
-        }
-    }
     index.header.opens_durable.fetch_add(opens_meant(index), Relaxed);
     Opened::Done(fd as isize)
 }
@@ -356,14 +359,8 @@ pub fn settle_path(index: Index, dirfd: i32, path: *const c_char, follow: bool) 
     let number = unsafe {
         if follow {
             let mut status: libc::stat = core::mem::zeroed();
-            let raw = gate::call4(
-                libc::SYS_newfstatat,
-                dirfd as usize,
-                path as usize,
-                &raw mut status as usize,
-                0,
-            );
-            if raw == 0 { index.record_of_object(status.st_dev, status.st_ino) } else { None }
+            let raw = gate::call4(libc::SYS_newfstatat, dirfd as usize, path as usize, &raw mut status as usize, 0);
+            if raw == 0 { index.record_of_object(status.st_dev, status.st_ino, status.st_nlink) } else { None }
         } else {
             link::read(index, dirfd, path).map(|link| link.record)
         }

@@ -83,8 +83,8 @@ fn look_through(index: Index, dirfd: i32, path: *const c_char, status: &mut libc
 
 /// Gives a regular file the identity that programs know. False: its descriptor moved, ask again.
 fn dress(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat) -> bool {
-    if index.device_of_dev(status.st_dev) {
-        if let Some(number) = index.record_of_object(status.st_dev, status.st_ino) {
+    if index.device_of_dev(status.st_dev)
+        && let Some(number) = index.record_of_object(status.st_dev, status.st_ino, status.st_nlink) {
             let record = record(&index, number);
             let by_descriptor = path.is_null() || is_empty(path);
             if by_descriptor && (record.state() == State::Moved || record.moved_to.load(Acquire) != 0) {
@@ -93,9 +93,8 @@ fn dress(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat)
             dress_object(index, number, status);
             return true;
         }
-    }
-    if index.header.durable_count.load(Relaxed) > 0 && status.st_dev == index.header.root_dev.load(Relaxed) {
-        if let Some(ino) = shown_ino(index, status.st_ino) {
+    if index.header.durable_count.load(Relaxed) > 0 && status.st_dev == index.header.root_dev.load(Relaxed)
+        && let Some(ino) = shown_ino(index, status.st_ino) {
             if let Some((_, record)) = record_of_durable(index, status) {
                 let shown = record.ctime_ns.load(Relaxed);
                 if shown != 0 {
@@ -105,7 +104,6 @@ fn dress(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat)
             }
             status.st_ino = ino;
         }
-    }
     true
 }
 
@@ -129,8 +127,10 @@ fn is_empty(path: *const c_char) -> bool {
 /// The inode that programs know for a durable file that was placed once.
 pub fn shown_ino(index: Index, ino: u64) -> Option<u64> {
     let record = record(&index, index.record_of_root_ino(ino)?);
-    (record.durable_ino.load(Acquire) == ino && matches!(record.state(), State::Clean | State::Durable))
-        .then(|| record.ino.load(Relaxed))
+    // Also between a commit's rename and its last step: the name leads to the new inode already.
+    (record.durable_ino.load(Acquire) == ino
+        && matches!(record.state(), State::Committing | State::Clean | State::Durable))
+    .then(|| record.ino.load(Relaxed))
 }
 
 fn returned(raw: isize) -> c_int {
@@ -196,14 +196,7 @@ pub fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mu
     let ask = |flags: i32| {
         // SAFETY: the program's own arguments.
         unsafe {
-            gate::call5(
-                libc::SYS_statx,
-                dirfd as usize,
-                path as usize,
-                flags as usize,
-                mask as usize,
-                out as usize,
-            )
+            gate::call5(libc::SYS_statx, dirfd as usize, path as usize, flags as usize, mask as usize, out as usize)
         }
     };
     let result = ask(flags);
