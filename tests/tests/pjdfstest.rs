@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use terrace_tests::{Outcome, Wish, Workplace, checkout, fetched, is_root};
+use terrace_tests::{Outcome, Wish, Workplace, checkout, fetched, is_root, skipped};
 
 /// "nobody"; its group is "nogroup".
 const USER: u32 = 65534;
@@ -24,7 +24,7 @@ entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 #[test]
 fn all_of_pjdfstest_passes_as_root() {
     if !is_root() {
-        eprintln!("SKIPPED: needs root");
+        skipped("needs root");
         return;
     }
     compare(Wish::default().build());

@@ -1,7 +1,7 @@
 //! Real programs give the same results natively and under `terrace run`, while the mover works and the fast tier is too small
 //! for the data. docs/programs.md lists them.
 
-use terrace_tests::{Comparison, Wish, Workplace, checkout, fetched};
+use terrace_tests::{Comparison, Wish, Workplace, checkout, fetched, skipped};
 
 /// Files of many sizes, 12 MiB in all (the fast tier has 4), with links, modes, times, odd names; made natively.
 const TREE: &str = r#"
@@ -356,7 +356,7 @@ fn the_whole_montage_workflow_gives_its_known_mosaic() {
     let kit = std::env::var_os("TERRACE_MONTAGE_KIT")
         .map_or_else(|| checkout().parent().unwrap().join("shared/montage-kit"), std::path::PathBuf::from);
     if !kit.join("run_montage.sh").exists() {
-        eprintln!("SKIPPED: no montage kit at {}; set TERRACE_MONTAGE_KIT to its directory", kit.display());
+        skipped(&format!("no montage kit at {}; set TERRACE_MONTAGE_KIT to its directory", kit.display()));
         return;
     }
     let place: Workplace = Wish::default().tier("ram", "6MiB").tier("ssd", "24MiB").build();

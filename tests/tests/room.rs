@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use terrace_tests::{Comparison, Wish, Workplace, compile, is_root};
+use terrace_tests::{Comparison, Wish, Workplace, compile, is_root, skipped};
 
 /// A fast tier of 2 MiB above one of 6.
 fn wish() -> Wish {
@@ -168,7 +168,7 @@ impl SmallDisk {
         let script = format!("cd {} && truncate -s {mib}M image && mkfs.ext4 -q -m 0 image && mkdir mount && mount -o loop image mount", directory.path().display());
         let is_mounted = is_root() && Command::new("sh").args(["-c", &script]).status().unwrap().success();
         if !is_mounted {
-            eprintln!("SKIPPED: needs root and a loop device");
+            skipped("needs root and a loop device");
         }
         is_mounted.then_some(SmallDisk(directory))
     }

@@ -1,0 +1,47 @@
+//! The pages that say what programs may rely on name tests that exist, and leave none out.
+
+use std::collections::BTreeSet;
+use terrace_tests::checkout;
+
+/// `file::test` of every test of the system.
+fn tests() -> BTreeSet<String> {
+    let mut tests = BTreeSet::new();
+    for entry in std::fs::read_dir(checkout().join("tests/tests")).unwrap() {
+        let path = entry.unwrap().path();
+        let file = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        for after in text.split("#[test]\nfn ").skip(1) {
+            tests.insert(format!("{file}::{}", after.split('(').next().unwrap()));
+        }
+    }
+    tests
+}
+
+/// Every test that a page names; a bare name is one of `file`.
+fn named(page: &str, file: &str) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(checkout().join("docs").join(page)).unwrap();
+    let rows = text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| --"));
+    let cells = rows.filter_map(|row| row.trim_end_matches('|').rsplit_once('|')).map(|(_, cell)| cell.to_owned());
+    let quoted = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>());
+    quoted.map(|name| if name.contains("::") { name } else { format!("{file}::{name}") }).collect()
+}
+
+#[test]
+fn every_row_names_a_test_that_exists() {
+    let tests = tests();
+    for (page, file) in [("semantics.md", ""), ("programs.md", "programs")] {
+        let named = named(page, file);
+        assert!(named.len() > 20, "{page} has few rows: {named:?}");
+        let unknown: Vec<_> = named.difference(&tests).collect();
+        assert!(unknown.is_empty(), "docs/{page} names tests that don't exist: {unknown:?}");
+    }
+}
+
+#[test]
+fn every_test_of_a_claim_is_in_a_row() {
+    let mut named_somewhere = named("semantics.md", "");
+    named_somewhere.extend(named("programs.md", "programs"));
+    let unnamed: Vec<_> =
+        tests().into_iter().filter(|test| !test.starts_with("semantics::") && !named_somewhere.contains(test)).collect();
+    assert!(unnamed.is_empty(), "these tests are on no page of docs/: {unnamed:?}");
+}
