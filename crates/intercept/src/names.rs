@@ -178,6 +178,9 @@ impl End {
     }
     /// Where the name is, in full. `Below`: in `out`.
     fn locate(&self, index: Index, out: &mut Path) -> Place {
+        if process::is_no_address(self.path) {
+            return Place::Unknown;
+        }
         let mut plain = Path::new();
         // SAFETY: the program's C string.
         let text = unsafe { core::ffi::CStr::from_ptr(self.path) }.to_bytes();
