@@ -69,7 +69,12 @@ fn look_through(index: Index, dirfd: i32, path: *const c_char, status: &mut libc
             return Looked::Done;
         }
     }
-    let Some(link) = link::read(index, dirfd, path) else { return Looked::Done };
+    let Some(link) = link::read(index, dirfd, path) else {
+        // The program's own link, unless the name was given to another file since we looked.
+        let same = native(dirfd, path, &mut object, flags) == 0
+            && (object.st_ino, object.st_mode) == (status.st_ino, status.st_mode);
+        return if same { Looked::Done } else { Looked::Again };
+    };
     if native(dirfd, path, &mut object, flags & !libc::AT_SYMLINK_NOFOLLOW) != 0 {
         if is_live(record(&index, link.record).state()) {
             // A commit in progress, or an object that was lost: then it stays a dangling link, to be seen as such.
