@@ -367,6 +367,9 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         return native();
     }
     let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
+    if cannot_be_made(newdir, new) {
+        return native(); // it fails, and the file is left where it is
+    }
     for _ in 0..10 {
         if !process::may_be_below_root(index, olddir, old) || !settle_path(index, olddir, old, follow) {
             break;
@@ -380,6 +383,30 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         return -(libc::EIO as isize);
     }
     native()
+}
+
+/// The name is taken, or its directory takes none.
+fn cannot_be_made(dirfd: i32, path: *const c_char) -> bool {
+    let Ok(Some(parent)) = Parent::of(dirfd, path) else { return true };
+    // SAFETY: terminated strings; a zeroed stat is valid.
+    unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        let looked = gate::call4(
+            libc::SYS_newfstatat,
+            dirfd as usize,
+            path as usize,
+            &raw mut status as usize,
+            libc::AT_SYMLINK_NOFOLLOW as usize,
+        );
+        let allowed = gate::call4(
+            libc::SYS_faccessat2,
+            parent.fd as usize,
+            c"".as_ptr() as usize,
+            (libc::W_OK | libc::X_OK) as usize,
+            (libc::AT_EACCESS | libc::AT_EMPTY_PATH) as usize,
+        );
+        looked == 0 || allowed == -(libc::EACCES as isize)
+    }
 }
 
 fn settle_descriptor(index: Index, fd: i32) {
