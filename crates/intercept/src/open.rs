@@ -14,6 +14,9 @@ use terrace_index::ring::EventKind;
 use terrace_index::{Index, Record, State};
 
 const ATTEMPTS: usize = 200;
+const WAIT_US: i64 = 100;
+/// Half a minute.
+const WAITS: usize = 300_000;
 const SAMPLE: u32 = 16;
 const COUNTED: u32 = 64;
 /// Opens for reading that needed no look so far.
@@ -44,6 +47,8 @@ enum Opened {
     Done(isize),
     /// Something changed meanwhile: open again.
     Again,
+    /// A commit is under way: open again when it has passed.
+    Wait,
 }
 
 fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
@@ -54,7 +59,8 @@ fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
     }
     let mut flags = flags;
     let mut replace = true;
-    for attempt in 0..ATTEMPTS {
+    let (mut attempt, mut waits) = (0, 0);
+    while attempt < ATTEMPTS {
         let evictions = index.header.evictions_seq.load(Acquire);
         let fd = if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
             -(libc::ENOENT as isize)
@@ -69,8 +75,14 @@ fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
         } else {
             refused(index, -fd as i32, dirfd, path, &mut flags, mode, evictions)
         };
-        if let Opened::Done(result) = outcome {
-            return result;
+        match outcome {
+            Opened::Done(result) => return result,
+            // As long as the agent may need for it, also one that was restarted meanwhile.
+            Opened::Wait if waits < WAITS => {
+                waits += 1;
+                process::sleep_us(WAIT_US);
+            }
+            Opened::Wait | Opened::Again => attempt += 1,
         }
     }
     // A name that changes under every attempt; the kernel's own answer is as good as any.
@@ -258,8 +270,7 @@ fn accept_object(index: Index, fd: i32, number: u32, flags: i32, attempt: usize)
         // Only a reader passes here while a commit runs: the lease holds writers back until it has ended.
         State::Committing if writable => {
             close(fd);
-            process::sleep_us(100);
-            return Opened::Again;
+            return Opened::Wait;
         }
         // Committed or moved while we were on the way: the name leads elsewhere now. A descriptor's magic link doesn't,
         // and what it leads to is what the program holds already.
@@ -296,7 +307,13 @@ fn accept_durable_writing(index: Index, fd: i32, status: &libc::stat, flags: i32
     if index.header.clean_count.load(Acquire) > 0
         && let Some(number) = index.record_of_root_ino(status.st_ino) {
             let record = link::record(&index, number);
-            if record.state() == State::Clean && record.durable_ino.load(Relaxed) == status.st_ino {
+            let is_of_record = record.durable_ino.load(Acquire) == status.st_ino;
+            if is_of_record && record.state() == State::Committing {
+                // Renamed a moment ago, and not yet known to be equal to its object: it must not change before it is.
+                close(fd);
+                return Opened::Wait;
+            }
+            if is_of_record && record.state() == State::Clean {
                 let mut name = Path::new();
                 name.of_descriptor(fd);
                 close(fd);

@@ -326,13 +326,15 @@ impl Agent {
             keep_directory_time(&directory, &before);
         }
         reached(Step::FlushRenamed);
+        let is_equal = after.size == durable.size && after.mtime == durable.mtime;
         self.attributes_again(file, after);
         let link = record.link_ino.swap(0, AcqRel);
         if link != 0 {
             self.index.table_remove(root_key(link), file.number);
         }
-        if file.is_snapshot {
-            // Somebody may go on writing the object, and nobody will read it there.
+        if file.is_snapshot || !is_equal {
+            // Somebody may go on writing the object, and nobody will read it there. Or a program that we don't reach wrote
+            // the new file at once: then that has the newest bytes.
             record.set_state(State::Durable);
         } else {
             record.set_state(State::Clean);
@@ -345,6 +347,9 @@ impl Agent {
         entry.object_ctime_ns = record.ctime_ns.load(Acquire);
         let was_held = std::mem::take(&mut entry.held);
         drop(catalogue);
+        if !is_equal {
+            self.schedule.after(crate::mover::EVICTION_GRACE, crate::schedule::Work::Evict, file.number);
+        }
         if was_held {
             self.drop_held(file.number);
         }
