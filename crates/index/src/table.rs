@@ -6,6 +6,8 @@
 //!
 //! Keys are inodes, so no key is inserted by two processes at once, but different keys race for slots: a slot is
 //! claimed by a compare-and-swap of its key, then its value is stored. A reader that sees value 0 saw no record.
+//! A key may be put for its inode's next file while it is removed for the last one: a value that became 0 stays 0 until the
+//! slot is free, and the key goes to another slot.
 
 use crate::{FILTER_WORDS, Index, TABLE_SLOTS};
 use core::sync::atomic::{AtomicU64, Ordering::*};
@@ -87,8 +89,12 @@ impl Index {
         for i in slots_of(key) {
             match self.table[i].key.load(Acquire) {
                 found if found == key => {
-                    self.table[i].value.store(record as u64 + 1, Release);
-                    return true;
+                    let value = &self.table[i].value;
+                    let before = value.load(Acquire);
+                    // Value 0 is being removed: the slot is not ours to use again.
+                    if before != 0 && value.compare_exchange(before, record as u64 + 1, AcqRel, Acquire).is_ok() {
+                        return true;
+                    }
                 }
                 REMOVED => removed = removed.or(Some(i)),
                 0 => {
@@ -119,8 +125,11 @@ impl Index {
                 found if found == key => {
                     if slot.value.compare_exchange(record as u64 + 1, 0, AcqRel, Acquire).is_ok() {
                         let _ = slot.key.compare_exchange(key, REMOVED, AcqRel, Acquire);
+                        return;
                     }
-                    return;
+                    if slot.value.load(Acquire) != 0 {
+                        return;
+                    }
                 }
                 _ => {}
             }
@@ -149,6 +158,21 @@ mod tests {
         }
         index.table_remove(root_key(8), 1);
         assert_eq!(index.table_get(root_key(8)), Some(15), "another record's key stays");
+    }
+
+    #[test]
+    fn a_key_that_is_removed_for_one_file_while_it_is_put_for_the_next_is_not_lost() {
+        let index = empty_index();
+        for turn in 0..20_000u32 {
+            let key = root_key(77);
+            index.table_put(key, 2 * turn);
+            let remover = std::thread::spawn(move || index.table_remove(key, 2 * turn));
+            index.table_put(key, 2 * turn + 1);
+            remover.join().unwrap();
+            assert_eq!(index.table_get(key), Some(2 * turn + 1), "turn {turn}");
+            index.table_remove(key, 2 * turn + 1);
+            assert_eq!(index.table_get(key), None);
+        }
     }
 
     #[test]

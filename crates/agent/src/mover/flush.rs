@@ -313,6 +313,7 @@ impl Agent {
         let directory = file.relative.parent().unwrap_or(Path::new(""));
         let directory = self.settings.root.join(directory);
         let before = rustix::fs::stat(&directory).ok();
+        self.forget_link(file.number);
         let after = match sink.commit(&file.relative) {
             Ok(after) => after,
             Err(error) => {
@@ -328,10 +329,8 @@ impl Agent {
         reached(Step::FlushRenamed);
         let is_equal = after.size == durable.size && after.mtime == durable.mtime;
         self.attributes_again(file, after);
-        let link = record.link_ino.swap(0, AcqRel);
-        if link != 0 {
-            self.index.table_remove(root_key(link), file.number);
-        }
+        // Once more: a name that was told of just before may have been noted in between.
+        self.forget_link(file.number);
         if file.is_snapshot || !is_equal {
             // Somebody may go on writing the object, and nobody will read it there. Or a program that we don't reach wrote
             // the new file at once: then that has the newest bytes.
@@ -383,6 +382,14 @@ impl Agent {
             {
                 self.warn(error.to_string());
             }
+        }
+    }
+
+    /// The link is about to go, and its inode may be another file's the next moment: it must not lead to this record then.
+    pub fn forget_link(&self, number: u32) {
+        let link = self.record(number).link_ino.swap(0, AcqRel);
+        if link != 0 {
+            self.index.table_remove(root_key(link), number);
         }
     }
 

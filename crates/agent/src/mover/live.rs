@@ -229,10 +229,7 @@ impl Agent {
         record.set_state(State::Moved);
         reached(Step::MoveUnlinked);
         self.unreserve(number);
-        let link = record.link_ino.swap(0, AcqRel);
-        if link != 0 {
-            self.index.table_remove(root_key(link), number);
-        }
+        self.forget_link(number);
         self.totals.moved_live_files.fetch_add(1, Relaxed);
         self.totals.moved_live_bytes.fetch_add(bytes, Relaxed);
         reached(Step::MoveDone);
@@ -244,6 +241,64 @@ impl Agent {
             self.pump();
             self.located(number, serial)
         })
+    }
+
+    /// Evicts a clean replica that programs read at this moment: their descriptors are exchanged for the root's file, so that
+    /// they see what is written to it later. Nothing is copied: the root's file is equal.
+    pub fn evict_open(&self, number: u32) -> Eviction {
+        let Some(_claim) = self.claims.take(number, PATIENCE) else { return Eviction::Open };
+        let record = self.record(number);
+        let serial = self.serial(number);
+        let Some(path) = self.durable_path(number, serial) else { return Eviction::Open };
+        let is_mapped = || record.flags.load(SeqCst) & FLAG_MAPPED != 0;
+        let (Ok(object), Ok(handle)) = (self.open_object(number), handle_of(as_path(&path))) else {
+            return Eviction::Open;
+        };
+        let Some(Ok(source)) = object.as_fd().map(reopen) else { return Eviction::Open };
+        let is_same =
+            rustix::fs::fstat(&handle).is_ok_and(|found| self.is_durable_version(number, &Stat::from(&found)));
+        let is_locked = object.stat().is_ok_and(|stat| is_locked(&stat));
+        drop(object);
+        if !is_same || is_mapped() || is_locked || !record.change_state(State::Clean, State::Moving) {
+            return Eviction::Open;
+        }
+        self.index.header.moves_seq.fetch_add(1, SeqCst);
+        let new = if self.synchronize(Domain::Data) && !is_mapped() { self.index.take_record() } else { None };
+        let Some(new) = new else {
+            record.change_state(State::Moving, State::Clean);
+            return Eviction::Open;
+        };
+        let target = self.record(new);
+        for (to, from) in [
+            (&target.ino, &record.ino),
+            (&target.durable_size, &record.durable_size),
+            (&target.durable_ino, &record.durable_ino),
+        ] {
+            to.store(from.load(Acquire), Release);
+        }
+        for (to, from) in [
+            (&target.durable_mtime_ns, &record.durable_mtime_ns),
+            (&target.durable_ctime_ns, &record.durable_ctime_ns),
+            (&target.ctime_ns, &record.ctime_ns),
+        ] {
+            to.store(from.load(Acquire), Release);
+        }
+        self.count_as(new, self.serial(new), (false, true));
+        target.set_state(State::Durable);
+        self.index.table_put(root_key(target.durable_ino.load(Acquire)), new);
+        self.catalogue().set_path(new, self.serial(new), &path);
+        let bytes = rustix::fs::fstat(&source).map_or(0, |stat| stat.st_size as u64);
+        self.exchanges
+            .add(number, MovedFile { serial, old: source, new: handle, target: new, target_is_object: false });
+        self.index.header.evictions_seq.fetch_add(1, SeqCst);
+        let _ = self.object_tiers[self.device_of(number)].remove(&self.object_name(number));
+        record.moved_to.store(new + 1, Release);
+        record.set_state(State::Moved);
+        self.count_as(number, serial, (false, false));
+        self.unreserve(number);
+        self.totals.evicted_files.fetch_add(1, Relaxed);
+        self.totals.evicted_bytes.fetch_add(bytes, Relaxed);
+        Eviction::Done
     }
 
     /// Copies, and puts the new place under the name. The old record is `Moving`.
@@ -389,6 +444,7 @@ impl Agent {
         let before = rustix::fs::stat(directory).ok();
         // Noted first: as soon as the name leads there, a program may rename it and tell so.
         self.catalogue().set_path(new, self.serial(new), path);
+        self.forget_link(number);
         let renamed = match (place.sink.take(), &place.link) {
             (Some(sink), _) => match self.relative(path) {
                 Some(relative) => sink
