@@ -288,6 +288,9 @@ impl Agent {
                 std::thread::sleep(delay);
                 result = self.evict(number, EVICTION_GRACE_URGENT);
             }
+            if result == Eviction::Open {
+                result = self.evict_open(number);
+            }
             match result {
                 Eviction::Done => {
                     outcome.files += 1;

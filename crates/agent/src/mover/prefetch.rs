@@ -79,7 +79,12 @@ impl Agent {
         let known = known.filter(|&number| self.record(number).durable_ino.load(Acquire) == before.ino);
         let _claim = match known {
             Some(number) => match self.claims.try_take(number) {
-                Some(claim) if self.record(number).state() == State::Durable => Some(claim),
+                Some(claim)
+                    if self.record(number).state() == State::Durable
+                        && self.record(number).object_ino.load(Acquire) == 0 =>
+                {
+                    Some(claim)
+                }
                 _ => return Ok(0), // it is there, or on its way
             },
             None => None,
