@@ -147,10 +147,14 @@ mod tests {
             .collect();
         for _ in 0..500 {
             MOVING.store(true, SeqCst);
-            assert!(index.synchronize(Domain::Data, |_| false, || {
-                std::thread::yield_now();
-                true
-            }));
+            assert!(index.synchronize(
+                Domain::Data,
+                |_| false,
+                || {
+                    std::thread::yield_now();
+                    true
+                }
+            ));
             assert_eq!(INSIDE.load(SeqCst), 0);
             MOVING.store(false, SeqCst);
         }

@@ -55,7 +55,12 @@ pub enum Next<'a> {
     Empty,
     /// A producer has claimed the next position and not filled it yet; its pid, or 0 if it has not said.
     Busy(u32),
-    Event { kind: u32, record: u32, path: &'a [u8], path2: &'a [u8] },
+    Event {
+        kind: u32,
+        record: u32,
+        path: &'a [u8],
+        path2: &'a [u8],
+    },
 }
 
 impl Index {

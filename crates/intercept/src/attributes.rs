@@ -117,11 +117,13 @@ fn set_xattr(
     // SAFETY: the program's own arguments.
     let set = || unsafe { gate::call5(nr, path as usize, name as usize, value as usize, size, flags as usize) };
     let mut result = set();
-    if result == -(libc::EOPNOTSUPP as isize) && !path.is_null()
+    if result == -(libc::EOPNOTSUPP as isize)
+        && !path.is_null()
         && let Some(index) = process::index()
-            && open::settle_path(index, CWD, path, follow) {
-                result = set();
-            }
+        && open::settle_path(index, CWD, path, follow)
+    {
+        result = set();
+    }
     real::outcome(result) as c_int
 }
 

@@ -252,13 +252,7 @@ fn has_default_acl(parent: &Parent) -> bool {
     let link = descriptor_link(parent.fd);
     // SAFETY: terminated strings; a size of 0 only asks.
     let size = unsafe {
-        gate::call4(
-            libc::SYS_getxattr,
-            link.as_ptr() as usize,
-            c"system.posix_acl_default".as_ptr() as usize,
-            0,
-            0,
-        )
+        gate::call4(libc::SYS_getxattr, link.as_ptr() as usize, c"system.posix_acl_default".as_ptr() as usize, 0, 0)
     };
     size > 0
 }
@@ -309,14 +303,7 @@ fn create_object(index: Index, number: u32, flags: i32, mode: u32, group: i32) -
     None
 }
 
-fn link_object(
-    index: Index,
-    number: u32,
-    object: Object,
-    dirfd: i32,
-    path: *const c_char,
-    name: &Path,
-) -> Created {
+fn link_object(index: Index, number: u32, object: Object, dirfd: i32, path: *const c_char, name: &Path) -> Created {
     let record = record(&index, number);
     let key = index.object_key(record.device.load(Relaxed), record.object_ino.load(Relaxed));
     if !index.table_put(key, number) {
@@ -324,9 +311,8 @@ fn link_object(
     }
     record.set_state(State::Current);
     // SAFETY: terminated strings.
-    let linked = unsafe {
-        gate::call3(libc::SYS_symlinkat, object.path.as_ptr() as usize, dirfd as usize, path as usize)
-    };
+    let linked =
+        unsafe { gate::call3(libc::SYS_symlinkat, object.path.as_ptr() as usize, dirfd as usize, path as usize) };
     if linked < 0 {
         index.table_remove(key, number);
         let native = matches!(-linked as i32, libc::EPERM | libc::EOPNOTSUPP);
@@ -334,7 +320,7 @@ fn link_object(
     }
     publish(index, EventKind::Created, number, name.get(), b"");
     index.header.creates_tier.fetch_add(1, Relaxed);
-    data::opened(index, object.fd, true);
+    data::opened(index, object.fd, number, true);
     Created::Done(object.fd as isize)
 }
 

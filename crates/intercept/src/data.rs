@@ -106,9 +106,11 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
             index.guard_leave(entered);
             if result > 0 {
                 if let Need::Growth(_) = need
-                    && left(fd) != NOT_PLACED && left(fd) != UNKNOWN {
-                        set_left(fd, left(fd) - result as i64);
-                    }
+                    && left(fd) != NOT_PLACED
+                    && left(fd) != UNKNOWN
+                {
+                    set_left(fd, left(fd) - result as i64);
+                }
             } else if result < 0 && matches!(real::errno(), libc::ENOSPC | libc::EDQUOT) {
                 let errno = real::errno();
                 match no_room(index, fd, need) {
@@ -159,9 +161,10 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
 #[inline]
 pub fn reading(fd: i32, op: impl Fn() -> isize) -> isize {
     if let Some(index) = process::index()
-        && index.header.moves_seq.load(Relaxed) != 0 {
-            follow(index, fd);
-        }
+        && index.header.moves_seq.load(Relaxed) != 0
+    {
+        follow(index, fd);
+    }
     op()
 }
 
@@ -289,10 +292,15 @@ fn exchange(index: Index, fd: i32, record: u32) -> Refreshed {
     }
 }
 
-/// A placed file was opened (or made) for writing: its cell is looked up at the first write.
-pub fn opened(index: Index, fd: i32, writable: bool) {
-    set_left(fd, UNKNOWN);
-    set_seen(fd, index.header.moves_seq.load(SeqCst));
+/// A placed file was opened (or made) for writing: its cell is looked up at the first write. One that is just being moved
+/// is looked at again before its first use.
+pub fn opened(index: Index, fd: i32, number: u32, writable: bool) {
+    forget(fd);
+    // First the sequence, then the state: a move that begins in between has a later sequence.
+    let seq = index.header.moves_seq.load(SeqCst);
+    if !matches!(link::record(&index, number).state(), State::Moving | State::Moved) {
+        set_seen(fd, seq);
+    }
     if writable {
         crate::entry::patch();
     }

@@ -104,8 +104,9 @@ write_hooks! {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ftruncate(fd: c_int, length: i64) -> c_int {
-    writing(fd, Need::Total(length), || outcome(unsafe { gate::call2(libc::SYS_ftruncate, fd as usize, length as usize) }))
-        as c_int
+    writing(fd, Need::Total(length), || {
+        outcome(unsafe { gate::call2(libc::SYS_ftruncate, fd as usize, length as usize) })
+    }) as c_int
 }
 
 #[unsafe(no_mangle)]
@@ -138,15 +139,14 @@ pub unsafe extern "C" fn fallocate64(fd: c_int, mode: c_int, offset: i64, length
 pub unsafe extern "C" fn posix_fallocate(fd: c_int, offset: i64, length: i64) -> c_int {
     let real = crate::real!("posix_fallocate": fn(c_int, i64, i64) -> c_int);
     let kept = real::errno();
-    let result = writing(fd, Need::Total(offset.saturating_add(length)), || {
-        match unsafe { real(fd, offset, length) } {
+    let result =
+        writing(fd, Need::Total(offset.saturating_add(length)), || match unsafe { real(fd, offset, length) } {
             0 => 0,
             errno => {
                 real::set_errno(errno);
                 -1
             }
-        }
-    });
+        });
     let errno = real::errno();
     real::set_errno(kept);
     if result < 0 { errno } else { 0 }
@@ -210,9 +210,7 @@ pub unsafe extern "C" fn copy_file_range(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut i64, count: usize) -> isize {
     let step = |count: usize| {
-        outcome(unsafe {
-            gate::call4(libc::SYS_sendfile, to as usize, from as usize, offset as usize, count)
-        })
+        outcome(unsafe { gate::call4(libc::SYS_sendfile, to as usize, from as usize, offset as usize, count) })
     };
     let Some(index) = process::index() else { return step(count) };
     reading(from, || 0);
@@ -252,13 +250,14 @@ pub unsafe extern "C" fn mmap(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
-    if fd >= 0 && flags & libc::MAP_ANONYMOUS == 0 {
-        if let Some(index) = process::index() {
-            if flags & libc::MAP_TYPE == libc::MAP_PRIVATE {
-                reading(fd, || 0);
-            } else {
-                data::mapped(index, fd);
-            }
+    if fd >= 0
+        && flags & libc::MAP_ANONYMOUS == 0
+        && let Some(index) = process::index()
+    {
+        if flags & libc::MAP_TYPE == libc::MAP_PRIVATE {
+            reading(fd, || 0);
+        } else {
+            data::mapped(index, fd);
         }
     }
     outcome(unsafe {

@@ -47,8 +47,9 @@ impl Environment {
                 count += 1;
             }
             let library = index.header.library.get();
-            let has_library = preload
-                .is_some_and(|(_, value)| CStr::from_ptr(value).to_bytes().windows(library.len()).any(|w| w == library));
+            let has_library = preload.is_some_and(|(_, value)| {
+                CStr::from_ptr(value).to_bytes().windows(library.len()).any(|w| w == library)
+            });
             if has_library && has_index || library.is_empty() {
                 return original;
             }

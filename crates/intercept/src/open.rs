@@ -24,7 +24,7 @@ static OPENS: AtomicU32 = AtomicU32::new(0);
 
 pub fn native(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
     // SAFETY: the program's own arguments.
-    
+
     unsafe { gate::call4(libc::SYS_openat, dirfd as usize, path as usize, flags as usize, mode as usize) }
 }
 
@@ -283,7 +283,7 @@ fn accept_object(index: Index, fd: i32, number: u32, flags: i32, attempt: usize)
     }
     record.used_at.store(index.header.now.load(Relaxed), Relaxed);
     index.header.opens_tier.fetch_add(if writable { 1 } else { opens_meant(index) }, Relaxed);
-    data::opened(index, fd, writable);
+    data::opened(index, fd, number, writable);
     Opened::Done(truncated(fd, flags))
 }
 
@@ -305,26 +305,27 @@ pub fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
 
 fn accept_durable_writing(index: Index, fd: i32, status: &libc::stat, flags: i32, replace: &mut bool) -> Opened {
     if index.header.clean_count.load(Acquire) > 0
-        && let Some(number) = index.record_of_root_ino(status.st_ino) {
-            let record = link::record(&index, number);
-            let is_of_record = record.durable_ino.load(Acquire) == status.st_ino;
-            if is_of_record && record.state() == State::Committing {
-                // Renamed a moment ago, and not yet known to be equal to its object: it must not change before it is.
-                close(fd);
-                return Opened::Wait;
-            }
-            if is_of_record && record.state() == State::Clean {
-                let mut name = Path::new();
-                name.of_descriptor(fd);
-                close(fd);
-                let request = Request { kind: CallKind::Promote, record: number, size: 0, path: name.get(), fd: -1 };
-                if call(index, &request).status != 0 {
-                    record.change_state(State::Clean, State::Durable);
-                    publish(index, EventKind::Invalidated, number, name.get(), b"");
-                }
-                return Opened::Again;
-            }
+        && let Some(number) = index.record_of_root_ino(status.st_ino)
+    {
+        let record = link::record(&index, number);
+        let is_of_record = record.durable_ino.load(Acquire) == status.st_ino;
+        if is_of_record && record.state() == State::Committing {
+            // Renamed a moment ago, and not yet known to be equal to its object: it must not change before it is.
+            close(fd);
+            return Opened::Wait;
         }
+        if is_of_record && record.state() == State::Clean {
+            let mut name = Path::new();
+            name.of_descriptor(fd);
+            close(fd);
+            let request = Request { kind: CallKind::Promote, record: number, size: 0, path: name.get(), fd: -1 };
+            if call(index, &request).status != 0 {
+                record.change_state(State::Clean, State::Durable);
+                publish(index, EventKind::Invalidated, number, name.get(), b"");
+            }
+            return Opened::Again;
+        }
+    }
     let truncates = flags & libc::O_TRUNC != 0 && status.st_size > 0;
     if truncates && *replace && status.st_nlink == 1 && index.header.accepts.load(Relaxed) != 0 {
         let mut name = Path::new();
@@ -344,27 +345,40 @@ fn accept_durable_writing(index: Index, fd: i32, status: &libc::stat, flags: i32
     Opened::Done(truncated(fd, flags))
 }
 
+fn is_replica_of(replica: &libc::stat, durable: &libc::stat, record: &Record) -> bool {
+    replica.st_size == durable.st_size
+        && (replica.st_mtime, replica.st_mtime_nsec) == (durable.st_mtime, durable.st_mtime_nsec)
+        && record.object_ino.load(Acquire) == replica.st_ino
+        && record.durable_ino.load(Acquire) == durable.st_ino
+        && record.state() == State::Clean
+}
+
 /// A clean replica in a tier serves the reader, if there is one.
 fn accept_durable_reading(index: Index, fd: i32, status: &libc::stat, flags: i32) -> Opened {
     data::not_placed(fd);
     if index.header.clean_count.load(Acquire) > 0
         && let Some((number, record)) = record_of_durable(index, status)
-            && record.state() == State::Clean && flags & (libc::O_DIRECT | libc::O_TRUNC) == 0 {
-                let mut object = [0; link::LINK_MAX];
-                link::object_path(index, number, &mut object);
-                let kept = flags & !(libc::O_CREAT | libc::O_NOFOLLOW);
-                let replica = native(libc::AT_FDCWD, object.as_ptr() as *const c_char, kept, 0);
-                if replica >= 0 {
-                    let cloexec = flags & libc::O_CLOEXEC;
-                    // SAFETY: two descriptors of ours.
-                    unsafe { gate::call3(libc::SYS_dup3, replica as usize, fd as usize, cloexec as usize) };
-                    close(replica as i32);
-                    record.used_at.store(index.header.now.load(Relaxed), Relaxed);
-                    index.header.opens_tier.fetch_add(1, Relaxed);
-                    data::opened(index, fd, false);
-                    return Opened::Done(fd as isize);
-                }
-            }
+        && record.state() == State::Clean
+        && flags & (libc::O_DIRECT | libc::O_TRUNC) == 0
+    {
+        let mut object = [0; link::LINK_MAX];
+        link::object_path(index, number, &mut object);
+        let kept = flags & !(libc::O_CREAT | libc::O_NOFOLLOW);
+        let replica = native(libc::AT_FDCWD, object.as_ptr() as *const c_char, kept, 0);
+        // The record may have been given to another file since we looked: what was opened must be this file.
+        if replica >= 0 && !is_replica_of(&fstat(replica as i32), status, record) {
+            close(replica as i32);
+        } else if replica >= 0 {
+            let cloexec = flags & libc::O_CLOEXEC;
+            // SAFETY: two descriptors of ours.
+            unsafe { gate::call3(libc::SYS_dup3, replica as usize, fd as usize, cloexec as usize) };
+            close(replica as i32);
+            record.used_at.store(index.header.now.load(Relaxed), Relaxed);
+            index.header.opens_tier.fetch_add(1, Relaxed);
+            data::opened(index, fd, number, false);
+            return Opened::Done(fd as isize);
+        }
+    }
     index.header.opens_durable.fetch_add(opens_meant(index), Relaxed);
     Opened::Done(fd as isize)
 }

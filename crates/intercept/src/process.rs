@@ -282,10 +282,10 @@ cwd_hook!(fchdir(fd: i32), libc::SYS_fchdir);
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn construct() {
-        if let Some(index) = index() {
-            if (0..3).any(|fd| crate::data::is_placed(index, fd)) {
-                crate::entry::patch();
-            }
+        if let Some(index) = index()
+            && (0..3).any(|fd| crate::data::is_placed(index, fd))
+        {
+            crate::entry::patch();
         }
     }
     construct

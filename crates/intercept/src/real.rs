@@ -23,7 +23,7 @@ pub fn errno() -> c_int {
 
 /// A raw result as the C library returns it: -1 and errno.
 pub fn outcome(raw: isize) -> isize {
-    if raw < 0 && raw >= -4095 {
+    if (-4095..0).contains(&raw) {
         set_errno(-raw as c_int);
         -1
     } else {

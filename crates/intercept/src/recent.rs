@@ -52,7 +52,7 @@ static SEQUENCE: AtomicU32 = AtomicU32::new(0);
 
 pub fn find(index: Index, dirfd: i32, text: &[u8], status: &libc::stat, name: &mut Path) -> bool {
     let before = SEQUENCE.load(Acquire);
-    if before % 2 != 0 {
+    if !before.is_multiple_of(2) {
         return false;
     }
     // SAFETY: plain bytes; whether they belong together is checked below.
@@ -80,7 +80,7 @@ pub fn remember(index: Index, dirfd: i32, text: &[u8], status: &libc::stat, name
         return;
     }
     let before = SEQUENCE.load(Acquire);
-    if before % 2 != 0 || SEQUENCE.compare_exchange(before, before + 1, AcqRel, Acquire).is_err() {
+    if !before.is_multiple_of(2) || SEQUENCE.compare_exchange(before, before + 1, AcqRel, Acquire).is_err() {
         return;
     }
     let mut directory = Directory {

@@ -60,10 +60,14 @@ fn look_through(index: Index, dirfd: i32, path: *const c_char, status: &mut libc
     let mut object: libc::stat = unsafe { core::mem::zeroed() };
     if let Some(number) = known_link(index, status.st_ino) {
         // The agent has seen this link: its object is asked directly, without a second walk through the root.
+        let serial = record(&index, number).serial.load(Acquire);
         let mut path = [0; link::LINK_MAX];
         link::object_path(index, number, &mut path);
         let found = native(libc::AT_FDCWD, path.as_ptr() as *const c_char, &mut object, 0) == 0;
-        if found && object.st_ino == record(&index, number).object_ino.load(Acquire) {
+        let is_this = known_link(index, status.st_ino) == Some(number)
+            && record(&index, number).object_ino.load(Acquire) == object.st_ino
+            && record(&index, number).serial.load(Acquire) == serial;
+        if found && is_this {
             *status = object;
             dress_object(index, number, status);
             return Looked::Done;
@@ -89,26 +93,29 @@ fn look_through(index: Index, dirfd: i32, path: *const c_char, status: &mut libc
 /// Gives a regular file the identity that programs know. False: its descriptor moved, ask again.
 fn dress(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat) -> bool {
     if index.device_of_dev(status.st_dev)
-        && let Some(number) = index.record_of_object(status.st_dev, status.st_ino, status.st_nlink) {
-            let record = record(&index, number);
-            let by_descriptor = path.is_null() || is_empty(path);
-            if by_descriptor && (record.state() == State::Moved || record.moved_to.load(Acquire) != 0) {
-                return data::exchange_fd(index, dirfd, number) != 0;
-            }
-            dress_object(index, number, status);
-            return true;
+        && let Some(number) = index.record_of_object(status.st_dev, status.st_ino, status.st_nlink)
+    {
+        let record = record(&index, number);
+        let by_descriptor = path.is_null() || is_empty(path);
+        if by_descriptor && (record.state() == State::Moved || record.moved_to.load(Acquire) != 0) {
+            return data::exchange_fd(index, dirfd, number) != 0;
         }
-    if index.header.durable_count.load(Relaxed) > 0 && status.st_dev == index.header.root_dev.load(Relaxed)
-        && let Some(ino) = shown_ino(index, status.st_ino) {
-            if let Some((_, record)) = record_of_durable(index, status) {
-                let shown = record.ctime_ns.load(Relaxed);
-                if shown != 0 {
-                    status.st_ctime = shown.div_euclid(1_000_000_000);
-                    status.st_ctime_nsec = shown.rem_euclid(1_000_000_000);
-                }
+        dress_object(index, number, status);
+        return true;
+    }
+    if index.header.durable_count.load(Relaxed) > 0
+        && status.st_dev == index.header.root_dev.load(Relaxed)
+        && let Some(ino) = shown_ino(index, status.st_ino)
+    {
+        if let Some((_, record)) = record_of_durable(index, status) {
+            let shown = record.ctime_ns.load(Relaxed);
+            if shown != 0 {
+                status.st_ctime = shown.div_euclid(1_000_000_000);
+                status.st_ctime_nsec = shown.rem_euclid(1_000_000_000);
             }
-            status.st_ino = ino;
         }
+        status.st_ino = ino;
+    }
     true
 }
 

@@ -68,9 +68,7 @@ unsafe extern "C" fn dispatch(nr: i64, a: usize, b: usize, c: usize, d: usize, e
         match nr {
             libc::SYS_open => open::open_at(CWD, path(a), b as i32, c as u32),
             libc::SYS_openat => open::open_at(a as i32, path(b), c as i32, d as u32),
-            libc::SYS_creat => {
-                open::open_at(CWD, path(a), libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, b as u32)
-            }
+            libc::SYS_creat => open::open_at(CWD, path(a), libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, b as u32),
             libc::SYS_stat => stat::stat_at(CWD, path(a), b as *mut libc::stat, 0),
             libc::SYS_lstat => stat::stat_at(CWD, path(a), b as *mut libc::stat, libc::AT_SYMLINK_NOFOLLOW),
             libc::SYS_fstat => return stat::fstat(a as c_int, b as *mut libc::stat) as i64,
@@ -96,14 +94,8 @@ unsafe extern "C" fn dispatch(nr: i64, a: usize, b: usize, c: usize, d: usize, e
                 return data_calls::fallocate(a as c_int, b as c_int, c as i64, d as i64) as i64;
             }
             libc::SYS_copy_file_range => {
-                return data_calls::copy_file_range(
-                    a as c_int,
-                    b as *mut i64,
-                    c as c_int,
-                    d as *mut i64,
-                    e,
-                    f as u32,
-                ) as i64;
+                return data_calls::copy_file_range(a as c_int, b as *mut i64, c as c_int, d as *mut i64, e, f as u32)
+                    as i64;
             }
             libc::SYS_chdir | libc::SYS_fchdir => {
                 let raw = gate::call1(nr, a);
