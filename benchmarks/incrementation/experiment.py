@@ -4,7 +4,8 @@
 For each point of each experiment, on a real distributed file system (GlusterFS behind rate-limited links, `pfs-testbed`):
 
   alone      the program as it is
-  memory     under `terrace run`; intermediate files are removed at the end, the final ones flushed
+  memory     under `terrace run`; intermediate files are removed at the end, the final ones flushed (those that spilled
+             into the durable tier stay there)
   flush-all  under `terrace run` with no policy at all: every file is flushed
 
 Every run starts with cold client caches and empty output directories; the ways take turns, and each number is a median.
@@ -68,7 +69,7 @@ SPILL_MIB = 1024  # a third of what the base workload writes, after room for one
 
 EXPERIMENTS = {
     "processes": [Point("processes", f"{p}", dataclasses.replace(BASE, processes=p), flush_all=True) for p in (1, 2, 4)],
-    "iterations": [Point("iterations", f"{n}", dataclasses.replace(BASE, iterations=n), flush_all=True) for n in (1, 5, 10)],
+    "iterations": [Point("iterations", f"{n}", dataclasses.replace(BASE, iterations=n), flush_all=True) for n in (1, 5, 8)],
     "disks": [
         Point("disks", f"{ssds} SSD, memory {SPILL_MIB} MiB", BASE, memory_mib=SPILL_MIB, ssds=ssds, flush_all=ssds == 2)
         for ssds in (0, 1, 2)
@@ -148,25 +149,30 @@ class Experiment:
             str(workload.blocks), str(workload.block_mib), str(workload.iterations), last,
         ]  # fmt: skip
 
-    def settle(self) -> None:
+    def settle(self, touch_mib: int) -> None:
         """The state that every run starts from: no outputs, disks idle, cold clients, touched memory in the tier."""
         self.testbed.node("rm", "-rf", f"{self.root}/work", f"{self.root}/final")
         self.testbed.cold()
         subprocess.run(["sync"], check=True)
         pathlib.Path("/proc/sys/vm/drop_caches").write_text("1\n", encoding="ascii")  # or the servers' caches fill the memory
-        touch = f"{self.testbed.mounts}/tmpfs/touch"
-        self.testbed.node("dd", "if=/dev/zero", f"of={touch}", "bs=4M", f"count={MEMORY_MIB // 4}", "status=none")
-        self.testbed.node("rm", touch)
+        if touch_mib:
+            touch = f"{self.testbed.mounts}/tmpfs/touch"
+            self.testbed.node("dd", "if=/dev/zero", f"of={touch}", "bs=4M", f"count={touch_mib // 4 + 1}", "status=none")
+            self.testbed.node("rm", touch)
 
-    def timed(self, way: str, workload: Workload, command: list[str]) -> tuple[float, float]:
-        """(seconds of the whole command, seconds that the program says it took); outputs are verified."""
-        self.settle()
+    def timed(self, way: str, workload: Workload, command: list[str], all_fits: bool) -> tuple[float, float]:
+        """(seconds of the whole command, seconds that the program says it took); outputs are verified.
+
+        Intermediate files must be gone where the tiers had room for them; what spilled into the root stays there.
+        """
+        written_mib = workload.blocks * workload.block_mib * workload.iterations
+        self.settle(0 if way == "alone" else min(written_mib, MEMORY_MIB))
         begin = time.monotonic()
         output = self.testbed.node(*command)
         total_s = time.monotonic() - begin
         self.testbed.cold()  # what is checked comes from the servers
-        self.testbed.node(*self.arguments("verify", workload, "final" if way == "memory" else "all"))
-        if way == "memory":
+        self.testbed.node(*self.arguments("verify", workload, "all" if way == "flush-all" else "final"))
+        if way == "memory" and all_fits:
             leftovers = self.testbed.node("find", f"{self.root}/work", "!", "-type", "d")
             if leftovers:
                 raise SystemExit(f"incrementation: intermediate files were to be removed, but are there:\n{leftovers}")
@@ -179,6 +185,7 @@ class Experiment:
         if point.ssds:
             paths = ", ".join(f'"{mounts}/ssd{i}"' for i in range(point.ssds))
             text += f'[[tier]]\nname = "ssd"\npath = [{paths}]\ncapacity = "{point.ssds * (SSD_MIB - 512)}MiB"\n'
+        text += f"[mover]\nthreads = {OSTS}\n"  # as many files at a time as the durable tier has servers
         if way == "memory":
             text += '[policy]\nflush = ["final/**"]\nevict = ["work/**"]\n'
         path = self.testbed.directory / f"{way}.toml"
@@ -202,7 +209,7 @@ class Experiment:
                     command = self.arguments("run", point.workload, str(point.workload.processes))
                 else:
                     command = self.under_terrace(point, way)
-                total_s, program_s = self.timed(way, point.workload, command)
+                total_s, program_s = self.timed(way, point.workload, command, all_fits=point.memory_mib == MEMORY_MIB)
                 totals[way].append(total_s)
                 programs[way].append(program_s)
         self.alone_s.setdefault(point.workload, totals.get("alone", []))
@@ -245,18 +252,25 @@ class Bounds:
                 print(f"  {tier:<6} {processes} processes: write {write:7.0f}, read {read:7.0f}, read again {again:7.0f} MiB/s", flush=True)
 
     def machine(self, point: Point) -> dict[str, object]:
-        """The model's machine: disk rates are those of one process, the network's that of the fastest number of readers."""
-        memory_write, memory_read, _ = self.rates["tmpfs"][point.workload.processes]
-        network = max(read for _, read, _ in self.rates["pfs"].values())
+        """The model's machine.
+
+        All bandwidths were measured with as many processes as the application has. The durable tier's total is shared out
+        among the disks that equations 2 and 3 take for busy, so that L_r and L_w come out as measured: two files on the same
+        server, and the servers' use of this machine's processors, are in them.
+        """
+        processes = point.workload.processes
+        memory_write, memory_read, _ = self.rates["tmpfs"][processes]
+        durable_write, durable_read, _ = self.rates["pfs"][processes]
+        busy = min(OSTS, processes)
         # The SSD is fed by the page cache, so the model gets what it sustains.
         return {
             "compute_nodes": 1,
             "processes_per_node": point.workload.processes,
             "storage_nodes": OSTS,
             "durable_disks": OSTS,
-            "network_bytes_s": network * MIB,
-            "durable_read_bytes_s": self.rates["pfs"][1][1] * MIB,
-            "durable_write_bytes_s": self.rates["pfs"][1][0] * MIB,
+            "network_bytes_s": None,
+            "durable_read_bytes_s": durable_read / busy * MIB,
+            "durable_write_bytes_s": durable_write / busy * MIB,
             "local_disks": point.ssds,
             "local_disk_bytes": (SSD_MIB - 512) * MIB,
             "local_read_bytes_s": SSD_READ_MIB_S * MIB,
@@ -278,10 +292,7 @@ class Bounds:
         machine = self.machine(point)
         question = json.dumps({"machine": machine, "workload": sizes})
         answer = json.loads(subprocess.run([self.model], input=question, capture_output=True, text=True, check=True).stdout)
-        # L_r and L_w as equations 2 and 3 have them (one compute node).
-        busy = min(OSTS, workload.processes)
-        durable_read = min(machine["network_bytes_s"], machine["durable_read_bytes_s"] * busy)
-        durable_write = min(machine["network_bytes_s"], machine["durable_write_bytes_s"] * busy)
+        durable_write, durable_read = (rate * MIB for rate in self.rates["pfs"][workload.processes][:2])
         input_s, final_s, all_s = data / durable_read, data / durable_write, workload.iterations * data / durable_write
         return {
             "alone_lower_s": answer["page_cache_s"],

@@ -24,15 +24,23 @@ if [ -n "$missing" ]; then
 fi
 mkdir -p "$repository/build"
 cc -O3 -march=native -Wall -Wextra -o "$repository/build/incrementation" "$here/incrementation.c"
-terrace=${TERRACE:-$repository/target/release/terrace}
 cd "$repository"
 [ -n "${TERRACE:-}" ] || cargo build --release -p terrace-cli -p terrace-intercept
 cargo build --release -p terrace-model --example bounds
+# What is measured is a copy: a build meanwhile must not change it under the runs.
+built=$(dirname "${TERRACE:-target/release/terrace}")
+measured=$(mktemp -d "$repository/build/measured.XXXXXX")
+trap 'rm -rf "$measured"' EXIT
+cp "$built/terrace" "$built/libterrace_intercept.so" "$measured/"
 python3 "$here/experiment.py" --testbed "$testbed" --incrementation "$repository/build/incrementation" \
-    --terrace "$terrace" --model "$repository/target/release/examples/bounds" "$@"
+    --terrace "$measured/terrace" --model "$repository/target/release/examples/bounds" "$@"
+for option in "$@"; do
+    case $option in --experiment* | --point*) exit 0 ;; esac
+done
 for python in "$repository/build/venv/bin/python" python3 /usr/bin/python3; do
     if "$python" -c 'import matplotlib' 2>/dev/null; then
-        exec "$python" "$here/plot.py"
+        "$python" "$here/plot.py"
+        exit
     fi
 done
 echo "SKIPPED: the picture needs matplotlib (Debian: apt-get install python3-matplotlib)." >&2
