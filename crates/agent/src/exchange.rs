@@ -12,6 +12,7 @@ use crate::mover::live::{handle_of, reopen};
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::*;
 use std::time::SystemTime;
@@ -37,6 +38,8 @@ pub struct Exchanges {
 
 struct Inner {
     moved: HashMap<u32, MovedFile>,
+    /// Moved under an agent that was killed, and where to: nobody has come with a descriptor yet.
+    inherited: HashMap<u32, u32>,
     /// By token: the record whose descriptor it replaces, and the description.
     tokens: HashMap<i64, (u32, OwnedFd)>,
     next: i64,
@@ -47,7 +50,8 @@ impl Default for Exchanges {
     fn default() -> Exchanges {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let next = (now.as_micros() as i64) % (OFFSET_TOKEN_BASE / 2);
-        Exchanges { inner: Mutex::new(Inner { moved: HashMap::new(), tokens: HashMap::new(), next }) }
+        let inner = Inner { moved: HashMap::new(), inherited: HashMap::new(), tokens: HashMap::new(), next };
+        Exchanges { inner: Mutex::new(inner) }
     }
 }
 
@@ -56,8 +60,20 @@ impl Exchanges {
         self.inner.lock().unwrap().moved.insert(record, file);
     }
 
+    /// Some program may still come with an old descriptor for this place: it must stay what it is.
+    pub fn is_awaited(&self, place: u32) -> bool {
+        let inner = self.inner.lock().unwrap();
+        inner.moved.values().any(|file| file.target == place) || inner.inherited.values().any(|target| *target == place)
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.inner.lock().unwrap().moved.is_empty()
+        let inner = self.inner.lock().unwrap();
+        inner.moved.is_empty() && inner.inherited.is_empty()
+    }
+
+    /// Takes over a file that moved under an agent which was killed.
+    pub fn inherit(&self, record: u32, target: u32) {
+        self.inner.lock().unwrap().inherited.insert(record, target);
     }
 }
 
@@ -80,6 +96,7 @@ impl Agent {
         if !inner.moved.contains_key(&number) {
             match self.find_again(number, old)? {
                 Some(file) => {
+                    inner.inherited.remove(&number);
                     inner.moved.insert(number, file);
                 }
                 // What it moved to is lost, and it is not: it goes on as it was.
@@ -140,8 +157,32 @@ impl Agent {
         Ok(Some(MovedFile { serial: self.serial(number), old, new, target, target_is_object: is_object }))
     }
 
+    /// Forgets inherited files whose old object no program has open: what the kernel shows of its descriptors says so, for we
+    /// have none.
+    fn forget_inherited(&self) {
+        let inherited: Vec<u32> = self.exchanges.inner.lock().unwrap().inherited.keys().copied().collect();
+        if inherited.is_empty() {
+            return;
+        }
+        let open = open_files();
+        for number in inherited {
+            let path = self.object_path(number);
+            if open.iter().any(|open| open.starts_with(path.as_os_str().as_bytes())) {
+                continue;
+            }
+            let Some(target) = self.exchanges.inner.lock().unwrap().inherited.remove(&number) else { continue };
+            if self.record(number).state() == State::Moved {
+                self.index.table_remove(self.object_key(number), number);
+                self.catalogue().remove(number);
+                self.index.free_record(number);
+                self.closed(target);
+            }
+        }
+    }
+
     /// Forgets moved files whose old object nobody has open. Their records are free for new files.
     pub fn forget_exchanged(&self) {
+        self.forget_inherited();
         let mut done = vec![];
         {
             let mut inner = self.exchanges.inner.lock().unwrap();
@@ -151,7 +192,11 @@ impl Agent {
             let idle: Vec<u32> = inner
                 .moved
                 .iter()
-                .filter(|(_, file)| matches!(Lease::exclusive(file.old.as_fd()), Ok(Some(_))))
+                .filter(|(record, file)| {
+                    // One that moved on is where the descriptors of the one before it still lead.
+                    !inner.moved.values().any(|earlier| earlier.target == **record)
+                        && matches!(Lease::exclusive(file.old.as_fd()), Ok(Some(_)))
+                })
                 .map(|(record, _)| *record)
                 .collect();
             for record in idle {
@@ -176,6 +221,26 @@ impl Agent {
             }
         }
     }
+}
+
+/// What the descriptors of all processes lead to, as far as we may see them: a program that only holds a descriptor has no
+/// slot in the index.
+fn open_files() -> Vec<Vec<u8>> {
+    let mut found = vec![];
+    let own = std::process::id().to_string();
+    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = process.file_name();
+        if !name.as_bytes().iter().all(u8::is_ascii_digit) || name.as_bytes() == own.as_bytes() {
+            continue;
+        }
+        let Ok(entries) = std::fs::read_dir(process.path().join("fd")) else { continue };
+        for entry in entries.flatten() {
+            if let Ok(path) = std::fs::read_link(entry.path()) {
+                found.push(path.into_os_string().into_vec());
+            }
+        }
+    }
+    found
 }
 
 /// Opens a place anew, also one whose mode forbids its owner what the descriptor was opened for.

@@ -204,6 +204,10 @@ impl Agent {
                     }
                 }
                 State::Dead => self.catalogue().entry(number, serial).path.clear(),
+                State::Moved => {
+                    let target = record.moved_to.load(Acquire).saturating_sub(1);
+                    self.exchanges.inherit(number, target);
+                }
                 _ => {}
             }
             let counted = self.counted(number);

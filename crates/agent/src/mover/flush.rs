@@ -130,6 +130,8 @@ impl Agent {
         let serial = self.serial(number);
         let record = self.record(number);
         match record.state() {
+            // A program that writes it has not exchanged its descriptor yet, so the lease alone would not tell.
+            State::Current if self.exchanges.is_awaited(number) => return Err(Declined::Obstacle(Obstacle::Open)),
             State::Current => {}
             State::New => return Err(Declined::Obstacle(Obstacle::Changed)),
             _ => return Err(Declined::NotNeeded),

@@ -9,6 +9,7 @@
 
 use crate::agent::{Agent, random_half};
 use crate::catalogue::Obstacle;
+use crate::claims::Claim;
 use crate::exchange::MovedFile;
 use crate::index_file::object_name;
 use crate::mover::EVICTION_GRACE_URGENT;
@@ -40,8 +41,9 @@ pub enum Destination {
 }
 
 /// Where the bytes are after the move.
-struct NewPlace {
+struct NewPlace<'a> {
     record: u32,
+    claim: Option<Claim<'a>>,
     handle: OwnedFd,
     sink: Option<Box<dyn Writing>>,
     link: Option<PathBuf>,
@@ -283,13 +285,14 @@ impl Agent {
         ] {
             to.store(from.load(Acquire), Release);
         }
+        let bytes = rustix::fs::fstat(&source).map_or(0, |stat| stat.st_size as u64);
+        // First: nobody may work on the new place before programs are awaited there.
+        self.exchanges
+            .add(number, MovedFile { serial, old: source, new: handle, target: new, target_is_object: false });
         self.count_as(new, self.serial(new), (false, true));
         target.set_state(State::Durable);
         self.index.table_put(root_key(target.durable_ino.load(Acquire)), new);
         self.catalogue().set_path(new, self.serial(new), &path);
-        let bytes = rustix::fs::fstat(&source).map_or(0, |stat| stat.st_size as u64);
-        self.exchanges
-            .add(number, MovedFile { serial, old: source, new: handle, target: new, target_is_object: false });
         self.index.header.evictions_seq.fetch_add(1, SeqCst);
         let _ = self.object_tiers[self.device_of(number)].remove(&self.object_name(number));
         record.moved_to.store(new + 1, Release);
@@ -308,10 +311,15 @@ impl Agent {
         path: Option<&[u8]>,
         source: BorrowedFd<'_>,
         destination: Destination,
-    ) -> Result<NewPlace, i32> {
+    ) -> Result<NewPlace<'_>, i32> {
         let fd = source.try_clone_to_owned().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
         let reading = FileReading::from_fd(fd, self.object_path(number));
         let new = self.index.take_record().ok_or(libc::ENOSPC)?;
+        // Nobody else may work on the new place before programs are awaited there.
+        let Some(claim) = self.claims.take(new, PATIENCE) else {
+            self.index.free_record(new);
+            return Err(libc::EBUSY);
+        };
         let made = self.make_place(number, new, path, &reading, destination);
         let mut place = made.inspect_err(|_| self.index.free_record(new))?;
         reached(Step::MoveCopied);
@@ -335,6 +343,7 @@ impl Agent {
             self.index.free_record(new);
             return Err(errno);
         }
+        place.claim = Some(claim);
         Ok(place)
     }
 
@@ -346,7 +355,7 @@ impl Agent {
         path: Option<&[u8]>,
         reading: &FileReading,
         destination: Destination,
-    ) -> Result<NewPlace, i32> {
+    ) -> Result<NewPlace<'_>, i32> {
         let (old, record) = (self.record(number), self.record(new));
         record.ino.store(old.ino.load(Acquire), Release);
         record.used_at.store(self.index.header.now.load(Relaxed), Relaxed);
@@ -361,7 +370,7 @@ impl Agent {
         let sink = self.copy_for_move(tier, &name, reading)?;
         let handle = handle_of(sink.path()).map_err(Errno::raw_os_error)?;
         let stat = sink.stat().map_err(|error| error.errno())?;
-        let mut place = NewPlace { record: new, handle, sink: None, link: None };
+        let mut place = NewPlace { record: new, claim: None, handle, sink: None, link: None };
         match destination {
             Destination::Device(device, bytes) => {
                 record.random.store(random, Release);
@@ -418,7 +427,13 @@ impl Agent {
     }
 
     /// Renames the new place over the old link.
-    fn put_name(&self, number: u32, path: &[u8], place: &mut NewPlace, destination: Destination) -> Result<(), i32> {
+    fn put_name(
+        &self,
+        number: u32,
+        path: &[u8],
+        place: &mut NewPlace<'_>,
+        destination: Destination,
+    ) -> Result<(), i32> {
         let raw = Errno::raw_os_error;
         let new = place.record;
         if destination != Destination::Root {

@@ -81,7 +81,8 @@ impl Agent {
             Some(number) => match self.claims.try_take(number) {
                 Some(claim)
                     if self.record(number).state() == State::Durable
-                        && self.record(number).object_ino.load(Acquire) == 0 =>
+                        && self.record(number).object_ino.load(Acquire) == 0
+                        && !self.exchanges.is_awaited(number) =>
                 {
                     Some(claim)
                 }

@@ -51,6 +51,9 @@ impl Agent {
     /// As `promote`, for one who has the claim and the path.
     pub fn make_current(&self, number: u32, path: &[u8]) -> Result<(), i32> {
         let record = self.record(number);
+        if self.exchanges.is_awaited(number) {
+            return Err(libc::EBUSY);
+        }
         let durable = open_durable(path)?;
         let stat = durable.stat().map_err(|error| error.errno())?;
         if !self.is_durable_version(number, &stat) {
@@ -195,7 +198,11 @@ impl Agent {
             Some(number) => Some(self.claims.take(number, PATIENCE).ok_or(libc::EBUSY)?),
             None => None,
         };
-        if known.is_some_and(|number| self.record(number).state() != State::Durable) {
+        if known.is_some_and(|number| {
+            self.record(number).state() != State::Durable
+                || self.exchanges.is_awaited(number)
+                || self.record(number).object_ino.load(Acquire) != 0
+        }) {
             return Err(libc::EBUSY);
         }
         let lease = lease_of(Lease::exclusive(durable.as_fd().ok_or(libc::EIO)?))?;
