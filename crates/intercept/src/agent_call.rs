@@ -1,7 +1,8 @@
 //! A message to the agent, for the rare things that need one. One connection for each: no state, nothing to inherit over fork.
 
+use crate::scratch::Scratch;
 use crate::{gate, process};
-use core::mem::{MaybeUninit, size_of, zeroed};
+use core::mem::{size_of, zeroed};
 use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
 use terrace_index::calls::{Call, CallKind, Reply};
@@ -21,7 +22,14 @@ pub struct Request<'a> {
 pub struct Answer {
     pub status: i32,
     pub fd: i32,
-    pub reply: MaybeUninit<Reply>,
+    reply: Scratch,
+}
+
+impl Answer {
+    /// Whole if `status` is 0.
+    pub fn reply(&self) -> *const Reply {
+        self.reply.as_ptr() as *const Reply
+    }
 }
 
 #[repr(C, align(8))]
@@ -29,7 +37,7 @@ struct Control([u8; 64]);
 
 /// EIO when there is no agent within the patience.
 pub fn call(index: Index, request: &Request) -> Answer {
-    let mut answer = Answer { status: libc::EIO, fd: -1, reply: MaybeUninit::uninit() };
+    let mut answer = Answer { status: libc::EIO, fd: -1, reply: Scratch::new() };
     for attempt in 0..PATIENCE_MS / 10 {
         match try_call(index, request, &mut answer) {
             Ok(()) => return answer,
@@ -73,8 +81,8 @@ unsafe fn exchange_message(index: Index, request: &Request, answer: &mut Answer,
         if gate::call3(libc::SYS_connect, socket, &raw const address as usize, size_of::<libc::sockaddr_un>()) < 0 {
             return Err(());
         }
-        let mut call: MaybeUninit<Call> = MaybeUninit::uninit();
-        let body = call.as_mut_ptr();
+        let mut call = Scratch::new();
+        let body = call.as_mut_ptr() as *mut Call;
         (*body).kind = request.kind as u32;
         (*body).record = request.record;
         (*body).serial = match index.record(request.record) {
@@ -125,7 +133,7 @@ unsafe fn exchange_message(index: Index, request: &Request, answer: &mut Answer,
         if message.msg_controllen >= 20 && (*header).cmsg_type == libc::SCM_RIGHTS {
             answer.fd = *((&raw const control as *const u8).add(16) as *const i32);
         }
-        answer.status = (*answer.reply.as_ptr()).status;
+        answer.status = (*answer.reply()).status;
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::agent_call::{Request, call};
 use crate::create::{Parent, Path};
+use crate::scratch::Scratch;
 use crate::{gate, link, process, real};
 use core::ffi::{CStr, c_char, c_int};
 use terrace_index::calls::CallKind;
@@ -37,7 +38,7 @@ pub fn readlink_at(dirfd: i32, path: *const c_char, out: *mut c_char, size: usiz
     }
     // SAFETY: a status of 0 comes with a whole reply; `out` has `size` bytes.
     unsafe {
-        let reply = &*answer.reply.as_ptr();
+        let reply = &*answer.reply();
         let count = (reply.path_len as usize).min(PATH_MAX).min(size);
         core::ptr::copy_nonoverlapping(reply.path.as_ptr(), out as *mut u8, count);
         count as isize
@@ -86,7 +87,7 @@ fn placed_realpath(index: Index, path: *const c_char, out: &mut Path) -> isize {
         if !out.of_descriptor(parent.fd) {
             return 0;
         }
-        let mut text = [0u8; PATH_MAX];
+        let mut text = Scratch::new();
         // SAFETY: terminated paths, our buffer.
         let len = unsafe {
             gate::call4(
@@ -100,7 +101,7 @@ fn placed_realpath(index: Index, path: *const c_char, out: &mut Path) -> isize {
         if len <= 0 {
             return 0;
         }
-        let text = &text[..len as usize];
+        let text = &text.bytes()[..len as usize];
         let separator: &[u8] = if out.get() == b"/" { b"" } else { b"/" };
         if index.record_of_link(text).is_some() {
             return if out.push(separator) && out.push(parent.base()) { 1 } else { -(libc::ENAMETOOLONG as isize) };

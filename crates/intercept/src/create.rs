@@ -7,6 +7,7 @@
 //! What can't be placed (no room, another file system, a mode its owner may not read) is created natively.
 
 use crate::link::{LINK_MAX, record};
+use crate::scratch::Scratch;
 use crate::{data, gate, link, process, recent};
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicU64, Ordering::*};
@@ -18,16 +19,18 @@ const ROOM_MIN: i64 = 64 << 10;
 
 /// A canonical path in a buffer.
 pub struct Path {
-    bytes: [u8; PATH_MAX],
+    bytes: Scratch,
     len: usize,
 }
 
 impl Path {
     pub fn new() -> Path {
-        Path { bytes: [0; PATH_MAX], len: 0 }
+        let mut path = Path { bytes: Scratch::new(), len: 0 };
+        path.clear();
+        path
     }
     pub fn get(&self) -> &[u8] {
-        &self.bytes[..self.len]
+        &self.bytes.bytes()[..self.len]
     }
     /// With a terminator; the length always leaves room for it.
     pub fn as_ptr(&self) -> *const c_char {
@@ -38,14 +41,15 @@ impl Path {
         if self.len + part.len() >= PATH_MAX {
             return false;
         }
-        self.bytes[self.len..self.len + part.len()].copy_from_slice(part);
+        let bytes = self.bytes.bytes_mut();
+        bytes[self.len..self.len + part.len()].copy_from_slice(part);
         self.len += part.len();
-        self.bytes[self.len] = 0;
+        bytes[self.len] = 0;
         true
     }
     pub fn clear(&mut self) {
         self.len = 0;
-        self.bytes[0] = 0;
+        self.bytes.bytes_mut()[0] = 0;
     }
     /// Fills it with what a descriptor's magic link says.
     pub fn of_descriptor(&mut self, fd: i32) -> bool {
@@ -61,7 +65,7 @@ impl Path {
             )
         };
         self.len = len.max(0) as usize;
-        self.bytes[self.len] = 0;
+        self.bytes.bytes_mut()[self.len] = 0;
         len > 0
     }
 }

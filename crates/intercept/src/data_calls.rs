@@ -355,3 +355,54 @@ pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: c_int) -> c_i
 pub unsafe extern "C" fn closefrom(first: c_int) {
     unsafe { close_range(first.max(0) as u32, u32::MAX, 0) };
 }
+
+// Asynchronous calls run in threads of libc's own (or the kernel's), where no descriptor can be exchanged: such a file does not
+// move live.
+
+/// The descriptor is the first field of an aiocb.
+unsafe fn keep_place(control: *const c_int) {
+    if let (Some(index), false) = (process::index(), control.is_null()) {
+        // SAFETY: the program's own structure.
+        data::mapped(index, unsafe { *control });
+    }
+}
+
+macro_rules! aio_hooks {
+    ($($name:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(control: *mut c_int) -> c_int {
+            let real = $crate::real_named!($name: fn(*mut c_int) -> c_int);
+            unsafe {
+                keep_place(control);
+                real(control)
+            }
+        }
+    )*};
+}
+
+aio_hooks! {
+    aio_read;
+    aio_read64;
+    aio_write;
+    aio_write64;
+}
+
+macro_rules! lio_hooks {
+    ($($name:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(mode: c_int, list: *const *mut c_int, count: c_int, event: *mut c_void) -> c_int {
+            let real = $crate::real_named!($name: fn(c_int, *const *mut c_int, c_int, *mut c_void) -> c_int);
+            unsafe {
+                for i in 0..count.max(0) as usize {
+                    keep_place(*list.add(i));
+                }
+                real(mode, list, count, event)
+            }
+        }
+    )*};
+}
+
+lio_hooks! {
+    lio_listio;
+    lio_listio64;
+}

@@ -37,6 +37,7 @@ mod open;
 mod process;
 mod real;
 mod recent;
+mod scratch;
 mod stat;
 mod stream;
 mod system_call;

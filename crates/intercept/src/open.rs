@@ -122,6 +122,9 @@ fn refused(
                     index.header.creates_durable.fetch_add(1, Relaxed);
                     let fd = native(dirfd, path, *flags, mode);
                     data::forget(fd as i32);
+                    if fd >= 0 {
+                        forget_last_file(index, fd as i32);
+                    }
                     Opened::Done(fd)
                 }
             }
@@ -142,6 +145,19 @@ fn refused(
             Opened::Again
         }
         _ => Opened::Done(-(errno as isize)),
+    }
+}
+
+/// A file born in the root may have the inode of one that was placed once, and is gone: it is not that one.
+fn forget_last_file(index: Index, fd: i32) {
+    if index.header.durable_count.load(Relaxed) <= 0 {
+        return;
+    }
+    let status = fstat(fd);
+    if status.st_dev == index.header.root_dev.load(Relaxed)
+        && let Some(number) = index.record_of_root_ino(status.st_ino)
+    {
+        index.table_remove(terrace_index::table::root_key(status.st_ino), number);
     }
 }
 

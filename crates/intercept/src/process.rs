@@ -3,6 +3,7 @@
 //! Initialised by whoever comes first (another library's constructor may call us before ours ran); two threads that race map
 //! twice and one of them unmaps. The slot is on a page that `fork` wipes, so that a child claims its own.
 
+use crate::scratch::Scratch;
 use crate::{gate, real};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
@@ -235,11 +236,11 @@ fn cwd_is_near(index: Index) -> bool {
     if known != CWD_UNKNOWN {
         return known == CWD_NEAR;
     }
-    let mut buffer = [0u8; 4096];
+    let mut buffer = Scratch::new();
     // SAFETY: the buffer is ours.
-    let len = unsafe { gate::call2(libc::SYS_getcwd, buffer.as_mut_ptr() as usize, buffer.len()) };
+    let len = unsafe { gate::call2(libc::SYS_getcwd, buffer.as_mut_ptr() as usize, terrace_index::PATH_MAX) };
     let near = if len > 0 {
-        let cwd = &buffer[..len as usize - 1];
+        let cwd = &buffer.bytes()[..len as usize - 1];
         let root = index.header.root.get();
         // Below the root, or above it (then a relative path may lead into it).
         cwd.starts_with(root) || root.starts_with(cwd)

@@ -24,11 +24,7 @@ pub unsafe extern "C" fn syscall() -> i64 {
         "jmp {dispatch}",
         // vfork shares the stack: the return address must live in a register while the child runs.
         "3:",
-        "pop rdi",
-        "mov rax, {vfork}",
-        "syscall",
-        "push rdi",
-        "jmp 4f",
+        "jmp {vfork_hook}",
         "2:",
         "mov rax, rdi",
         "mov rdi, rsi",
@@ -50,9 +46,44 @@ pub unsafe extern "C" fn syscall() -> i64 {
         vfork = const libc::SYS_vfork,
         clone3 = const libc::SYS_clone3,
         sigreturn = const libc::SYS_rt_sigreturn,
+        vfork_hook = sym vfork,
         dispatch = sym dispatch,
         failed = sym failed,
     )
+}
+
+/// vfork(2): the child has our memory, and what it does with its own descriptors and its own working directory is noted there.
+/// So the parent forgets what is noted of either when it goes on.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() -> c_int {
+    naked_asm!(
+        // The child returns on our stack: the return address must live in a register meanwhile.
+        "pop rdi",
+        "mov eax, {vfork}",
+        "syscall",
+        "push rdi",
+        "test rax, rax",
+        "je 2f",
+        "push rax",
+        "call {parent}",
+        "pop rdi",
+        "cmp rdi, -4095",
+        "jae 3f",
+        "mov rax, rdi",
+        "2:",
+        "ret",
+        "3:",
+        "jmp {failed}",
+        vfork = const libc::SYS_vfork,
+        parent = sym after_vfork,
+        failed = sym failed,
+    )
+}
+
+extern "C" fn after_vfork() {
+    crate::data::forget_range(0, u32::MAX);
+    crate::process::forget_cwd();
 }
 
 unsafe extern "C" fn failed(raw: isize) -> i64 {
