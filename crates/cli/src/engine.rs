@@ -22,6 +22,10 @@ pub fn serve(file: &Path) -> Result<()> {
     }
 }
 
-pub fn recover(settings: &Settings) -> Result<terrace_agent::RecoverReport> {
-    Ok(terrace_agent::recover(settings)?)
+/// `None`: an agent serves the root, or did a moment ago.
+pub fn recover(settings: &Settings) -> Result<Option<terrace_agent::RecoverReport>> {
+    match terrace_agent::recover(settings) {
+        Err(terrace_agent::Error::AlreadyServed { .. }) => Ok(None),
+        done => Ok(Some(done?)),
+    }
 }

@@ -10,24 +10,47 @@ use crate::move_files::links_into_tiers;
 use crate::progress::Progress;
 use crate::resolve::resolve;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use terrace_core::control::Request;
 use terrace_core::settings::Settings;
+
+/// How long an agent may take to begin or to end.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn recover(args: &RecoverArgs) -> Result<i32> {
     let resolved = resolve(&args.settings)?;
     check::root(&resolved.settings.root)?;
-    if let Some((mut client, status)) = running(&resolved.settings)? {
-        return flush_running(args, &mut client, status.agent_pid);
+    let begun = Instant::now();
+    loop {
+        if let Some((mut client, status)) = running(&resolved.settings)? {
+            return flush_running(args, &mut client, status.agent_pid);
+        }
+        if let Some(code) = recover_alone(args, &resolved.settings)? {
+            return Ok(code);
+        }
+        // An agent that listens no more, or not yet.
+        if begun.elapsed() > PATIENCE {
+            return Err(Failure::new(format!(
+                "an agent holds {} and does not answer",
+                resolved.settings.root.display()
+            ))
+            .hint("wait until it has ended, or end it; nothing is lost by that"));
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// `None`: an agent was there first.
+fn recover_alone(args: &RecoverArgs, wanted: &Settings) -> Result<Option<i32>> {
     // Where the dead agent had its tiers; those of now may be others.
-    let settings = match agent_process::in_force(&resolved.settings) {
-        Some(last) => Settings { library: resolved.settings.library.clone(), ..last },
-        None => resolved.settings.clone(),
+    let settings = match agent_process::in_force(wanted) {
+        Some(last) => Settings { library: wanted.library.clone(), ..last },
+        None => wanted.clone(),
     };
     for directory in [&settings.state, &settings.runtime] {
         std::fs::create_dir_all(directory).map_err(|error| Failure::io("make the directory", directory, error))?;
     }
-    let mut report = crate::engine::recover(&settings)?;
+    let Some(mut report) = crate::engine::recover(&settings)? else { return Ok(None) };
     // After a restart of the node nothing tells that there were files, but the links that they left.
     for (path, object) in links_into_tiers(&settings) {
         if !object.exists() && !report.lost.iter().any(|(lost, _)| *lost == path) {
@@ -51,7 +74,7 @@ pub fn recover(args: &RecoverArgs) -> Result<i32> {
             "if their tier is only not mounted, mount it and recover again; else remove the links that they left",
         ));
     }
-    Ok(0)
+    Ok(Some(0))
 }
 
 fn tell(args: &RecoverArgs, settings: &Settings, report: &terrace_agent::RecoverReport) {
