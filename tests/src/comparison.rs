@@ -36,7 +36,8 @@ impl Comparison {
     #[track_caller]
     pub fn agrees_on(&self, script: &str) -> Outcome {
         let native = self.native.native_sh(script);
-        let accelerated = if is_self_check() { self.accelerated.native_sh(script) } else { self.accelerated.sh(script) };
+        let accelerated =
+            if is_self_check() { self.accelerated.native_sh(script) } else { self.accelerated.sh(script) };
         let texts = [(&self.native, &native), (&self.accelerated, &accelerated)].map(|(place, outcome)| {
             let normal = |text: &str| {
                 text.replace(place.root().to_str().unwrap(), "ROOT")

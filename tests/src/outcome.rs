@@ -1,7 +1,7 @@
 //! What a command said and how it ended.
 
-use std::os::unix::process::ExitStatusExt;
 use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -34,13 +34,18 @@ impl Outcome {
         let stderr = collect(child.stderr.take().map(|pipe| Box::new(pipe) as _));
         let ended = wait_until(seconds, || child.try_wait().unwrap().is_some());
         if !ended {
-            eprintln!("killed after {seconds} s");
+            eprintln!("killed after {seconds} s:\n{}", what_runs(child.id(), 0));
             child.kill().unwrap();
         }
         let status = child.wait().unwrap();
         if !ended {
             // Its children may hold the pipes.
-            return Outcome { code: 137, stdout: String::new(), stderr: format!("killed after {seconds} s"), report: None };
+            return Outcome {
+                code: 137,
+                stdout: String::new(),
+                stderr: format!("killed after {seconds} s"),
+                report: None,
+            };
         }
         Outcome::of(Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() })
     }
@@ -79,4 +84,16 @@ pub fn wait_until(seconds: u64, mut is_so: impl FnMut() -> bool) -> bool {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// A process and its children, each with the system call that it is in.
+fn what_runs(pid: u32, depth: usize) -> String {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let command = read("cmdline").replace('\0', " ");
+    let line =
+        format!("{}{pid} {}: {}; in {}", "  ".repeat(depth), read("wchan"), command.trim(), read("syscall").trim());
+    let children = read(&format!("task/{pid}/children"));
+    let below =
+        children.split_whitespace().filter_map(|child| child.parse().ok()).map(|child| what_runs(child, depth + 1));
+    std::iter::once(line).chain(below).collect::<Vec<_>>().join("\n")
 }

@@ -23,8 +23,7 @@ impl Workplace {
     /// With flags of `terrace run`.
     pub fn shell_with(&self, flags: &[&str]) -> Shell<'_> {
         let mut command = self.run_command(flags, &["bash"]);
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         let mut shell = Shell { place: self, child, stdin, stdout };
         assert_eq!(shell.says("exec 2>&1; echo ready"), "ready");

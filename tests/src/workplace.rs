@@ -189,6 +189,11 @@ impl Workplace {
         let mut all_flags = vec!["--report", report.to_str().unwrap()];
         all_flags.extend(flags);
         let mut outcome = Outcome::within(self.patience, &mut self.run_command(&all_flags, command));
+        if outcome.code == 137
+            && let Some(status) = self.status()
+        {
+            eprintln!("the agent's status at that time: {status:?}");
+        }
         outcome.report = std::fs::read(&report).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         outcome
     }

@@ -33,13 +33,15 @@ fn classes() -> BTreeMap<String, Class> {
 
 /// `(name, version)` of dynamic symbols.
 fn symbols(flag: &str, files: &[PathBuf]) -> BTreeSet<(String, String)> {
-    let output = Command::new("nm").args(["-D", flag, "--with-symbol-versions"]).args(files).output().expect("nm is installed");
+    let output =
+        Command::new("nm").args(["-D", flag, "--with-symbol-versions"]).args(files).output().expect("nm is installed");
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines()
         .filter_map(|line| {
             let mut words = line.split_whitespace().rev();
             let (symbol, kind) = (words.next()?, words.next()?);
-            let is_function = flag == "--undefined-only" && matches!(kind, "U" | "w") || matches!(kind, "T" | "t" | "W" | "w" | "i");
+            let is_function =
+                flag == "--undefined-only" && matches!(kind, "U" | "w") || matches!(kind, "T" | "t" | "W" | "w" | "i");
             let (name, version) = symbol.split_once('@').unwrap_or((symbol, ""));
             is_function.then(|| (name.to_owned(), version.trim_start_matches('@').to_owned()))
         })
@@ -76,8 +78,11 @@ fn every_function_of_the_c_library_is_classified() {
 #[test]
 fn every_wrapped_function_is_in_the_library() {
     let (library, classes) = (library(), classes());
-    let missing: Vec<_> =
-        classes.iter().filter(|(name, class)| **class == Class::Wrapped && !library.contains(*name)).map(|(name, _)| name).collect();
+    let missing: Vec<_> = classes
+        .iter()
+        .filter(|(name, class)| **class == Class::Wrapped && !library.contains(*name))
+        .map(|(name, _)| name)
+        .collect();
     assert!(missing.is_empty(), "listed as wrapped, not exported: {missing:?}");
     let unlisted: Vec<_> =
         library.iter().filter(|name| classes.get(*name).is_some_and(|class| *class != Class::Wrapped)).collect();
@@ -89,16 +94,104 @@ fn every_wrapped_function_is_in_the_library() {
 fn no_call_that_could_show_the_link_is_left_native() {
     let classes = classes();
     let must = [
-        "lstat", "lstat64", "__lxstat", "__lxstat64", "fstatat", "fstatat64", "__fxstatat", "__fxstatat64", "stat", "stat64", "fstat",
-        "fstat64", "statx", "readlink", "readlinkat", "__readlink_chk", "__readlinkat_chk", "realpath", "__realpath_chk",
-        "canonicalize_file_name", "readdir", "readdir64", "readdir_r", "readdir64_r", "scandir", "scandir64", "scandirat", "scandirat64",
-        "getdents64", "open", "open64", "openat", "openat64", "__open_2", "__open64_2", "__openat_2", "__openat64_2", "creat", "creat64",
-        "fopen", "fopen64", "freopen", "freopen64", "unlink", "unlinkat", "remove", "rename", "renameat", "renameat2", "link", "linkat",
-        "lchown", "fchownat", "lchmod", "fchmodat", "utimensat", "lutimes", "lgetxattr", "lsetxattr", "llistxattr", "lremovexattr",
-        "setxattr", "truncate", "truncate64", "ftw", "ftw64", "nftw", "nftw64", "fts_read", "fts64_read", "fts_children", "fts64_children",
-        "mkstemp", "mkstemp64", "mkostemp", "mkostemp64", "mkstemps", "mkstemps64", "mkostemps", "mkostemps64", "execv", "execve", "execvp",
-        "execvpe", "execl", "execlp", "execle", "execveat", "fexecve", "posix_spawn", "posix_spawnp", "syscall", "statfs", "statfs64",
-        "statvfs", "statvfs64", "fstatfs", "fstatvfs",
+        "lstat",
+        "lstat64",
+        "__lxstat",
+        "__lxstat64",
+        "fstatat",
+        "fstatat64",
+        "__fxstatat",
+        "__fxstatat64",
+        "stat",
+        "stat64",
+        "fstat",
+        "fstat64",
+        "statx",
+        "readlink",
+        "readlinkat",
+        "__readlink_chk",
+        "__readlinkat_chk",
+        "realpath",
+        "__realpath_chk",
+        "canonicalize_file_name",
+        "readdir",
+        "readdir64",
+        "readdir_r",
+        "readdir64_r",
+        "scandir",
+        "scandir64",
+        "scandirat",
+        "scandirat64",
+        "getdents64",
+        "open",
+        "open64",
+        "openat",
+        "openat64",
+        "__open_2",
+        "__open64_2",
+        "__openat_2",
+        "__openat64_2",
+        "creat",
+        "creat64",
+        "fopen",
+        "fopen64",
+        "freopen",
+        "freopen64",
+        "unlink",
+        "unlinkat",
+        "remove",
+        "rename",
+        "renameat",
+        "renameat2",
+        "link",
+        "linkat",
+        "lchown",
+        "fchownat",
+        "lchmod",
+        "fchmodat",
+        "utimensat",
+        "lutimes",
+        "lgetxattr",
+        "lsetxattr",
+        "llistxattr",
+        "lremovexattr",
+        "setxattr",
+        "truncate",
+        "truncate64",
+        "ftw",
+        "ftw64",
+        "nftw",
+        "nftw64",
+        "fts_read",
+        "fts64_read",
+        "fts_children",
+        "fts64_children",
+        "mkstemp",
+        "mkstemp64",
+        "mkostemp",
+        "mkostemp64",
+        "mkstemps",
+        "mkstemps64",
+        "mkostemps",
+        "mkostemps64",
+        "execv",
+        "execve",
+        "execvp",
+        "execvpe",
+        "execl",
+        "execlp",
+        "execle",
+        "execveat",
+        "fexecve",
+        "posix_spawn",
+        "posix_spawnp",
+        "syscall",
+        "statfs",
+        "statfs64",
+        "statvfs",
+        "statvfs64",
+        "fstatfs",
+        "fstatvfs",
     ];
     let left: Vec<_> = must.iter().filter(|name| classes.get(**name) != Some(&Class::Wrapped)).collect();
     assert!(left.is_empty(), "{left:?}");
@@ -117,7 +210,9 @@ fn every_function_that_installed_programs_import_from_the_c_library_is_classifie
             }
             match classes.get(&name) {
                 None => drop(wrong.insert(format!("{name} ({version}) is not classified"))),
-                Some(Class::Wrapped) if !library.contains(&name) => drop(wrong.insert(format!("{name} is not in the library"))),
+                Some(Class::Wrapped) if !library.contains(&name) => {
+                    drop(wrong.insert(format!("{name} is not in the library")))
+                }
                 Some(_) => {}
             }
         }
@@ -130,7 +225,8 @@ fn is_in_another_library(name: &str) -> bool {
     use std::sync::LazyLock;
     static OTHERS: LazyLock<BTreeSet<String>> = LazyLock::new(|| {
         let beside = |name: &str| libc().with_file_name(name);
-        let files = ["libm.so.6", "libmvec.so.1", "ld-linux-x86-64.so.2", "libresolv.so.2", "libthread_db.so.1"].map(beside);
+        let files =
+            ["libm.so.6", "libmvec.so.1", "ld-linux-x86-64.so.2", "libresolv.so.2", "libthread_db.so.1"].map(beside);
         let files: Vec<PathBuf> = files.into_iter().filter(|path| path.exists()).collect();
         let mut found = names(symbols("--defined-only", &files));
         // Data, which nm shows by another letter.
@@ -161,7 +257,9 @@ fn programs() -> Vec<PathBuf> {
             let path = entry.path();
             let mut magic = [0u8; 4];
             let is_elf = path.symlink_metadata().is_ok_and(|metadata| metadata.is_file())
-                && std::fs::File::open(&path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic)).is_ok()
+                && std::fs::File::open(&path)
+                    .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic))
+                    .is_ok()
                 && magic == *b"\x7fELF";
             if is_elf {
                 programs.push(path);

@@ -10,7 +10,8 @@ use terrace_tests::{Outcome, Wish, Workplace, fetched};
 const OPERATIONS: u64 = 1_000_000;
 
 /// Weights of fsx's operations. Maps keep a descriptor from being moved live, so each mix shows another part of the runtime.
-const MAPPED: &str = "close_open = 10\nmapread = 5\nmapwrite = 5\nread = 10\nwrite = 10\ntruncate = 10\ninvalidate = 1\n";
+const MAPPED: &str =
+    "close_open = 10\nmapread = 5\nmapwrite = 5\nread = 10\nwrite = 10\ntruncate = 10\ninvalidate = 1\n";
 const UNMAPPED: &str = "close_open = 5\nmapread = 0\nmapwrite = 0\nread = 10\nwrite = 10\ntruncate = 10\nfdatasync = 0.01\nposix_fallocate = 2\npunch_hole = 2\nsendfile = 2\ncopy_file_range = 2\n";
 const REOPENED: &str = "close_open = 40\nmapread = 2\nmapwrite = 1\nread = 10\nwrite = 10\ntruncate = 5\nposix_fadvise = 1\nfsync = 0.01\n";
 
@@ -32,7 +33,13 @@ fn fsx_finds_no_mismatch_when_the_file_is_reopened_all_the_time() {
 fn exercise(name: &str, weights: &str, operations: u64) {
     let seed = std::env::var("TERRACE_FSX_SEED").unwrap_or_else(|_| "20261121".into());
     println!("fsx {name}: {operations} operations, seed {seed}");
-    let place = Wish::default().tier("ram", "2MiB").tier("ssd", "8MiB").settle("1ms").mover("fsync = false").patience(2000).build();
+    let place = Wish::default()
+        .tier("ram", "2MiB")
+        .tier("ssd", "8MiB")
+        .settle("1ms")
+        .mover("fsync = false")
+        .patience(2000)
+        .build();
     let settings = place.scratch().join("fsx.toml");
     std::fs::write(&settings, format!("flen = 131072\n[opsize]\nmax = 16384\n[weights]\n{weights}")).unwrap();
     let forced = Forced::default();
@@ -41,8 +48,8 @@ fn exercise(name: &str, weights: &str, operations: u64) {
         let program = fetched("tools/bin/fsx");
         let (settings, scratch) = (settings.to_str().unwrap().to_owned(), place.scratch());
         let (count, scratch) = (operations.to_string(), scratch.to_str().unwrap().to_owned());
-        let command =
-            [program.to_str().unwrap(), "-N", &count, "-S", &seed, "-f", &settings, "-P", &scratch, "file"].map(str::to_owned);
+        let command = [program.to_str().unwrap(), "-N", &count, "-S", &seed, "-f", &settings, "-P", &scratch, "file"]
+            .map(str::to_owned);
         let outcome = place.run(&command.iter().map(String::as_str).collect::<Vec<_>>());
         forced.done.store(true, Relaxed);
         outcome

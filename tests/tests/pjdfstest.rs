@@ -62,7 +62,12 @@ fn compare(place: Workplace) {
     let (passed, skipped) =
         (under.values().filter(|r| *r == "ok").count(), under.values().filter(|r| *r == "skipped").count());
     println!("pjdfstest: {passed} passed, {skipped} skipped, {} exceptions", exceptions.len());
-    assert!(wrong.is_empty(), "passes natively, not under Terrace:\n{}\n--- output\n{}", wrong.join("\n"), accelerated.stdout);
+    assert!(
+        wrong.is_empty(),
+        "passes natively, not under Terrace:\n{}\n--- output\n{}",
+        wrong.join("\n"),
+        accelerated.stdout
+    );
     place.settled_tree();
 }
 
@@ -74,8 +79,10 @@ fn no_exception_is_listed_without_need() {
         return;
     }
     let names: Vec<&str> = exceptions.iter().map(String::as_str).collect();
-    let passed: Vec<_> =
-        results(&suite(&place, true, &names)).into_iter().filter(|(name, r)| r == "ok" && exceptions.contains(name)).collect();
+    let passed: Vec<_> = results(&suite(&place, true, &names))
+        .into_iter()
+        .filter(|(name, r)| r == "ok" && exceptions.contains(name))
+        .collect();
     assert!(passed.is_empty(), "these pass; take them out of pjdfstest-exceptions.txt: {passed:?}");
 }
 

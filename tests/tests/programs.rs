@@ -64,7 +64,10 @@ fn mv_takes_files_into_and_out_of_the_root() {
 
 #[test]
 fn rm_r_removes_everything_and_nothing_comes_back() {
-    agree(with_tree(), "cp -r in/a out/a; cp -r in/a out/b; rm -r out/a; ls -A out; rm -rf out/b/b out/b/big1; sleep 0.3; look out; rm out/b/big2; [ ! -e out/b/big2 ]");
+    agree(
+        with_tree(),
+        "cp -r in/a out/a; cp -r in/a out/b; rm -r out/a; ls -A out; rm -rf out/b/b out/b/big1; sleep 0.3; look out; rm out/b/big2; [ ! -e out/b/big2 ]",
+    );
 }
 
 #[test]
@@ -78,7 +81,10 @@ fn ln_makes_hard_and_symbolic_links_to_new_files() {
 
 #[test]
 fn du_and_df_count_what_is_there() {
-    agree(with_tree(), "cp -r in/a out/a; du -s --apparent-size out/a/b out/a/big1; du -a --apparent-size out | sort; du -l --apparent-size -b out/a/big*; df --output=target out | tail -1");
+    agree(
+        with_tree(),
+        "cp -r in/a out/a; du -s --apparent-size out/a/b out/a/big1; du -a --apparent-size out | sort; du -l --apparent-size -b out/a/big*; df --output=target out | tail -1",
+    );
 }
 
 #[test]
@@ -110,7 +116,10 @@ fn truncate_shrinks_and_grows_files() {
 
 #[test]
 fn install_copies_with_mode_and_directories() {
-    agree(with_tree(), "install -m 751 in/a/big1 out/prog; install -d -m 700 out/x/y; install -D -p -m 600 in/a/big3 out/x/y/z/f; install -C in/a/big1 out/prog; install -b in/a/big2 out/prog; look out");
+    agree(
+        with_tree(),
+        "install -m 751 in/a/big1 out/prog; install -d -m 700 out/x/y; install -D -p -m 600 in/a/big3 out/x/y/z/f; install -C in/a/big1 out/prog; install -b in/a/big2 out/prog; look out",
+    );
 }
 
 #[test]
@@ -340,7 +349,10 @@ fn bash_globs_and_redirections_agree() {
 
 #[test]
 fn archives_and_compressors_replace_files() {
-    agree(with_tree(), "cp -a in/a out/a; gzip -n out/a/big1; gunzip -k out/a/big1.gz; xz -T1 out/a/big5; bzip2 -k out/a/big4; md5sum out/a/big* | sort; zcat out/a/big1.gz | cmp - in/a/big1; chmod 644 out/a/big3; gzip -f out/a/big3 -n; look out");
+    agree(
+        with_tree(),
+        "cp -a in/a out/a; gzip -n out/a/big1; gunzip -k out/a/big1.gz; xz -T1 out/a/big5; bzip2 -k out/a/big4; md5sum out/a/big* | sort; zcat out/a/big1.gz | cmp - in/a/big1; chmod 644 out/a/big3; gzip -f out/a/big3 -n; look out",
+    );
 }
 
 #[test]

@@ -114,7 +114,10 @@ int main(void) {
     place.run(&[program.to_str().unwrap()]).ok();
     let tree = place.settled_tree();
     assert!(tree.bytes("m").iter().copied().eq((0..12_000_000u32).map(|i| (i % 251) as u8)));
-    assert_eq!((tree.bytes("s").len(), &tree.bytes("s")[50_000_000..], &tree.bytes("s")[3_000_000..3_000_003]), (50_000_003, &b"end"[..], &b"mid"[..]));
+    assert_eq!(
+        (tree.bytes("s").len(), &tree.bytes("s")[50_000_000..], &tree.bytes("s")[3_000_000..3_000_003]),
+        (50_000_003, &b"end"[..], &b"mid"[..])
+    );
     assert_eq!((tree.bytes("a").len(), tree.bytes("a")[8_999_999]), (9_000_000, b'x'));
     use std::os::unix::fs::MetadataExt;
     let blocks = std::fs::metadata(place.root().join("s")).unwrap().blocks();
@@ -133,7 +136,9 @@ fn a_shared_offset_survives_a_live_move() {
 #[test]
 fn a_tier_never_holds_more_than_its_capacity() {
     let place = Wish::default().tier("ram", "4MiB").settle("5ms").build();
-    let mut running = place.start("for i in $(seq 60); do head -c 500000 /dev/zero > f$i; done; head -c 9000000 /dev/zero > big; sleep 0.1");
+    let mut running = place.start(
+        "for i in $(seq 60); do head -c 500000 /dev/zero > f$i; done; head -c 9000000 /dev/zero > big; sleep 0.1",
+    );
     let mut most = 0;
     while running.try_wait().unwrap().is_none() {
         most = most.max(bytes_below(&place.tier("ram")));
@@ -147,7 +152,9 @@ fn a_tier_never_holds_more_than_its_capacity() {
 #[test]
 fn a_quota_holds_over_all_tiers() {
     let place = Wish::default().tier("ram", "8MiB").tier("ssd", "16MiB").top("quota = \"3MiB\"").settle("60s").build();
-    let mut running = place.start("for i in $(seq 30); do head -c 400000 /dev/zero > f$i; done; head -c 5000000 /dev/zero > big; sleep 0.1");
+    let mut running = place.start(
+        "for i in $(seq 30); do head -c 400000 /dev/zero > f$i; done; head -c 5000000 /dev/zero > big; sleep 0.1",
+    );
     let mut most = 0;
     while running.try_wait().unwrap().is_none() {
         most = most.max(bytes_below(&place.tier("ram")) + bytes_below(&place.tier("ssd")));
@@ -165,7 +172,10 @@ struct SmallDisk(tempfile::TempDir);
 impl SmallDisk {
     fn of(mib: u32) -> Option<SmallDisk> {
         let directory = tempfile::Builder::new().prefix("tt-").tempdir_in("/var/tmp").unwrap();
-        let script = format!("cd {} && truncate -s {mib}M image && mkfs.ext4 -q -m 0 image && mkdir mount && mount -o loop image mount", directory.path().display());
+        let script = format!(
+            "cd {} && truncate -s {mib}M image && mkfs.ext4 -q -m 0 image && mkdir mount && mount -o loop image mount",
+            directory.path().display()
+        );
         let is_mounted = is_root() && Command::new("sh").args(["-c", &script]).status().unwrap().success();
         if !is_mounted {
             skipped("needs root and a loop device");
@@ -193,7 +203,9 @@ fn no_space_is_said_only_when_the_last_tier_is_full() {
     let Some(disk) = SmallDisk::of(24) else { return };
     let place = wish().root(&disk.root()).build();
     let mut shell = place.shell();
-    shell.does("for i in $(seq 30); do head -c 500000 /dev/zero > f$i || exit 1; done; [ $(cat f* | wc -c) = 15000000 ]");
+    shell.does(
+        "for i in $(seq 30); do head -c 500000 /dev/zero > f$i || exit 1; done; [ $(cat f* | wc -c) = 15000000 ]",
+    );
     let said = shell.says("head -c 60000000 /dev/zero > huge; [ $(stat -c %s huge) -gt 3000000 ] && echo some");
     assert!(said.contains("No space left on device") && said.ends_with("some"), "{said}");
     shell.does("rm huge; echo still works > small; [ $(cat f* | wc -c) = 15000000 ]");

@@ -46,7 +46,10 @@ fn an_agent_that_is_killed_is_started_again() {
     shell.does("exec 7>&-; [ $(cat before* after* | wc -l) = 99 ]; [ ! -e before7 ]");
     let tree = shell.ends_and_leaves();
     assert_eq!(tree.0.len(), 101, "{:?}", tree.0.keys());
-    assert_eq!((tree.bytes("renamed"), tree.bytes("before9"), tree.bytes("open")), (&b"8\n"[..], &b"9\nx\n"[..], &b"a\nb\n"[..]));
+    assert_eq!(
+        (tree.bytes("renamed"), tree.bytes("before9"), tree.bytes("open")),
+        (&b"8\n"[..], &b"9\nx\n"[..], &b"a\nb\n"[..])
+    );
 }
 
 #[test]
@@ -118,7 +121,8 @@ fn a_killed_run_still_gets_its_flush() {
 fn the_wall_time_leaves_room_for_the_flush() {
     let place = Wish::default().settle("60s").build();
     let start = Instant::now();
-    let outcome = place.run_with(&["--walltime", "4s", "--walltime-margin", "2s"], &["sh", "-c", "echo x > f; exec sleep 60"]);
+    let outcome =
+        place.run_with(&["--walltime", "4s", "--walltime-margin", "2s"], &["sh", "-c", "echo x > f; exec sleep 60"]);
     assert!((1..6).contains(&start.elapsed().as_secs()), "it took {:?}", start.elapsed());
     outcome.ends_with(143);
     assert_eq!(place.settled_tree().bytes("f"), b"x\n");
@@ -159,7 +163,11 @@ fn rename_gives_a_file_the_mode_of_its_new_name() {
 #[test]
 fn prefetch_lists_bring_files_up_before_use() {
     let place = Wish::default().tier("ram", "8MiB").policy("prefetch = [\"in/*.dat\"]").build();
-    place.native_sh("mkdir in; for i in 1 2 3; do head -c 400000 /dev/zero | tr '\\0' $i > in/$i.dat; done; echo no > in/other").ok();
+    place
+        .native_sh(
+            "mkdir in; for i in 1 2 3; do head -c 400000 /dev/zero | tr '\\0' $i > in/$i.dat; done; echo no > in/other",
+        )
+        .ok();
     let mut shell = place.shell();
     let up = wait_until(10, || (1..4).all(|i| place.state_of(&format!("in/{i}.dat")) == "clean"));
     assert!(up, "{:?}", place.status());
@@ -168,7 +176,10 @@ fn prefetch_lists_bring_files_up_before_use() {
     let status = place.status().unwrap();
     assert!(status.counters.prefetched_files >= 3 && status.counters.opens_tier > 0, "{:?}", status.counters);
     let tree = shell.ends_and_leaves();
-    assert_eq!((tree.bytes("in/3.dat"), tree.bytes("in/1.dat").len(), &tree.bytes("in/1.dat")[..2]), (&b"changed\n"[..], 400_000, &b"X1"[..]));
+    assert_eq!(
+        (tree.bytes("in/3.dat"), tree.bytes("in/1.dat").len(), &tree.bytes("in/1.dat")[..2]),
+        (&b"changed\n"[..], 400_000, &b"X1"[..])
+    );
 }
 
 #[test]
@@ -226,9 +237,15 @@ fn the_report_says_what_happened() {
 fn a_dry_run_says_what_policy_would_do_and_does_nothing() {
     let place = Wish::default().policy("flush = [\"out/**\"]\nevict = [\"work/**\"]\nprefetch = [\"in/**\"]").build();
     place.native_sh("mkdir in out work; echo 1 > in/a; echo 2 > out/b; echo 3 > work/c; echo 4 > d").ok();
-    let outcome = Outcome::of(place.terrace("run").args(["--dry-run", "--", "sh", "-c", "echo no > never"]).output().unwrap()).ok();
+    let outcome =
+        Outcome::of(place.terrace("run").args(["--dry-run", "--", "sh", "-c", "echo no > never"]).output().unwrap())
+            .ok();
     for (name, mode) in [("out/b", "copy"), ("work/c", "remove"), ("d", "keep")] {
-        assert!(outcome.stdout.lines().any(|line| line.contains(name) && line.contains(mode)), "{name}: {}", outcome.stdout);
+        assert!(
+            outcome.stdout.lines().any(|line| line.contains(name) && line.contains(mode)),
+            "{name}: {}",
+            outcome.stdout
+        );
     }
     assert!(!place.root().join("never").exists() && !place.root().join(".terrace").exists());
 }
@@ -241,12 +258,22 @@ fn zero_configuration_accelerates_the_current_directory() {
         command.current_dir(place.root()).args(arguments);
         Outcome::of(command.output().unwrap())
     };
-    let outcome = terrace(&["run", "--", "sh", "-c", "echo zero > f; stat -c %F f; find /dev/shm/terrace-$(id -u)/*/o -type f | wc -l"]);
-    assert!(outcome.clone().ok().stdout.starts_with("regular file\n") && !outcome.stdout.ends_with("\n0\n"), "{outcome:?}");
+    let outcome = terrace(&[
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "echo zero > f; stat -c %F f; find /dev/shm/terrace-$(id -u)/*/o -type f | wc -l",
+    ]);
+    assert!(
+        outcome.clone().ok().stdout.starts_with("regular file\n") && !outcome.stdout.ends_with("\n0\n"),
+        "{outcome:?}"
+    );
     assert!(wait_until(20, || std::fs::read(place.root().join("f")).is_ok_and(|bytes| bytes == b"zero\n")));
     assert!(wait_until(20, || !place.root().join(".terrace").exists()));
     // SAFETY: geteuid has no preconditions.
-    let state = format!("/var/tmp/terrace-{}/{}", unsafe { libc::geteuid() }, terrace_core::settings::root_id(place.root()));
+    let state =
+        format!("/var/tmp/terrace-{}/{}", unsafe { libc::geteuid() }, terrace_core::settings::root_id(place.root()));
     let _ = std::fs::remove_dir_all(state);
 }
 

@@ -41,7 +41,9 @@ fn every_row_names_a_test_that_exists() {
 fn every_test_of_a_claim_is_in_a_row() {
     let mut named_somewhere = named("semantics.md", "");
     named_somewhere.extend(named("programs.md", "programs"));
-    let unnamed: Vec<_> =
-        tests().into_iter().filter(|test| !test.starts_with("semantics::") && !named_somewhere.contains(test)).collect();
+    let unnamed: Vec<_> = tests()
+        .into_iter()
+        .filter(|test| !test.starts_with("semantics::") && !named_somewhere.contains(test))
+        .collect();
     assert!(unnamed.is_empty(), "these tests are on no page of docs/: {unnamed:?}");
 }
