@@ -182,7 +182,7 @@ def demo(limits: Limits) -> list[Run]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--publish", action="store_true", help="also write the picture to docs/images/demo.png")
+    parser.add_argument("--publish", action="store_true", help="also keep picture and numbers in docs/images")
     arguments = parser.parse_args()
     for needed in [TERRACE, SLOWFS, TEMPLATE, *PLATES]:
         if not needed.exists():
@@ -216,7 +216,8 @@ def main() -> None:
     print(f"\nPicture: {picture.relative_to(REPOSITORY)}, numbers: build/demo/results.json")
     if arguments.publish:
         shutil.copyfile(picture, REPOSITORY / "docs/images/demo.png")
-        print("Copied to docs/images/demo.png")
+        shutil.copyfile(BUILD / "results.json", REPOSITORY / "docs/images/demo.json")
+        print("Kept: docs/images/demo.png, docs/images/demo.json")
 
     wrong = [f"{run.workflow}, {run.title}: {line}" for run in runs for line in run.differences]
     if wrong:
