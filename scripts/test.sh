@@ -20,7 +20,7 @@ awk -v status="$status" -v seconds="$(($(date +%s) - start))" '
             if (count ~ /^[0-9]+$/ && kind == "filtered") total[kind] += count
         }
     }
-    /^SKIPPED: / || /: SKIPPED: / { skipped[$0] = 1 }
+    /SKIPPED: / { sub(/^.*SKIPPED: /, "SKIPPED: "); skipped[$0] = 1 }
     /^test .* \.\.\. FAILED$/ { failed[$2] = 1 }
     END {
         for (line in skipped) print line

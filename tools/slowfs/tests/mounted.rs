@@ -10,6 +10,11 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 use tempfile::TempDir;
 
+/// Says so past the capture of a passing test's output.
+fn skipped(reason: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: slowfs: {reason}");
+}
+
 struct Mounted {
     directory: TempDir,
 }
@@ -18,7 +23,7 @@ impl Mounted {
     /// `None`, and a line that says so, where there is no FUSE.
     fn new(flags: &[&str]) -> Option<Mounted> {
         if OpenOptions::new().read(true).write(true).open("/dev/fuse").is_err() {
-            eprintln!("SKIPPED: /dev/fuse cannot be opened, so the slow file system is not tested");
+            skipped("/dev/fuse cannot be opened, so the slow file system is not tested");
             return None;
         }
         let directory = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -311,7 +316,7 @@ fn a_copy_of_the_mount_in_another_namespace_does_not_keep_the_server_alive() {
     let mut other = Command::new("unshare").args(["--mount", "sleep", "60"]).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(300));
     if other.try_wait().unwrap().is_some() {
-        eprintln!("SKIPPED: a mount namespace cannot be made here");
+        skipped("a mount namespace cannot be made here");
     }
     assert_eq!(served.terminated()["written_bytes"], 0);
     other.kill().unwrap();
