@@ -10,6 +10,9 @@ Places (each ratio is to the same operation on the root's own file system, nativ
   root, durable   a real file in the root, that was there before the run
   root, in tier   a file that the run made: its bytes lie in the tier, the root has a link
   outside         a path that isn't below the root
+
+For "root, in tier" there is one more time: the same operation done natively on plain files in the tier's own storage. It
+tells what the storage costs, so that the rest is what Terrace costs.
 """
 
 from __future__ import annotations
@@ -122,13 +125,15 @@ def main() -> int:
     options.rounds = max(options.rounds, 7)
 
     base = pathlib.Path(tempfile.mkdtemp(prefix="terrace-micro-", dir=options.base))
+    plain = pathlib.Path(tempfile.mkdtemp(prefix="terrace-micro-", dir=options.tier))
     try:
-        return compare(options, base, pathlib.Path(options.tier))
+        return compare(options, base, pathlib.Path(options.tier), plain)
     finally:
         shutil.rmtree(base, ignore_errors=True)
+        shutil.rmtree(plain, ignore_errors=True)
 
 
-def compare(options: argparse.Namespace, base: pathlib.Path, tier: pathlib.Path) -> int:
+def compare(options: argparse.Namespace, base: pathlib.Path, tier: pathlib.Path, plain: pathlib.Path) -> int:
     # The native worker's root and Terrace's root are twins: same file system, same depth, names of the same length.
     roots = {"native": base / "root-n", "control": base / "root-c", "terrace": base / "root-t"}
     # Outside, all use the same files: nothing but the way of the call differs.
@@ -145,8 +150,8 @@ def compare(options: argparse.Namespace, base: pathlib.Path, tier: pathlib.Path)
     )
     prepare = base / "prepare.sh"
     prepare.write_text(PREPARE, encoding="utf-8")
-    for directory in {*roots.values(), *outside.values()}:
-        subprocess.run(["sh", str(prepare), str(directory / "durable")], check=True)
+    for directory in [*(root / "durable" for root in roots.values()), base / "away" / "durable", plain]:
+        subprocess.run(["sh", str(prepare), str(directory)], check=True)
 
     # Pre-touch: the tier's memory is faulted in before it is measured.
     touch = tier / f"terrace-micro-{os.getpid()}"
@@ -166,10 +171,13 @@ def compare(options: argparse.Namespace, base: pathlib.Path, tier: pathlib.Path)
     if placed < 1000:
         sys.exit(f"micro: only {placed} files of the run were placed in the tier, so there is nothing to compare")
 
+    workers["plain"] = Worker("plain", [options.worker, cpu])
     places = {"root, durable": (roots, "durable"), "root, in tier": (roots, "in-tier"), "outside": (outside, "durable")}
     results = []
     for place, (directories, below) in places.items():
-        arguments = {name: operations(str(directories[name] / below)) for name in workers}
+        arguments = {name: operations(str(directories[name] / below)) for name in roots}
+        if below == "in-tier":
+            arguments["plain"] = operations(str(plain))
         for index, (shown, operation, _) in enumerate(arguments["native"]):
             if options.only and options.only not in shown:
                 continue
@@ -201,12 +209,13 @@ def measure(rounds: int, workers: dict[str, Worker], arguments: dict[str, list],
     count = 1
     while operation != "shell" and (took := ask("native", count) * count) < BATCH_NS:
         count = max(count + 1, min(count * 10, int(count * BATCH_NS / max(took, 1)) + 1))
-    for name in workers:  # warm
+    order = list(arguments)
+    for name in order:  # warm
         ask(name, count)
-    times: dict[str, list[float]] = {name: [] for name in workers}
-    order = list(workers)
+    times: dict[str, list[float]] = {name: [] for name in order}
     for round_number in range(rounds):
-        for name in order[round_number % 3 :] + order[: round_number % 3]:
+        turn = round_number % len(order)
+        for name in order[turn:] + order[:turn]:
             times[name].append(ask(name, count))
 
     def ratio(name: str) -> float:
@@ -219,12 +228,13 @@ def measure(rounds: int, workers: dict[str, Worker], arguments: dict[str, list],
         "terrace_us": round(statistics.median(times["terrace"]) / 1000, 3),
         "ratio": round(ratio("terrace"), 3),
         "control_ratio": round(ratio("control"), 3),
+        "plain_tier_us": round(statistics.median(times["plain"]) / 1000, 3) if "plain" in times else None,
         "aim": aim(shown, place),
         "operations_per_batch": count,
     }
 
 
-HEADER = ("operation", "place", "native µs", "Terrace µs", "ratio", "control", "aim")
+HEADER = ("operation", "place", "native µs", "Terrace µs", "ratio", "control", "aim", "plain tier µs")
 
 
 def cells(row: dict[str, object]) -> tuple[str, ...]:
@@ -237,11 +247,12 @@ def cells(row: dict[str, object]) -> tuple[str, ...]:
         f"{row['ratio']:.2f}",
         f"{row['control_ratio']:.2f}",
         target,
+        f"{row['plain_tier_us']:,.2f}" if row["plain_tier_us"] else "–",
     )
 
 
 def print_row(row: dict[str, object], first: bool) -> None:
-    layout = "{:<27} {:<14} {:>12} {:>12} {:>7} {:>8} {:>7}"
+    layout = "{:<27} {:<14} {:>12} {:>12} {:>7} {:>8} {:>7} {:>14}"
     if first:
         print(layout.format(*HEADER))
     print(layout.format(*cells(row)), flush=True)
@@ -254,10 +265,11 @@ def page(facts: dict[str, object], results: list[dict[str, object]]) -> str:
         provenance_line(facts),
         f"Medians of {facts['rounds']} interleaved rounds, one CPU. The recipe is [`benchmarks/micro`](../micro/); the numbers",
         "are in [`micro.json`](micro.json). *Control* is a second native process measured in the same rounds: how far it is",
-        "from 1.00 is the noise. *Root, in tier* compares a file whose bytes lie in memory with a file on the root's own disk.",
+        "from 1.00 is the noise. *Root, in tier* compares a file whose bytes lie in memory with a file on the root's own disk;",
+        "*plain tier* is the same operation natively on a plain file in the tier's storage.",
         "",
         "| " + " | ".join(HEADER) + " |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     lines += ["| " + " | ".join(cells(row)) + " |" for row in results]
     return "\n".join(lines) + "\n"
