@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use terrace_core::policy::Mode as PolicyMode;
 use terrace_index::ring::{EventKind, NO_RECORD, Next};
 use terrace_index::table::root_key;
-use terrace_index::{State, parse_name};
+use terrace_index::{FLAG_MAPPED, State, parse_name};
 use terrace_tier::Lease;
 
 pub struct Pump {
@@ -192,9 +192,16 @@ impl Agent {
     fn trim(&self, number: u32) {
         let Some(_claim) = self.claims.try_take(number) else { return };
         let Ok(object) = self.open_object(number) else { return };
-        let Ok(Some(_lease)) = Lease::read(object.as_fd().expect("an object is a file of a directory")) else { return };
-        let Ok(stat) = object.stat() else { return };
+        let fd = object.as_fd().expect("an object is a file of a directory");
         let record = self.record(number);
+        let alone = Lease::exclusive(fd).ok().flatten();
+        let is_alone = alone.is_some();
+        let Some(_lease) = alone.or_else(|| Lease::read(fd).ok().flatten()) else { return };
+        if is_alone {
+            // A mapping keeps its file open: there is none.
+            record.flags.fetch_and(!FLAG_MAPPED, SeqCst);
+        }
+        let Ok(stat) = object.stat() else { return };
         if record.object_ino.load(Acquire) == stat.ino && record.state() == State::Current {
             let surplus = record.reserved.load(Acquire) - stat.allocated.max(stat.size) as i64;
             record.reserved.fetch_sub(surplus, AcqRel);

@@ -28,6 +28,7 @@ pub use error::{Error, Result};
 pub use recover::RecoverReport;
 
 use requests::{FlushWish, Scope};
+use std::time::{Duration, Instant};
 use terrace_core::control::Failure;
 use terrace_core::settings::Settings;
 
@@ -40,9 +41,24 @@ pub fn serve(settings: Settings) -> Result<()> {
     running.serve()
 }
 
+/// An agent that has no run any more leaves by itself, when it is done: a recovery waits for that so long.
+const LEAVING_PATIENCE: Duration = Duration::from_secs(30);
+
+fn start_when_free(settings: &Settings) -> Result<lifetime::Running> {
+    let start = Instant::now();
+    loop {
+        match lifetime::start(settings.clone()) {
+            Err(Error::AlreadyServed { .. }) if start.elapsed() < LEAVING_PATIENCE && !server::has_runs(settings) => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            result => return result,
+        }
+    }
+}
+
 /// Makes durable what an agent that was killed has left for this root, and clears up behind it.
 pub fn recover(settings: &Settings) -> Result<RecoverReport> {
-    let mut running = lifetime::start(settings.clone())?;
+    let mut running = start_when_free(settings)?;
     let mut report = std::mem::take(&mut running.report);
     let wish = FlushWish { all: false, end_of_run: true, settle_open: false };
     let outcome = running.agent.flush(&Scope(vec![]), &wish, &mut |_, _, _, _| true);

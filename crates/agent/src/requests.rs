@@ -100,7 +100,7 @@ impl Agent {
             self.forget_exchanged();
             let mut later = vec![];
             for target in targets {
-                if let Some(target) = self.look_at(target, settles, &mut outcome) {
+                if let Some(target) = self.look_at(target, settles, wish.end_of_run, &mut outcome) {
                     later.push(target);
                 }
             }
@@ -151,7 +151,7 @@ impl Agent {
     }
 
     /// What became of it since the last look; `None`: it is settled one way or another.
-    fn look_at(&self, mut target: Target, settles: bool, outcome: &mut Outcome) -> Option<Target> {
+    fn look_at(&self, mut target: Target, settles: bool, end_of_run: bool, outcome: &mut Outcome) -> Option<Target> {
         let number = target.number;
         let record = self.record(number);
         if self.serial(number) == target.serial && record.state() == State::Moved {
@@ -187,7 +187,7 @@ impl Agent {
         }
         target.tries = tries;
         match obstacle {
-            Some(Obstacle::Open) => return self.still_open(target, settles, outcome),
+            Some(Obstacle::Open) => return self.still_open(target, settles, end_of_run, outcome),
             Some(Obstacle::Unlocated) => {
                 target.unlocated += 1;
                 self.walk_tree();
@@ -209,21 +209,22 @@ impl Agent {
         Some(target)
     }
 
-    fn still_open(&self, mut target: Target, settles: bool, outcome: &mut Outcome) -> Option<Target> {
+    fn still_open(&self, mut target: Target, settles: bool, end_of_run: bool, outcome: &mut Outcome) -> Option<Target> {
         let since = *target.open_since.get_or_insert_with(Instant::now);
         let path = || PathBuf::from(as_path(&target.path));
         if !settles {
             outcome.open_files.push(path());
             return None;
         }
-        if since.elapsed() < OPEN_PATIENCE {
+        if end_of_run && since.elapsed() < OPEN_PATIENCE {
             self.schedule.after_unless_planned(Duration::from_millis(20), Work::Flush, target.number);
             self.schedule.now(Work::Flush, target.number);
             std::thread::sleep(LOOK);
             return Some(target);
         }
         let settled = self.settle(target.number);
-        let done = settled.is_ok() || self.snapshot(target.number);
+        // Whoever still writes it after its run has ended writes for nobody; before that, it stays where it is written.
+        let done = settled.is_ok() || (end_of_run && self.snapshot(target.number));
         if settled.is_err() {
             outcome.open_files.push(path());
         }

@@ -9,8 +9,9 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use terrace_core::control::{Counters, Failure, FileEntry, Request, Response, Status, TierStatus};
+use terrace_core::settings::Settings;
 use terrace_index::State;
 use terrace_tier::Lease;
 
@@ -37,6 +38,24 @@ pub fn serve(agent: &Arc<Agent>, listener: &UnixListener) {
             eprintln!("terrace agent: can't start a thread for a connection: {error}");
         }
     }
+}
+
+/// Asks the agent of a root whether a run is connected to it. False also when nobody answers.
+pub fn has_runs(settings: &Settings) -> bool {
+    let ask = || -> std::io::Result<bool> {
+        let stream = UnixStream::connect(settings.control_socket())?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let mut line = serde_json::to_vec(&Request::Status)?;
+        line.push(b'\n');
+        (&stream).write_all(&line)?;
+        let mut answer = String::new();
+        BufReader::new(&stream).read_line(&mut answer)?;
+        Ok(match serde_json::from_str(&answer)? {
+            Response::Status { status } => !status.runs.is_empty(),
+            _ => false,
+        })
+    };
+    ask().unwrap_or(false)
 }
 
 /// Counts as a request for as long as it lives: the agent doesn't end meanwhile.
