@@ -22,6 +22,8 @@ mod requests;
 mod runs;
 mod schedule;
 mod server;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 pub use error::{Error, Result};

@@ -12,7 +12,7 @@ use crate::recover::RecoverReport;
 use crate::requests::{FlushWish, Outcome, Scope};
 use crate::{calls, mover, server};
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,8 +75,10 @@ impl Lock {
 pub struct Running {
     pub agent: Arc<Agent>,
     pub report: RecoverReport,
-    movers: Vec<JoinHandle<()>>,
-    events: JoinHandle<()>,
+    /// Movers first: they end when their job is done.
+    threads: Vec<JoinHandle<()>>,
+    /// Shut down to end the threads that accept on them.
+    sockets: Vec<OwnedFd>,
     _lock: Lock,
 }
 
@@ -96,24 +98,22 @@ pub fn start(settings: Settings) -> Result<Running> {
     let calls_path = agent.settings.call_socket();
     let call_socket = calls::listen(&calls_path).context("listen on", &calls_path)?;
     let agent = Arc::new(agent);
-    let movers = mover::start(&agent).context("start the threads of", &agent.settings.runtime)?;
-    let events = {
-        let agent = agent.clone();
-        spawn("events", move || agent.watch_events())?
-    };
-    {
-        let agent = agent.clone();
-        spawn("calls", move || calls::serve(&agent, &call_socket))?;
-    }
-    agent.index.header.accepts.store(1, SeqCst);
+    let mut threads = mover::start(&agent).context("start the threads of", &agent.settings.runtime)?;
     let control_path = agent.settings.control_socket();
     let control = server::listen(&control_path).context("listen on", &control_path)?;
-    {
-        let agent = agent.clone();
-        spawn("control", move || server::serve(&agent, &control))?;
-    }
+    let sockets = vec![
+        call_socket.try_clone().context("use the socket", &calls_path)?,
+        control.as_fd().try_clone_to_owned().context("use the socket", &control_path)?,
+    ];
+    agent.index.header.accepts.store(1, SeqCst);
+    let shared = agent.clone();
+    threads.push(spawn("events", move || shared.watch_events())?);
+    let shared = agent.clone();
+    threads.push(spawn("calls", move || calls::serve(&shared, &call_socket))?);
+    let shared = agent.clone();
+    threads.push(spawn("control", move || server::serve(&shared, &control))?);
     agent.rescan();
-    Ok(Running { agent, report, movers, events, _lock: lock })
+    Ok(Running { agent, report, threads, sockets, _lock: lock })
 }
 
 fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
@@ -170,11 +170,14 @@ impl Running {
     /// Ends the threads and removes what only a living agent needs.
     pub fn leave(self) {
         self.agent.schedule.end();
-        for mover in self.movers {
-            let _ = mover.join();
+        for socket in &self.sockets {
+            // Fails for one that is shut down already.
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        }
+        for thread in self.threads {
+            let _ = thread.join();
         }
         self.agent.clear_up();
-        let _ = self.events.join();
     }
 }
 
@@ -369,6 +372,9 @@ impl Agent {
                 _ => {}
             }
         }
+        if !is_used && self.walk_tree() {
+            self.discard_strays();
+        }
         self.forget_journal(kept);
         let keeps_index = is_used;
         let settings = &self.settings;
@@ -383,6 +389,25 @@ impl Agent {
             self.index.header.agent_pid.store(0, SeqCst);
         }
         self.remove_directories(keeps_index);
+    }
+
+    /// Objects that no record knows: a copy that was under way when an agent was killed. No program is there that creates one.
+    fn discard_strays(&self) {
+        for (number, place) in self.devices.iter().enumerate() {
+            for entry in std::fs::read_dir(&place.dir).into_iter().flatten().flatten() {
+                let known =
+                    terrace_index::parse_name(entry.file_name().as_encoded_bytes()).filter(|&(record, random)| {
+                        self.index.record(record).is_some_and(|record| {
+                            record.state() == State::Current
+                                && record.random.load(Acquire) == random
+                                && record.device.load(Acquire) as usize == number
+                        })
+                    });
+                if known.is_none() {
+                    let _ = std::fs::remove_file(entry.path());
+                }
+            }
+        }
     }
 
     /// Files that stay in their tier.

@@ -27,7 +27,11 @@ pub fn serve(agent: &Arc<Agent>, listener: &UnixListener) {
         if agent.schedule.has_ended() {
             return;
         }
-        let Ok(connection) = connection else { continue };
+        let Ok(connection) = connection else {
+            // Out of descriptors, or the end: which of them is asked above, a moment later.
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        };
         let peer = rustix::net::sockopt::socket_peercred(connection.as_fd());
         if !peer.is_ok_and(|peer| peer.uid == rustix::process::geteuid()) {
             continue;

@@ -37,7 +37,7 @@ impl Agent {
         let path = match self.durable_path(number, serial) {
             Some(path) => path,
             None => {
-                let found = rustix::fs::lstat(as_path(hint)).map_err(Errno::raw_os_error)?;
+                let found = rustix::fs::lstat(as_path(hint)).map_err(|_| libc::EBUSY)?;
                 if self.relative(hint).is_none() || !self.is_durable_version(number, &Stat::from(&found)) {
                     return Err(libc::EBUSY);
                 }
