@@ -230,6 +230,16 @@ impl Workplace {
     fn in_root(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.root).stdin(Stdio::null());
+        // Whoever runs the tests in the background (nohup, a shell's &) has them ignore signals, and a shell can't trap those.
+        // SAFETY: signal(2) only, between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+                    libc::signal(signal, libc::SIG_DFL);
+                }
+                Ok(())
+            })
+        };
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TERRACE_")) {
             command.env_remove(name);
         }

@@ -3,7 +3,7 @@
 //! Needs the preload library beside the program: `cargo build --release -p terrace-intercept`.
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -45,6 +45,16 @@ impl Place {
             .env("TERRACE_RUNTIME", self.fast.path().join("run"));
         command.env("TERRACE_TIER", format!("ram={}:64MiB", self.fast.path().join("ram").display()));
         command.env("TERRACE_MOVER_SETTLE", "10ms").current_dir(self.root()).args(arguments);
+        // Whoever runs the tests in the background (nohup, a shell's &) has them ignore signals, and a shell can't trap those.
+        // SAFETY: signal(2) only, between fork and exec.
+        unsafe {
+            command.pre_exec(|| {
+                for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+                    libc::signal(signal, libc::SIG_DFL);
+                }
+                Ok(())
+            })
+        };
         command
     }
     /// Runs a shell script to its end, with a report.
