@@ -268,7 +268,12 @@ impl Agent {
             let catalogue = self.catalogue();
             let entry = catalogue.get(number, serial);
             is_anything_nameless |= entry.is_none_or(|entry| entry.path.is_empty());
+            let stays = entry
+                .is_some_and(|entry| !entry.path.is_empty() && !entry.is_forced && !self.mode(&entry.path).flushes());
             drop(catalogue);
+            if stays {
+                continue;
+            }
             self.schedule.after_unless_planned(
                 Duration::from_millis(self.settings.mover.settle_ms),
                 Work::Flush,

@@ -51,7 +51,8 @@ impl Agent {
     /// As `promote`, for one who has the claim and the path.
     pub fn make_current(&self, number: u32, path: &[u8]) -> Result<(), i32> {
         let record = self.record(number);
-        if self.exchanges.is_awaited(number) {
+        // What is durable stays durable: a file that policy doesn't flush is written where it lies.
+        if self.exchanges.is_awaited(number) || !self.mode(path).flushes() {
             return Err(libc::EBUSY);
         }
         let durable = open_durable(path)?;
@@ -177,7 +178,8 @@ impl Agent {
     /// A new, empty object takes the place of the root's file that is about to be truncated. The record.
     pub fn replace(&self, path: &[u8]) -> Result<u32, i32> {
         let relative = self.relative(path).ok_or(libc::EINVAL)?;
-        if self.ends.load(Acquire) || self.index.header.accepts.load(Acquire) == 0 {
+        let takes_files = self.index.header.accepts.load(Acquire) != 0 && !self.ends.load(Acquire);
+        if !takes_files || !self.policy.mode(relative).flushes() {
             return Err(libc::EBUSY);
         }
         let durable = open_durable(path)?;

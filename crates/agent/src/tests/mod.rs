@@ -145,6 +145,18 @@ fn a_durable_file_that_is_truncated_is_replaced_only_if_nobody_has_it_open() {
 }
 
 #[test]
+fn a_durable_file_that_policy_does_not_flush_is_written_where_it_lies() {
+    let place = Place::with_policy(&["**", "!*.tmp"], &["*.tmp"]);
+    std::fs::write(place.path("f.tmp"), b"mine").unwrap();
+    let path = place.path("f.tmp");
+    assert_eq!(place.agent().replace(path.as_os_str().as_encoded_bytes()), Err(libc::EBUSY));
+    place.agent().prefetch_all(&Scope(vec![path.clone()]), &mut |_, _, _, _| true);
+    let number = place.agent().index.record_of_root_ino(place.inode("f.tmp")).unwrap();
+    assert_eq!(place.agent().promote(number, b""), Err(libc::EBUSY));
+    assert_eq!(place.read("f.tmp"), b"mine");
+}
+
+#[test]
 fn a_killed_producer_of_an_event_costs_a_walk_and_no_file() {
     let place = Place::new(&[]);
     let program = Program::new(&place);
