@@ -176,6 +176,55 @@ fn available(fd: c_int, offset: *const i64, count: usize) -> usize {
     }
 }
 
+/// What copy_file_range does, for two file systems: reads and writes. The bytes copied, or an errno as the kernel returns it.
+unsafe fn copy_by_hand(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, count: usize) -> isize {
+    const BUFFER: usize = 128 << 10;
+    // SAFETY: a buffer of our own; the offsets are the program's or null, as the kernel has just checked.
+    unsafe {
+        let protection = (libc::PROT_READ | libc::PROT_WRITE) as usize;
+        let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize;
+        let buffer = gate::call6(libc::SYS_mmap, 0, BUFFER, protection, flags, usize::MAX, 0);
+        if buffer < 0 {
+            return buffer;
+        }
+        let at = |call: [i64; 2], fd: c_int, offset: *mut i64, bytes: usize, done: usize| {
+            if offset.is_null() {
+                gate::call3(call[0], fd as usize, buffer as usize, bytes)
+            } else {
+                gate::call4(call[1], fd as usize, buffer as usize, bytes, *offset as usize + done)
+            }
+        };
+        let (mut done, mut error) = (0usize, 0);
+        while done < count {
+            let got = at([libc::SYS_read, libc::SYS_pread64], from, from_offset, (count - done).min(BUFFER), done);
+            if got <= 0 {
+                error = got;
+                break;
+            }
+            let put = at([libc::SYS_write, libc::SYS_pwrite64], to, to_offset, got as usize, done);
+            done += put.max(0) as usize;
+            if put < got {
+                error = put.min(0);
+                if from_offset.is_null() {
+                    let back = put.max(0) - got;
+                    gate::call3(libc::SYS_lseek, from as usize, back as usize, libc::SEEK_CUR as usize);
+                }
+                break;
+            }
+        }
+        gate::call2(libc::SYS_munmap, buffer as usize, BUFFER);
+        if done == 0 {
+            return error;
+        }
+        for offset in [from_offset, to_offset] {
+            if !offset.is_null() {
+                *offset += done as i64;
+            }
+        }
+        done as isize
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn copy_file_range(
     from: c_int,
@@ -200,11 +249,18 @@ pub unsafe extern "C" fn copy_file_range(
     };
     let Some(index) = process::index() else { return step(count) };
     reading(from, || 0);
+    // Programs see one file system where there are two.
+    let step_or_copy = |count: usize| match step(count) {
+        -1 if real::errno() == libc::EXDEV && flags == 0 => unsafe {
+            outcome(copy_by_hand(from, from_offset, to, to_offset, count))
+        },
+        result => result,
+    };
     if !data::is_placed(index, to) {
-        return step(count);
+        return if data::is_placed(index, from) { step_or_copy(count.min(STEP)) } else { step(count) };
     }
     let count = available(from, from_offset, count.min(STEP));
-    writing(to, Need::Growth(count as i64), || step(count))
+    writing(to, Need::Growth(count as i64), || step_or_copy(count))
 }
 
 #[unsafe(no_mangle)]
