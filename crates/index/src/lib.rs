@@ -143,6 +143,8 @@ impl State {
 
 /// Set once a program mapped the object shared: its descriptors can't be exchanged, so it never moves live.
 pub const FLAG_MAPPED: u32 = 1;
+/// A directory's record, while the agent renames in it: programs see the times that are noted.
+pub const FLAG_RENAMING: u32 = 2;
 
 /// One placed file; 128 bytes.
 #[repr(C)]
@@ -393,7 +395,10 @@ impl Index {
             // Two directories may lie on one file system; the key has the first device's number.
             if device.dev.load(Relaxed) == dev {
                 let record = self.table_get(table::object_key(number as u32, ino))?;
-                let is_gone = matches!(self.records[record as usize].state(), State::Dead | State::Moved);
+                let found = &self.records[record as usize];
+                // An evicted object's record has no object any more, though its key is kept for descriptors of it.
+                let is_gone = matches!(found.state(), State::Dead | State::Moved)
+                    || found.object_ino.load(Acquire) != ino & (u64::MAX >> 8);
                 return (nlink == 0 || !is_gone).then_some(record);
             }
         }
