@@ -9,6 +9,7 @@ use crate::error::{Context, Result};
 use crate::events::Pump;
 use crate::exchange::Exchanges;
 use crate::index_file::{self, DevicePlace, is_dead, object_name};
+use crate::mover::directory_times::DirectoryTimes;
 use crate::runs::Runs;
 use crate::schedule::Schedule;
 use std::collections::BTreeMap;
@@ -90,6 +91,7 @@ pub struct Agent {
     pub cap: Option<BandwidthCap>,
     /// Keys of evicted objects, and since when: oldest first.
     pub late_keys: Mutex<Vec<(Instant, u64, u32)>>,
+    pub directory_times: DirectoryTimes,
     pub totals: Totals,
     /// Files that could not be moved at the last try, by path.
     pub failures: Mutex<BTreeMap<Vec<u8>, String>>,
@@ -153,6 +155,7 @@ impl Agent {
             journal,
             cap,
             late_keys: Mutex::default(),
+            directory_times: DirectoryTimes::default(),
             totals: Totals { written: (0..tiers).map(|_| Default::default()).collect(), ..Totals::default() },
             failures: Mutex::default(),
             warnings: Mutex::default(),

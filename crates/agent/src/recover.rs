@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::*;
 use std::time::{Duration, SystemTime};
 use terrace_core::control::Failure;
 use terrace_index::table::root_key;
-use terrace_index::{RECORDS, State, parse_name};
+use terrace_index::{FLAG_RENAMING, RECORDS, State, parse_name};
 use terrace_tier::journal::{Batch, Snapshot, Task};
 use terrace_tier::{Stat, Tier};
 
@@ -198,6 +198,7 @@ impl Agent {
                     }
                 }
                 State::Clean | State::Durable => {
+                    record.flags.fetch_and(!FLAG_RENAMING, SeqCst);
                     let ino = record.durable_ino.load(Acquire);
                     if let Some(path) = walked.files.get(&ino) {
                         self.catalogue().set_path(number, serial, path);

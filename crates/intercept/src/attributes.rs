@@ -1,6 +1,7 @@
 //! Attributes. By path they reach the object through the link, natively. Left are the calls that say "of the link itself", which
 //! for a program is the file, and statfs, whose answer must be the root's.
 
+use crate::names::between_commits;
 use crate::{gate, link, open, process, real, stat};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::*;
@@ -58,9 +59,31 @@ pub unsafe extern "C" fn utimensat(
         return real::outcome(-(libc::EINVAL as isize)) as c_int;
     }
     let flags = through(dirfd, path, flags);
-    real::outcome(unsafe {
-        gate::call4(libc::SYS_utimensat, dirfd as usize, path as usize, times as usize, flags as usize)
-    }) as c_int
+    let set =
+        || unsafe { gate::call4(libc::SYS_utimensat, dirfd as usize, path as usize, times as usize, flags as usize) };
+    let result = match process::index() {
+        // A commit puts its directory's time back: it must not be the one from before this call.
+        Some(index) if is_directory_of_root(index, dirfd, path, flags) => between_commits(index, set),
+        _ => set(),
+    };
+    real::outcome(result) as c_int
+}
+
+fn is_directory_of_root(index: Index, dirfd: c_int, path: *const c_char, flags: c_int) -> bool {
+    // SAFETY: the program's path; a zeroed stat is valid.
+    unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        process::may_be_below_root(index, dirfd, path)
+            && gate::call4(
+                libc::SYS_newfstatat,
+                dirfd as usize,
+                path as usize,
+                &raw mut status as usize,
+                (flags & libc::AT_SYMLINK_NOFOLLOW) as usize,
+            ) == 0
+            && status.st_mode & libc::S_IFMT == libc::S_IFDIR
+            && status.st_dev == index.header.root_dev.load(Relaxed)
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -319,6 +319,20 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
     result
 }
 
+/// Does what concerns a directory while no commit is under way, and none begins.
+pub fn between_commits(index: Index, act: impl FnOnce() -> isize) -> isize {
+    index.header.dir_renames.fetch_add(1, SeqCst);
+    for _ in 0..20_000 {
+        if index.header.committing.load(SeqCst) == 0 {
+            break;
+        }
+        process::sleep_us(WAIT_US);
+    }
+    let result = act();
+    index.header.dir_renames.fetch_sub(1, SeqCst);
+    result
+}
+
 /// A directory takes along everything below it, so no commit may be under way anywhere.
 fn rename_directory(index: Index, native: impl Fn() -> isize, source: &End, target: &End, flags: u32) -> isize {
     let (mut from, mut to) = (Path::new(), Path::new());
@@ -331,16 +345,11 @@ fn rename_directory(index: Index, native: impl Fn() -> isize, source: &End, targ
     {
         return -(libc::EXDEV as isize);
     }
-    index.header.dir_renames.fetch_add(1, SeqCst);
-    for _ in 0..20_000 {
-        if index.header.committing.load(SeqCst) == 0 {
-            break;
-        }
-        process::sleep_us(WAIT_US);
-    }
-    let result = native();
-    index.header.dir_renamed.fetch_add(1, SeqCst);
-    index.header.dir_renames.fetch_sub(1, SeqCst);
+    let result = between_commits(index, || {
+        let result = native();
+        index.header.dir_renamed.fetch_add(1, SeqCst);
+        result
+    });
     if result == 0 {
         publish(index, EventKind::Renamed, NO_RECORD, from.get(), to.get());
         if exchanges {

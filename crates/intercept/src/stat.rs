@@ -1,14 +1,15 @@
 //! The stat family: a placed file looks like a regular file of the root, with one `st_dev` and `st_ino` for life.
 
 use crate::link::{self, is_live, record};
-use crate::open::record_of_durable;
+use crate::open::{nanoseconds, record_of_durable};
 use crate::{data, gate, process, real};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::Ordering::*;
-use terrace_index::{Index, State};
+use terrace_index::{FLAG_RENAMING, Index, State};
 
 const EMPTY: *const c_char = c"".as_ptr();
 const ATTEMPTS: usize = 50;
+const SECOND: i64 = 1_000_000_000;
 
 fn native(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32) -> isize {
     // SAFETY: the program's own arguments.
@@ -18,6 +19,7 @@ fn native(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32) -> 
 /// fstatat(2), as the kernel returns it, for what the program calls the file.
 pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32) -> isize {
     let Some(index) = process::index() else { return native(dirfd, path, out, flags) };
+    let mut changed_ns = 0;
     for _ in 0..ATTEMPTS {
         let evictions = index.header.evictions_seq.load(Acquire);
         let result = native(dirfd, path, out, flags);
@@ -38,8 +40,10 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
                 Looked::Again => continue,
             }
         }
-        if status.st_mode & libc::S_IFMT == libc::S_IFREG && !dress(index, dirfd, path, status) {
-            continue;
+        match status.st_mode & libc::S_IFMT {
+            libc::S_IFREG if !dress(index, dirfd, path, status) => continue,
+            libc::S_IFDIR if !dress_directory(index, status, &mut changed_ns) => continue,
+            _ => {}
         }
         return 0;
     }
@@ -103,6 +107,34 @@ fn dress(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat)
         dress_object(index, number, status);
         return true;
     }
+    dress_durable(index, status);
+    true
+}
+
+/// A directory has the times from before the agent's renames in it. False: it changed while we looked, ask again.
+fn dress_directory(index: Index, status: &mut libc::stat, changed_ns: &mut i64) -> bool {
+    if index.header.durable_count.load(Relaxed) <= 0 || status.st_dev != index.header.root_dev.load(Relaxed) {
+        return true;
+    }
+    let Some(number) = index.record_of_root_ino(status.st_ino) else { return true };
+    let record = record(&index, number);
+    if record.durable_ino.load(Acquire) != status.st_ino || record.state() != State::Durable {
+        return true;
+    }
+    let is_renaming = record.flags.load(SeqCst) & FLAG_RENAMING != 0;
+    let (modified, changed) = (record.durable_mtime_ns.load(Acquire), record.ctime_ns.load(Acquire));
+    let now = nanoseconds(status.st_ctime, status.st_ctime_nsec);
+    if is_renaming || record_of_durable(index, status).is_some() {
+        (status.st_mtime, status.st_mtime_nsec) = (modified.div_euclid(SECOND), modified.rem_euclid(SECOND));
+        (status.st_ctime, status.st_ctime_nsec) = (changed.div_euclid(SECOND), changed.rem_euclid(SECOND));
+        return true;
+    }
+    // Changed by a program, if a second look finds the same.
+    core::mem::replace(changed_ns, now) == now
+}
+
+/// A file of the root itself: the inode that programs know, and the change time from before the flush.
+fn dress_durable(index: Index, status: &mut libc::stat) {
     if index.header.durable_count.load(Relaxed) > 0
         && status.st_dev == index.header.root_dev.load(Relaxed)
         && let Some(ino) = shown_ino(index, status.st_ino)
@@ -110,13 +142,11 @@ fn dress(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat)
         if let Some((_, record)) = record_of_durable(index, status) {
             let shown = record.ctime_ns.load(Relaxed);
             if shown != 0 {
-                status.st_ctime = shown.div_euclid(1_000_000_000);
-                status.st_ctime_nsec = shown.rem_euclid(1_000_000_000);
+                (status.st_ctime, status.st_ctime_nsec) = (shown.div_euclid(SECOND), shown.rem_euclid(SECOND));
             }
         }
         status.st_ino = ino;
     }
-    true
 }
 
 fn dress_object(index: Index, number: u32, status: &mut libc::stat) {
@@ -222,7 +252,7 @@ pub fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mu
     if result == 0 {
         // SAFETY: the kernel filled it.
         let kind = unsafe { (*out).stx_mode } as u32 & libc::S_IFMT;
-        let interesting = kind == libc::S_IFLNK || kind == libc::S_IFREG;
+        let interesting = matches!(kind, libc::S_IFLNK | libc::S_IFREG | libc::S_IFDIR);
         if !interesting || !may_be_placed(index, out) {
             return result;
         }
@@ -241,6 +271,10 @@ pub fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mu
     out.stx_ino = status.st_ino;
     out.stx_dev_major = libc::major(status.st_dev);
     out.stx_dev_minor = libc::minor(status.st_dev);
+    if !regular {
+        out.stx_mtime.tv_sec = status.st_mtime;
+        out.stx_mtime.tv_nsec = status.st_mtime_nsec as u32;
+    }
     out.stx_ctime.tv_sec = status.st_ctime;
     out.stx_ctime.tv_nsec = status.st_ctime_nsec as u32;
     0

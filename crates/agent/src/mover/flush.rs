@@ -11,13 +11,12 @@ use crate::agent::Agent;
 use crate::catalogue::Obstacle;
 use crate::claims::Claim;
 use crate::schedule::Work;
-use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use terrace_core::policy::Mode;
 use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
@@ -28,8 +27,6 @@ use terrace_tier::{CopyOptions, Lease, Reading, Stat, Step, Tier, Writing, copy,
 /// A batch ends at so many files, or bytes.
 const BATCH_FILES: usize = 64;
 const BATCH_BYTES: u64 = 8 << 20;
-/// A directory that changed this recently gets its time of change from the commit as well.
-const DIRECTORY_QUIET: Duration = Duration::from_secs(1);
 
 /// A file on its way. Dropping it gives everything back: the temporary, the lease, the claim.
 pub struct Flushing<'a> {
@@ -314,9 +311,8 @@ impl Agent {
         self.count_as(file.number, file.serial, (true, true));
         let directory = file.relative.parent().unwrap_or(Path::new(""));
         let directory = self.settings.root.join(directory);
-        let before = rustix::fs::stat(&directory).ok();
         self.forget_link(file.number);
-        let after = match sink.commit(&file.relative) {
+        let after = match self.unseen_in(&directory, || sink.commit(&file.relative)) {
             Ok(after) => after,
             Err(error) => {
                 self.index.table_remove(root_key(durable.ino), file.number);
@@ -325,9 +321,6 @@ impl Agent {
                 return Err(self.obstacle(file, &error));
             }
         };
-        if let Some(before) = before {
-            keep_directory_time(&directory, &before);
-        }
         reached(Step::FlushRenamed);
         let is_equal = after.size == durable.size && after.mtime == durable.mtime;
         self.attributes_again(file, after);
@@ -415,21 +408,6 @@ pub fn text_of(error: &terrace_tier::Error) -> String {
         Some(hint) => format!("{error}; {hint}"),
         None => error.to_string(),
     }
-}
-
-/// A commit is not a change that a program made: the directory keeps its time. One that changed a moment ago is left
-/// alone, because a change by a program at the same instant must show.
-pub fn keep_directory_time(directory: &Path, before: &rustix::fs::Stat) {
-    let changed = SystemTime::UNIX_EPOCH + Duration::new(before.st_mtime.max(0) as u64, before.st_mtime_nsec as u32);
-    if changed.elapsed().is_ok_and(|age| age < DIRECTORY_QUIET) {
-        return;
-    }
-    let times = Timestamps {
-        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        last_modification: Timespec { tv_sec: before.st_mtime, tv_nsec: before.st_mtime_nsec as _ },
-    };
-    // Only the directory's owner may: for others it shows the time of the commit.
-    let _ = rustix::fs::utimensat(rustix::fs::CWD, directory, &times, AtFlags::empty());
 }
 
 pub fn as_path(bytes: &[u8]) -> &Path {

@@ -14,7 +14,7 @@ use crate::exchange::MovedFile;
 use crate::index_file::object_name;
 use crate::mover::EVICTION_GRACE_URGENT;
 use crate::mover::evict::Eviction;
-use crate::mover::flush::{Declined, Wish, as_path, keep_directory_time};
+use crate::mover::flush::{Declined, Wish, as_path};
 use crate::requests::{FlushWish, Scope};
 use crate::schedule::Work;
 use rustix::fs::{Mode, OFlags};
@@ -456,11 +456,10 @@ impl Agent {
         }
         let target = as_path(path);
         let directory = target.parent().unwrap_or(Path::new("/"));
-        let before = rustix::fs::stat(directory).ok();
         // Noted first: as soon as the name leads there, a program may rename it and tell so.
         self.catalogue().set_path(new, self.serial(new), path);
         self.forget_link(number);
-        let renamed = match (place.sink.take(), &place.link) {
+        let renamed = self.unseen_in(directory, || match (place.sink.take(), &place.link) {
             (Some(sink), _) => match self.relative(path) {
                 Some(relative) => sink
                     .commit(relative)
@@ -471,12 +470,9 @@ impl Agent {
             },
             (None, Some(link)) => rustix::fs::rename(link, target).map_err(raw),
             (None, None) => Err(libc::EIO),
-        };
+        });
         if renamed.is_ok() {
             reached(Step::MoveRenamed);
-            if let Some(before) = before {
-                keep_directory_time(directory, &before);
-            }
         } else {
             self.catalogue().set_path(number, self.serial(number), path);
         }

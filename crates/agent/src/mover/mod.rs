@@ -5,6 +5,7 @@
 //!      └────promote──────┘ └───prefetch────┘           (promote.rs, prefetch.rs)
 //!   Current ──live move──▶ Moved, and the bytes elsewhere   (live.rs)
 
+pub mod directory_times;
 pub mod evict;
 pub mod flush;
 pub mod live;

@@ -9,7 +9,7 @@
 
 use crate::agent::{Agent, random_half};
 use crate::index_file::object_name;
-use crate::mover::flush::{as_path, keep_directory_time};
+use crate::mover::flush::as_path;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::path::Path;
@@ -123,7 +123,6 @@ impl Agent {
         let link = rustix::fs::lstat(&held).map_err(raw)?.st_ino;
         let target = as_path(path);
         let directory = target.parent().unwrap_or(Path::new("/"));
-        let before = rustix::fs::stat(directory).ok();
         self.record(number).link_ino.store(link, Release);
         self.index.table_put(root_key(link), number);
         let is_the_one = |path: &Path| {
@@ -135,15 +134,17 @@ impl Agent {
                     && found.nlink == 1
             })
         };
-        let result = match rustix::fs::renameat_with(CWD, &held, CWD, target, RenameFlags::EXCHANGE) {
-            Ok(()) if is_the_one(&held) => Ok(()),
-            // The name was given to another file a moment ago: give it back.
-            Ok(()) => rustix::fs::renameat_with(CWD, &held, CWD, target, RenameFlags::EXCHANGE)
-                .map_err(raw)
-                .and(Err(libc::EBUSY)),
-            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => self.put_link_in_two(target, &held, is_the_one),
-            Err(errno) => Err(raw(errno)),
-        };
+        let result = self.unseen_in(directory, || {
+            match rustix::fs::renameat_with(CWD, &held, CWD, target, RenameFlags::EXCHANGE) {
+                Ok(()) if is_the_one(&held) => Ok(()),
+                // The name was given to another file a moment ago: give it back.
+                Ok(()) => rustix::fs::renameat_with(CWD, &held, CWD, target, RenameFlags::EXCHANGE)
+                    .map_err(raw)
+                    .and(Err(libc::EBUSY)),
+                Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => self.put_link_in_two(target, &held, is_the_one),
+                Err(errno) => Err(raw(errno)),
+            }
+        });
         match result {
             Ok(()) => reached(step),
             Err(_) => {
@@ -153,9 +154,6 @@ impl Agent {
                     let _ = std::fs::remove_file(&held);
                 }
             }
-        }
-        if let Some(before) = before {
-            keep_directory_time(directory, &before);
         }
         result
     }
