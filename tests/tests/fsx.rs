@@ -49,7 +49,7 @@ fn exercise(name: &str, weights: &str, operations: u64) {
         scope.spawn(|| force(&place, seed.parse().unwrap_or(1), &forced));
         // Many short lives of one file: each begins empty in the fast tier, and is then moved about.
         let script = format!(
-            "for i in $(seq {}); do {} -N {EACH} -S $(({seed} + i)) -f {} -P $SCRATCH file 2> $SCRATCH/said || {{ cat $SCRATCH/said; exit 1; }}; [ $((i % 3)) = 0 ] && sleep 0.02; true; done",
+            "for i in $(seq {}); do {} -N {EACH} -S $(({seed} + i)) -f {} -P $SCRATCH file 2> $SCRATCH/said || {{ cat $SCRATCH/said; exit 1; }}; sleep 0.0$((i % 5)); done",
             operations / EACH,
             fetched("tools/bin/fsx").display(),
             settings.display()
@@ -66,9 +66,10 @@ fn exercise(name: &str, weights: &str, operations: u64) {
         forced.flushes.load(Relaxed),
         forced.evictions.load(Relaxed)
     );
-    for counter in ["flushed_files", "evicted_files", "opens_tier"] {
-        assert!(counters[counter].as_u64() > Some(operations / EACH / 10), "{counter} is low: {counters}");
-    }
+    let count = |name: &str| counters[name].as_u64().unwrap_or(0);
+    let (flushed, left) = (count("flushed_files"), count("evicted_files") + count("moved_live_files"));
+    let wanted = operations / EACH / 4;
+    assert!(flushed >= wanted && left >= wanted, "{flushed} flushes, the tier was left {left} times: {counters}");
     assert!(place.settled_tree().has("file"));
 }
 

@@ -385,7 +385,11 @@ fn the_whole_montage_workflow_gives_its_known_mosaic() {
         "sha256sum -c --quiet {kit}/expected/medium.sha256; head -1 {kit}/expected/medium.mosaic.sha256 | sha256sum -c"
     ));
     assert!(native.ok().stdout.contains("out/mosaic.fits: OK"));
-    assert_eq!(tree.0.keys().filter(|name| name.starts_with("corr")).count(), 17, "16 images and their directory");
+    assert_eq!(
+        tree.0.keys().filter(|name| name.starts_with("corr")).count(),
+        33,
+        "16 images, their area maps, and their directory"
+    );
     let report = outcome.report.expect("--report writes JSON");
     assert!(report["counters"]["creates_tier"].as_u64() > Some(100), "the images were placed in the tiers: {report:#}");
 }
