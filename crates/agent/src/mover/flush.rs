@@ -341,8 +341,10 @@ impl Agent {
         entry.object_ctime_ns = record.ctime_ns.load(Acquire);
         let was_held = std::mem::take(&mut entry.held);
         drop(catalogue);
-        if !is_equal {
-            self.schedule.after(crate::mover::EVICTION_GRACE, crate::schedule::Work::Evict, file.number);
+        // A program that took the name away before the record was `Clean` did not see that there is a replica to tell of.
+        let is_named = rustix::fs::lstat(as_path(&file.path)).is_ok_and(|found| found.st_ino == durable.ino);
+        if !is_equal || !is_named {
+            self.schedule.after(crate::mover::EVICTION_GRACE, Work::Evict, file.number);
         }
         if was_held {
             self.drop_held(file.number);
