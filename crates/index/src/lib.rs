@@ -405,6 +405,12 @@ impl Index {
         None
     }
 
+    /// True if some record has, or lately had, an object of this identity.
+    pub fn has_object_key(&self, dev: u64, ino: u64) -> bool {
+        let device = self.devices().iter().position(|device| device.dev.load(Relaxed) == dev);
+        device.is_some_and(|device| self.table_get(table::object_key(device as u32, ino)).is_some())
+    }
+
     /// The key under which an object on `device` is found: directories on one file system share the first one's number.
     pub fn object_key(&self, device: u32, ino: u64) -> u64 {
         let dev = self.header.devices[device as usize].dev.load(Relaxed);

@@ -197,16 +197,19 @@ fn fstat(fd: i32) -> Option<libc::stat> {
     }
 }
 
-fn record_of(index: Index, status: &libc::stat) -> Option<u32> {
-    if status.st_mode & libc::S_IFMT != libc::S_IFREG {
+/// The record of an open descriptor's object; `status` is the descriptor's.
+pub fn record_of(index: Index, fd: i32, status: &libc::stat) -> Option<u32> {
+    if status.st_mode & libc::S_IFMT != libc::S_IFREG || !index.device_of_dev(status.st_dev) {
         return None;
     }
-    index.record_of_object(status.st_dev, status.st_ino, status.st_nlink)
+    let known = |status: &libc::stat| index.record_of_object(status.st_dev, status.st_ino, status.st_nlink);
+    // It may have moved, and lost its name by that, between the look at it and the look at its record.
+    known(status).or_else(|| known(&fstat(fd)?))
 }
 
 /// True if the descriptor is an object of ours.
 pub fn is_placed(index: Index, fd: i32) -> bool {
-    fstat(fd).is_some_and(|status| record_of(index, &status).is_some())
+    fstat(fd).is_some_and(|status| record_of(index, fd, &status).is_some())
 }
 
 /// Looks at the descriptor: what is it, is it current, has its file room for `need`?
@@ -214,7 +217,7 @@ pub fn is_placed(index: Index, fd: i32) -> bool {
 fn refresh(index: Index, fd: i32, need: Need) -> Refreshed {
     let seq = index.header.moves_seq.load(SeqCst);
     let Some(status) = fstat(fd) else { return Refreshed::NotPlaced };
-    let Some(number) = record_of(index, &status) else { return Refreshed::NotPlaced };
+    let Some(number) = record_of(index, fd, &status) else { return Refreshed::NotPlaced };
     let record = link::record(&index, number);
     match record.state() {
         State::Moving => {
@@ -257,7 +260,7 @@ fn refresh(index: Index, fd: i32, need: Need) -> Refreshed {
 #[cold]
 fn no_room(index: Index, fd: i32, need: Need) -> i32 {
     let Some(status) = fstat(fd) else { return libc::EBADF };
-    let Some(number) = record_of(index, &status) else { return libc::ENOSPC };
+    let Some(number) = record_of(index, fd, &status) else { return libc::ENOSPC };
     let size = match need {
         Need::Nothing => status.st_size,
         Need::Growth(bytes) => status.st_size.max(status.st_blocks * 512).saturating_add(bytes.max(1)),
@@ -309,7 +312,7 @@ pub fn opened(index: Index, fd: i32, number: u32, writable: bool) {
 /// A shared mapping of a placed file: from now on its descriptors can't be exchanged.
 pub fn mapped(index: Index, fd: i32) {
     follow(index, fd);
-    if let Some(number) = fstat(fd).and_then(|status| record_of(index, &status)) {
+    if let Some(number) = fstat(fd).and_then(|status| record_of(index, fd, &status)) {
         let record = link::record(&index, number);
         loop {
             let entered = process::enter(index, Domain::Data);

@@ -425,7 +425,7 @@ fn settle_descriptor(index: Index, fd: i32) {
         if gate::call2(libc::SYS_fstat, fd as usize, &raw mut status as usize) != 0 {
             return;
         }
-        index.record_of_object(status.st_dev, status.st_ino, status.st_nlink)
+        data::record_of(index, fd, &status)
     };
     if let Some(number) = number {
         settle(index, number);

@@ -230,7 +230,7 @@ fn accept(
         data::forget(fd);
         return Opened::Done(fd as isize);
     }
-    if let Some(number) = index.record_of_object(status.st_dev, status.st_ino, status.st_nlink) {
+    if let Some(number) = data::record_of(index, fd, &status) {
         return accept_object(index, fd, number, flags, attempt);
     }
     if status.st_dev != index.header.root_dev.load(Relaxed) {

@@ -20,7 +20,7 @@ fn native(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32) -> 
 pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32) -> isize {
     let Some(index) = process::index() else { return native(dirfd, path, out, flags) };
     let mut changed_ns = 0;
-    for _ in 0..ATTEMPTS {
+    for attempt in 0..ATTEMPTS {
         let evictions = index.header.evictions_seq.load(Acquire);
         let result = native(dirfd, path, out, flags);
         if result == -(libc::ENOENT as isize)
@@ -41,6 +41,7 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
             }
         }
         match status.st_mode & libc::S_IFMT {
+            libc::S_IFREG if attempt == 0 && has_moved(index, status) => continue,
             libc::S_IFREG if !dress(index, dirfd, path, status) => continue,
             libc::S_IFDIR if !dress_directory(index, status, &mut changed_ns) => continue,
             _ => {}
@@ -91,7 +92,15 @@ fn look_through(index: Index, dirfd: i32, path: *const c_char, status: &mut libc
         return Looked::Again;
     }
     *status = object;
-    if dress(index, dirfd, path, status) { Looked::Done } else { Looked::Again }
+    if !has_moved(index, status) && dress(index, dirfd, path, status) { Looked::Done } else { Looked::Again }
+}
+
+/// An object that lost its name since the kernel looked at it: another look finds where it is now, or that it has no name.
+/// (Or another file of the tier's file system, to which the number was given again: one look more does no harm.)
+fn has_moved(index: Index, status: &libc::stat) -> bool {
+    index.device_of_dev(status.st_dev)
+        && index.has_object_key(status.st_dev, status.st_ino)
+        && index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_none()
 }
 
 /// Gives a regular file the identity that programs know. False: its descriptor moved, ask again.
