@@ -200,6 +200,7 @@ class Experiment:
     def measure_point(self, point: Point, bounds: "Bounds") -> dict[str, object]:
         self.prepare(point.workload)
         ways = ["alone"] * (point.workload not in self.alone_s) + ["memory"] + ["flush-all"] * point.flush_all
+        load_before = os.getloadavg()[0]
         totals: dict[str, list[float]] = {way: [] for way in ways}
         programs: dict[str, list[float]] = {way: [] for way in ways}
         for repetition in range(self.repetitions):
@@ -229,6 +230,7 @@ class Experiment:
         row["flush_all_s"] = statistics.median(totals["flush-all"]) if point.flush_all else None
         row["flush_all_ratio"] = row["flush_all_s"] / row["alone_s"] if point.flush_all else None
         row["runs_s"] = totals
+        row["load_before"] = load_before
         row.update(bounds.of(point))
         row["memory_over_bound"] = row["memory_s"] / row["memory_upper_s"]
         row["program_over_bound"] = row["memory_program_s"] / row["program_upper_s"]
@@ -320,6 +322,7 @@ def main() -> int:
     parser.add_argument("--warm-mib", type=int, default=14336, help="guest memory to fault in first (virtual machines)")
     parser.add_argument("--experiment", choices=list(EXPERIMENTS), action="append", help="only these; results are not written")
     parser.add_argument("--point", help="only points whose label has this in it; results are not written")
+    parser.add_argument("--note", default="", help="a sentence for the results page: what was special about this run")
     parser.add_argument("--keep-up", action="store_true", help="leave the testbed up at the end, for a closer look")
     options = parser.parse_args()
 
@@ -341,8 +344,11 @@ def main() -> int:
     finally:
         if not options.keep_up:
             testbed.control("down", check=False)
+    # What else the machine did: on two processors, a load of another 2 doubles a run that computes.
+    facts["load_before"] = [row["load_before"] for row in rows]
     facts["minutes"] = round((time.monotonic() - begin) / 60, 1)
     facts["repetitions"] = options.repetitions
+    facts["note"] = options.note
     if not options.experiment and not options.point:
         write_results(facts, bounds, rows)
     return 0
@@ -388,7 +394,9 @@ def write_results(facts: dict[str, object], bounds: Bounds, rows: list[dict[str,
         f"Medians of {facts['repetitions']} runs; the whole took {facts['minutes']} minutes. The recipe, and what the ways and the",
         "bounds are, is in [`benchmarks/incrementation`](../incrementation/). All numbers: [CSV](incrementation.csv),",
         "[JSON](incrementation.json). Times are seconds of the whole command, Terrace's with its final flush. *Over bound* is",
-        "the in-memory time over the model's upper bound; *vs alone* is the flush-all time over the durable tier's alone.",
+        "the in-memory time over the model's upper bound; *vs alone* is the flush-all time over the durable tier's alone. The",
+        f"machine's load average before each point was {', '.join(f'{load:.1f}' for load in facts['load_before'])} (the benchmark itself makes about 2).",
+        *(["", f"**Note:** {facts['note']}"] if facts["note"] else []),
         "",
         "![times and bounds](incrementation.png)",
         "",
