@@ -387,6 +387,7 @@ def write_results(facts: dict[str, object], bounds: Bounds, rows: list[dict[str,
         table = csv.DictWriter(file, [key for key in rows[0] if key != "runs_s"], extrasaction="ignore", lineterminator="\n")
         table.writeheader()
         table.writerows({key: round(value, 3) if isinstance(value, float) else value for key, value in row.items()} for row in rows)
+    loads = ", ".join(f"{row['load_before']:.1f}" for row in rows)
     lines = [
         "# Incrementation: the durable tier alone and under Terrace",
         "",
