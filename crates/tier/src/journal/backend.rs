@@ -18,12 +18,23 @@ pub(super) struct Backend {
     refusals: std::sync::atomic::AtomicU32,
 }
 
+const LOCK_TRIES: u32 = 50;
+
 impl Backend {
     pub(super) fn open(path: &Path) -> Result<Backend> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let error = |source: rustix::io::Errno| Error::Journal { path: path.to_path_buf(), source: source.into() };
         let file = File::from(open(path, flags, Mode::RUSR | Mode::WUSR).map_err(error)?);
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        // A child that was forked has our descriptors until it runs its program: a lock just given back may be held a moment more.
+        let mut locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        for _ in 0..LOCK_TRIES {
+            if locked != Err(rustix::io::Errno::WOULDBLOCK) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        }
+        match locked {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::JournalLocked { path: path.to_path_buf() }),
             // Some network file systems have no locks; the agent's own lock in memory guards the journal as well.
