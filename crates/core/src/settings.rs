@@ -14,6 +14,9 @@ pub const DEVICES_MAX: usize = 16;
 /// Longest path of a root: a name below it must still fit into the kernel's 4096 bytes.
 pub const ROOT_LEN_MAX: usize = 2048;
 
+/// Name, beside the index, of the socket that clients of the objects door use.
+pub const OBJECTS_SOCKET: &str = "objects";
+
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
@@ -41,6 +44,18 @@ pub struct Settings {
     /// The preload library.
     #[serde(with = "paths")]
     pub library: PathBuf,
+    /// Clients of the objects door on other nodes.
+    #[serde(default)]
+    pub listen: Option<ListenSettings>,
+}
+
+/// Where an agent listens for clients on other nodes, and what they must know.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct ListenSettings {
+    pub address: String,
+    #[serde(with = "paths")]
+    pub token_file: PathBuf,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
@@ -98,6 +113,7 @@ impl Settings {
             state: user_dir(Path::new("/var/tmp"), uid).join(&id),
             runtime: user_dir(Path::new("/dev/shm"), uid).join(&id),
             library,
+            listen: None,
             root,
         }
     }
@@ -109,6 +125,9 @@ impl Settings {
     }
     pub fn control_socket(&self) -> PathBuf {
         self.runtime.join("control")
+    }
+    pub fn objects_socket(&self) -> PathBuf {
+        self.runtime.join(OBJECTS_SOCKET)
     }
     pub fn lock(&self) -> PathBuf {
         self.runtime.join("lock")
@@ -140,9 +159,9 @@ pub fn user_dir(base: &Path, uid: u32) -> PathBuf {
     base.join(format!("terrace-{uid}"))
 }
 
-/// Where the objects of one tier directory lie.
+/// Where the objects of one tier directory lie. One directory, for the kernel walks this path whenever it follows a link.
 pub fn object_dir(tier_path: &Path, uid: u32, root_id: &str) -> PathBuf {
-    user_dir(tier_path, uid).join(root_id).join("o")
+    tier_path.join(format!("terrace-{uid}-{root_id}"))
 }
 
 #[cfg(test)]
@@ -159,7 +178,7 @@ mod tests {
 
     #[test]
     fn objects_lie_below_the_tier_by_user_and_root() {
-        assert_eq!(object_dir(Path::new("/dev/shm"), 1000, "1f2e3d4c"), Path::new("/dev/shm/terrace-1000/1f2e3d4c/o"));
+        assert_eq!(object_dir(Path::new("/dev/shm"), 1000, "1f2e3d4c"), Path::new("/dev/shm/terrace-1000-1f2e3d4c"));
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! The file is sparse: a page that nobody touched takes no memory. All zeroes is the valid empty state.
 #![cfg_attr(not(test), no_std)]
 
+pub mod behalf;
 pub mod calls;
 pub mod guard;
 pub mod ring;
@@ -19,23 +20,29 @@ pub mod table;
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"terrace3");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"terrace4");
 pub const PATH_MAX: usize = 4096;
 pub const DEVICES: usize = 16;
 pub const ALIASES: usize = 4;
 pub const RECORDS: usize = 1 << 20;
 pub const TABLE_SLOTS: usize = 1 << 22;
 pub const FILTER_WORDS: usize = 1 << 16;
-pub const RING_SLOTS: usize = 1024;
+pub const RING_SLOTS: usize = 4096;
 pub const PROCESSES: usize = 4096;
-/// Characters of an object's name: `{record:08x}{random:016x}`.
-pub const NAME_LEN: usize = 24;
+/// Characters of an object's name: 20 bits of record number and 64 random bits, 6 in each character. Short, because ext4 keeps
+/// a link's text of up to 59 bytes in the inode, and takes a block of its own for a longer one: to free that costs up to
+/// a millisecond at each removal and each flush.
+pub const NAME_LEN: usize = 14;
+const _: () = assert!(RECORDS <= 1 << 20 && NAME_LEN * 6 == 20 + 64);
 /// An old description whose file was moved live is marked by this offset plus a token (below ext4's 16 TiB limit).
 pub const OFFSET_TOKEN_BASE: i64 = 1 << 43;
 /// `st_ino` of files born in a tier: above what file systems here give out, below 2^53 (JavaScript, awk).
 pub const INO_BASE: u64 = 1 << 52;
 /// The name of the directory below the root that is ours; directory listings leave it out.
 pub const PRIVATE_DIR: &str = ".terrace";
+/// Where the library puts a page with nothing but `syscall; ret`, so that the supervisor's filter knows its calls by their
+/// address. Far from where Linux, Go, Java and the sanitizers put anything.
+pub const GATE: usize = 0x6720_0000_0000;
 /// Environment variable with the path of the index file; set by `terrace run`, kept across exec by the library.
 pub const INDEX_ENV: &str = "TERRACE_INDEX";
 
@@ -141,10 +148,15 @@ impl State {
     }
 }
 
-/// Set once a program mapped the object shared: its descriptors can't be exchanged, so it never moves live.
+/// Set once a program mapped the object shared, or has it open for writing without the library: its descriptors can't be
+/// exchanged, so it never moves live.
 pub const FLAG_MAPPED: u32 = 1;
 /// A directory's record, while the agent renames in it: programs see the times that are noted.
 pub const FLAG_RENAMING: u32 = 2;
+/// The agent has been told to look how the object grows, and still does.
+pub const FLAG_WATCHED: u32 = 8;
+/// A durable file's last name is gone: a file with a name and this inode number is another.
+pub const FLAG_UNLINKED: u32 = 4;
 
 /// One placed file; 128 bytes.
 #[repr(C)]
@@ -234,7 +246,12 @@ pub struct Header {
     pub creates_tier: AtomicU64,
     pub creates_durable: AtomicU64,
     pub fallbacks: AtomicU64,
-    _pad1: [u64; 8],
+    /// 1 while the agent sleeps: a program that fills the ring stores 0 and wakes it (a futex).
+    pub bell: AtomicU32,
+    _pad4: u32,
+    /// Bytes that all devices together may hold; 0: no quota.
+    pub quota: AtomicI64,
+    _pad1: [u64; 6],
     pub root: PathText,
     pub alias_count: AtomicU32,
     _pad2: u32,
@@ -283,6 +300,14 @@ impl Index {
     pub fn devices(&self) -> &[Device] {
         let count = (self.header.device_count.load(Acquire) as usize).min(DEVICES);
         &self.header.devices[..count]
+    }
+
+    /// Takes `bytes` of the device if they fit there and in the quota. (A device's capacity follows the quota too, but only as
+    /// often as the agent looks.)
+    pub fn reserve(&self, device: usize, bytes: i64) -> bool {
+        let quota = self.header.quota.load(Relaxed);
+        let used_in_all = || self.devices().iter().map(|device| device.used.load(Relaxed)).sum::<i64>();
+        (quota == 0 || used_in_all().saturating_add(bytes) <= quota) && self.header.devices[device].reserve(bytes)
     }
 
     pub fn record(&self, number: u32) -> Option<&Record> {
@@ -424,12 +449,14 @@ impl Index {
     }
 }
 
-/// Writes an object's name.
+const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// Writes an object's name. `number` is a record's, below `RECORDS`.
 pub fn write_name(number: u32, random: u64, out: &mut [u8; NAME_LEN]) {
-    const HEX: &[u8; 16] = b"0123456789abcdef";
-    for (i, byte) in out.iter_mut().enumerate() {
-        let nibble = if i < 8 { (number >> (28 - 4 * i)) as usize } else { (random >> (60 - 4 * (i - 8))) as usize };
-        *byte = HEX[nibble & 15];
+    let mut value = (number as u128) << 64 | random as u128;
+    for byte in out.iter_mut().rev() {
+        *byte = LETTERS[value as usize & 63];
+        value >>= 6;
     }
 }
 
@@ -441,11 +468,14 @@ pub fn parse_name(name: &[u8]) -> Option<(u32, u64)> {
     let mut value: u128 = 0;
     for &byte in name {
         let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'-' => 62,
+            b'_' => 63,
             _ => return None,
         };
-        value = value << 4 | digit as u128;
+        value = value << 6 | digit as u128;
     }
     Some(((value >> 64) as u32, value as u64))
 }
@@ -464,12 +494,12 @@ mod tests {
 
     #[test]
     fn a_name_reads_back_as_it_was_written() {
-        for (number, random) in [(0, 0), (42, u64::MAX), (u32::MAX, 0x0123_4567_89ab_cdef)] {
+        for (number, random) in [(0, 0), (42, u64::MAX), (RECORDS as u32 - 1, 0x0123_4567_89ab_cdef)] {
             let mut name = [0; NAME_LEN];
             write_name(number, random, &mut name);
             assert_eq!(parse_name(&name), Some((number, random)));
         }
-        assert_eq!(parse_name(b"0000002a9c0000000000000G"), None);
+        assert_eq!(parse_name(b"AAAAAAAAAAAAA."), None);
         assert_eq!(parse_name(b"short"), None);
     }
 

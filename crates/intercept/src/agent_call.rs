@@ -37,6 +37,7 @@ struct Control([u8; 64]);
 
 /// EIO when there is no agent within the patience.
 pub fn call(index: Index, request: &Request) -> Answer {
+    crate::behalf::about_to_wait();
     let mut answer = Answer { status: libc::EIO, fd: -1, reply: Scratch::new() };
     for attempt in 0..PATIENCE_MS / 10 {
         match try_call(index, request, &mut answer) {

@@ -18,7 +18,7 @@ fn through(dirfd: i32, path: *const c_char, flags: i32) -> i32 {
     }
 }
 
-fn is_ours(dirfd: i32, path: *const c_char) -> bool {
+pub fn is_ours(dirfd: i32, path: *const c_char) -> bool {
     !path.is_null() && process::index().is_some_and(|index| link::read(index, dirfd, path).is_some())
 }
 
@@ -115,7 +115,7 @@ macro_rules! xattr_hooks {
     )*};
 }
 
-unsafe fn xattr_call(nr: i64, path: usize, rest: &[usize]) -> isize {
+pub unsafe fn xattr_call(nr: i64, path: usize, rest: &[usize]) -> isize {
     let arg = |i: usize| rest.get(i).copied().unwrap_or(0);
     // SAFETY: as the caller's.
     unsafe { gate::call5(nr, path, arg(0), arg(1), arg(2), arg(3)) }
@@ -223,7 +223,7 @@ fn file_system_path(path: *const c_char) -> *const c_char {
     path
 }
 
-fn root(index: Index) -> *const c_char {
+pub fn root(index: Index) -> *const c_char {
     // SAFETY: the index lives as long as the process, and its paths are followed by zeroes.
     let path: &'static [u8] = unsafe { core::mem::transmute(index.header.root.get()) };
     path.as_ptr() as *const c_char

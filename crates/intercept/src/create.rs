@@ -8,14 +8,15 @@
 
 use crate::link::{LINK_MAX, record};
 use crate::scratch::Scratch;
-use crate::{data, gate, link, process, recent};
+use crate::{behalf, data, gate, link, process, recent};
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use terrace_index::ring::EventKind;
-use terrace_index::{Index, NAME_LEN, PATH_MAX, State};
+use terrace_index::{Device, Index, NAME_LEN, PATH_MAX, State};
 
 /// A device with less than this free takes no new files.
 const ROOM_MIN: i64 = 64 << 10;
+const UNCOUNTED_ROOM_MAX: i64 = 1 << 30;
 
 /// A canonical path in a buffer.
 pub struct Path {
@@ -314,6 +315,10 @@ fn link_object(index: Index, number: u32, object: Object, dirfd: i32, path: *con
         return undo(index, number, &object, Created::Native);
     }
     record.set_state(State::Current);
+    if behalf::is_active() {
+        data::bind(index, number);
+        behalf::announce(number, record.serial.load(Relaxed));
+    }
     // SAFETY: terminated strings.
     let linked =
         unsafe { gate::call3(libc::SYS_symlinkat, object.path.as_ptr() as usize, dirfd as usize, path as usize) };
@@ -338,12 +343,20 @@ fn undo(index: Index, number: u32, object: &Object, result: Created) -> Created 
     result
 }
 
+/// What a new file may need before somebody looks: of a program that counts nothing, a part of the device.
+fn room_min(device: &Device) -> i64 {
+    match behalf::is_active() {
+        true => (device.capacity.load(Relaxed) / 8).clamp(ROOM_MIN, UNCOUNTED_ROOM_MAX),
+        false => ROOM_MIN,
+    }
+}
+
 /// The fastest tier with room that was not tried; in it, the device with the most room.
 fn best_device(index: Index, tried: u32) -> Option<u32> {
     let mut best: Option<(u32, u32, i64)> = None;
     for (number, device) in index.devices().iter().enumerate() {
         let free = device.free();
-        if tried & 1 << number != 0 || device.accepts.load(Relaxed) == 0 || free < ROOM_MIN {
+        if tried & 1 << number != 0 || device.accepts.load(Relaxed) == 0 || free < room_min(device) {
             continue;
         }
         let tier = device.tier.load(Relaxed);
@@ -358,21 +371,30 @@ fn best_device(index: Index, tried: u32) -> Option<u32> {
 pub fn publish(index: Index, kind: EventKind, record: u32, path: &[u8], path2: &[u8]) {
     let pid = process::pid();
     for _ in 0..2000 {
-        if index.ring_push(pid, kind, record, path, path2) {
+        let pushed = index.ring_push(pid, kind, record, path, path2);
+        if !pushed || index.ring_is_filling() {
+            ring_bell(index);
+        }
+        if pushed {
             return;
         }
         process::sleep_us(500);
     }
 }
 
+fn ring_bell(index: Index) {
+    let bell = &index.header.bell;
+    if bell.load(Relaxed) != 0 && bell.swap(0, AcqRel) != 0 {
+        // SAFETY: the futex is a word of the mapped index.
+        unsafe { gate::call3(libc::SYS_futex, bell as *const _ as usize, libc::FUTEX_WAKE as usize, 1) };
+    }
+}
+
 /// 64 random bits for an object's name.
 pub fn random() -> u64 {
     static FALLBACK: AtomicU64 = AtomicU64::new(1);
-    let mut value = [0u8; 8];
-    // SAFETY: our buffer.
-    let got = unsafe { gate::call3(libc::SYS_getrandom, value.as_mut_ptr() as usize, 8, 0) };
-    if got == 8 {
-        return u64::from_le_bytes(value);
+    if let Some(random) = process::random() {
+        return random;
     }
     // A kernel without getrandom: unique is enough then, O_EXCL does the rest.
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

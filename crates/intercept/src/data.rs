@@ -12,13 +12,16 @@
 //! Invariant: between a guard's entry and its leaving, a record that was seen not `Moving` does not become `Moved`.
 
 use crate::agent_call::{Request, call};
+use crate::create::publish;
 use crate::{gate, link, process, real};
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::*};
 use terrace_index::calls::CallKind;
 use terrace_index::guard::Domain;
-use terrace_index::{FLAG_MAPPED, Index, State};
+use terrace_index::ring::EventKind;
+use terrace_index::{FLAG_MAPPED, FLAG_WATCHED, Index, State};
 
 const CELLS: usize = 4096;
+const BLOCK: i64 = 4096;
 /// Not a placed file: no counting.
 const NOT_PLACED: i64 = i64::MAX;
 /// Look before the next use.
@@ -237,12 +240,17 @@ fn refresh(index: Index, fd: i32, need: Need) -> Refreshed {
     };
     let mut reserved = record.reserved.load(Acquire);
     if reserved < total {
-        let device = &index.header.devices[record.device.load(Relaxed) as usize % terrace_index::DEVICES];
+        // Whole blocks, first no more than is asked for, so that a small file holds nothing that it doesn't need; then as
+        // much again as it has, so that a large one, or one that is written over and over, seldom asks.
+        let total = total.saturating_add(BLOCK - 1) & !(BLOCK - 1);
+        let device = record.device.load(Relaxed) as usize % terrace_index::DEVICES;
         let missing = total - reserved;
-        let grant = missing.max(device.grant_max.load(Relaxed));
-        let taken = if device.reserve(grant) {
+        let most = index.header.devices[device].grant_max.load(Relaxed);
+        let again = if reserved > 0 { size.max(most / 16) } else { 0 };
+        let grant = missing.max(again.min(most));
+        let taken = if index.reserve(device, grant) {
             grant
-        } else if device.reserve(missing) {
+        } else if index.reserve(device, missing) {
             missing
         } else {
             return match no_room(index, fd, need) {
@@ -304,8 +312,29 @@ pub fn opened(index: Index, fd: i32, number: u32, writable: bool) {
     if !matches!(link::record(&index, number).state(), State::Moving | State::Moved) {
         set_seen(fd, seq);
     }
-    if writable {
+    if writable && !crate::behalf::is_active() {
         crate::entry::patch();
+    }
+}
+
+/// From now on the record's descriptors can't be exchanged. False: it has moved already.
+pub fn bind(index: Index, number: u32) -> bool {
+    let record = link::record(&index, number);
+    loop {
+        let entered = process::enter(index, Domain::Data);
+        let state = record.state();
+        let mut is_new = false;
+        if state != State::Moving {
+            is_new = record.flags.fetch_or(FLAG_MAPPED | FLAG_WATCHED, SeqCst) & FLAG_WATCHED == 0;
+        }
+        index.guard_leave(entered);
+        if is_new {
+            publish(index, EventKind::Uncounted, number, b"", b"");
+        }
+        match state {
+            State::Moving => process::sleep_us(200),
+            state => return state != State::Moved,
+        }
     }
 }
 

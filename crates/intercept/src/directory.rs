@@ -108,7 +108,7 @@ fn dress(index: Index, source: &impl Source, ino: &mut u64, kind: &mut u8, name:
             }
         }
         libc::DT_REG if index.header.durable_count.load(Relaxed) > 0 => {
-            if let Some(shown) = stat::shown_ino(index, *ino)
+            if let Some(shown) = stat::shown_ino(index, *ino, 1)
                 && source.is_on_root(index) {
                     *ino = shown;
                 }

@@ -8,6 +8,7 @@
 //!   keeps count of what is written                      data.rs, entry.rs
 //!   changes no name in the middle of a commit           names.rs
 //!   follows programs into other programs                exec.rs, system_call.rs
+//!   decides for programs that it can't reach            behalf.rs (loaded by their supervisor)
 //!
 //! Invariants: it allocates nothing, locks nothing, uses no thread-local and no Rust `std`: hooks run between `fork` and
 //! `exec`, in signal handlers and inside `malloc`. Every system call of its own goes through one page of code (gate.rs), so
@@ -23,6 +24,7 @@ compile_error!("the preload library is written for Linux on x86-64 (system calls
 
 mod agent_call;
 mod attributes;
+mod behalf;
 mod canonical;
 mod create;
 mod data;
@@ -33,6 +35,7 @@ mod exec;
 mod gate;
 mod link;
 mod names;
+mod objects;
 mod open;
 mod process;
 mod real;

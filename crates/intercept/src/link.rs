@@ -10,7 +10,7 @@ pub const LINK_MAX: usize = 512;
 /// The text of a link of ours, with a terminator, and its record.
 pub struct Link {
     pub record: u32,
-    text: [u8; LINK_MAX],
+    pub text: [u8; LINK_MAX],
 }
 
 impl Link {
@@ -38,21 +38,20 @@ pub fn read(index: Index, dirfd: i32, path: *const c_char) -> Option<Link> {
 pub struct Handle(i32);
 
 impl Handle {
-    /// `None`: the name is no longer this link, or it can't be opened.
-    pub fn of(dirfd: i32, path: *const c_char, link: &Link) -> Option<Handle> {
+    /// What the name is: this link of ours, by a handle of it.
+    pub fn open(index: Index, dirfd: i32, path: *const c_char) -> Opened {
         let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
         // SAFETY: the program's path; a buffer of ours.
         unsafe {
             let fd = gate::call4(libc::SYS_openat, dirfd as usize, path as usize, flags as usize, 0);
             if fd < 0 {
-                return None;
+                return Opened::Nothing;
             }
             let handle = Handle(fd as i32);
-            let mut text = [0u8; LINK_MAX];
-            let size = LINK_MAX - 1;
-            let empty = c"".as_ptr() as usize;
-            let len = gate::call4(libc::SYS_readlinkat, fd as usize, empty, text.as_mut_ptr() as usize, size);
-            (len > 0 && text[..=len as usize] == link.text[..=len as usize]).then_some(handle)
+            match read(index, fd as i32, c"".as_ptr()) {
+                Some(link) => Opened::Link(link, handle),
+                None => Opened::NotOurs,
+            }
         }
     }
 
@@ -64,6 +63,15 @@ impl Handle {
             gate::call2(libc::SYS_fstat, self.0 as usize, &raw mut status as usize) == 0 && status.st_nlink == 0
         }
     }
+}
+
+/// What `Handle::open` found.
+pub enum Opened {
+    Link(Link, Handle),
+    /// Something is there, and it is no link of ours.
+    NotOurs,
+    /// It could not be opened: nothing there, or no descriptor left.
+    Nothing,
 }
 
 impl Drop for Handle {

@@ -8,14 +8,15 @@
 
 use crate::agent_call::{settle, settle_below};
 use crate::create::{Parent, Path, publish};
-use crate::link::{self, Link, record};
+use crate::link::{self, Link, Opened, record};
+use crate::objects::Object;
 use crate::open::settle_path;
 use crate::{data, gate, process, real};
 use core::ffi::{c_char, c_int, c_uint};
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicBool, Ordering::*};
 use terrace_index::guard::Domain;
 use terrace_index::ring::{EventKind, NO_RECORD};
-use terrace_index::{Index, State};
+use terrace_index::{FLAG_UNLINKED, Index, State};
 
 const WAIT_US: i64 = 100;
 const BUSY: isize = isize::MIN;
@@ -46,8 +47,9 @@ fn is_busy(index: &Index, link: &Option<Link>) -> bool {
 fn drop_object(index: Index, link: &Link) {
     let record = record(&index, link.record);
     record.set_state(State::Dead);
-    // SAFETY: the object's terminated path.
-    unsafe { gate::call1(libc::SYS_unlink, link.object() as usize) };
+    // SAFETY: the object's terminated path or name.
+    Object::of_link(index, link)
+        .at(|dirfd, name| unsafe { gate::call3(libc::SYS_unlinkat, dirfd as usize, name as usize, 0) });
     let device = &index.header.devices[record.device.load(Relaxed) as usize % terrace_index::DEVICES];
     device.unreserve(record.reserved.swap(0, AcqRel));
     let ino = record.link_ino.load(Relaxed);
@@ -67,9 +69,17 @@ fn drop_if_removed(index: Index, link: &Link, handle: Option<&link::Handle>) -> 
     Some(link.record)
 }
 
-/// The record of a durable file (with a replica or not) at this name: its name is about to go.
+/// The record of a durable file with a replica at this name, which is about to go.
 fn durable_record(index: Index, dirfd: i32, path: *const c_char) -> Option<u32> {
     if index.header.clean_count.load(Relaxed) <= 0 {
+        return None;
+    }
+    known_record(index, dirfd, path).filter(|&number| record(&index, number).state() == State::Clean)
+}
+
+/// The record of a durable file (with a replica or not) at this name, its only one.
+fn known_record(index: Index, dirfd: i32, path: *const c_char) -> Option<u32> {
+    if index.header.durable_count.load(Relaxed) <= 0 {
         return None;
     }
     // SAFETY: a zeroed stat is valid; the program's path.
@@ -89,9 +99,27 @@ fn durable_record(index: Index, dirfd: i32, path: *const c_char) -> Option<u32> 
         let record = record(&index, number);
         (status.st_dev == index.header.root_dev.load(Relaxed)
             && record.durable_ino.load(Relaxed) == status.st_ino
-            && record.state() == State::Clean)
-            .then_some(number)
+            && matches!(record.state(), State::Clean | State::Durable))
+        .then_some(number)
     }
+}
+
+/// Whether the name that was last taken away was a link of ours: the next one will be like it.
+static LAST_WAS_OURS: AtomicBool = AtomicBool::new(false);
+
+/// The link of ours at a name that is about to go, and a handle of it. A program removes many of one kind: which look comes
+/// first, the cheap one for real files or the one that is needed for links, is by what the last one was.
+fn about_to_go(index: Index, dirfd: i32, path: *const c_char) -> (Option<Link>, Option<link::Handle>) {
+    if !LAST_WAS_OURS.load(Relaxed) && link::read(index, dirfd, path).is_none() {
+        return (None, None);
+    }
+    let (link, handle) = match link::Handle::open(index, dirfd, path) {
+        Opened::Link(link, handle) => (Some(link), Some(handle)),
+        Opened::NotOurs => (None, None),
+        Opened::Nothing => (link::read(index, dirfd, path), None),
+    };
+    LAST_WAS_OURS.store(link.is_some(), Relaxed);
+    (link, handle)
 }
 
 pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
@@ -103,24 +131,16 @@ pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
     }
     let mut removed = None;
     let result = in_guard(index, || {
-        let link = link::read(index, dirfd, path);
+        let (link, handle) = about_to_go(index, dirfd, path);
         if is_busy(&index, &link) {
             return BUSY;
         }
-        let durable = if link.is_none() { durable_record(index, dirfd, path) } else { None };
-        let handle = match &link {
-            Some(link) => match link::Handle::of(dirfd, path, link) {
-                Some(handle) => Some(handle),
-                None if link::read(index, dirfd, path).is_none_or(|now| now.record != link.record) => return BUSY,
-                None => None,
-            },
-            None => None,
-        };
+        let durable = if link.is_none() { known_record(index, dirfd, path) } else { None };
         let result = native();
         if result == 0 {
             removed = match &link {
                 Some(link) => drop_if_removed(index, link, handle.as_ref()),
-                None => durable,
+                None => durable.filter(|&number| has_lost_its_name(index, number)),
             };
         }
         result
@@ -129,6 +149,13 @@ pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
         publish(index, EventKind::Removed, number, b"", b"");
     }
     result
+}
+
+/// Notes that a durable file's only name is gone. True if the agent has a replica to remove.
+fn has_lost_its_name(index: Index, number: u32) -> bool {
+    let record = record(&index, number);
+    record.flags.fetch_or(FLAG_UNLINKED, SeqCst);
+    record.state() == State::Clean
 }
 
 struct End {
@@ -263,10 +290,10 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
         // Of an exchange or a rename to itself the target's name stays.
         let replaces = !exchanges && target.number() != source.number();
         let handle = match &target.link {
-            Some(link) if replaces => match link::Handle::of(newdir, new, link) {
-                Some(handle) => Some(handle),
-                None if link::read(index, newdir, new).is_none_or(|now| now.record != link.record) => return BUSY,
-                None => None,
+            Some(link) if replaces => match link::Handle::open(index, newdir, new) {
+                Opened::Link(now, handle) if now.record == link.record => Some(handle),
+                Opened::Nothing if link::read(index, newdir, new).is_some_and(|now| now.record == link.record) => None,
+                _ => return BUSY,
             },
             _ => None,
         };
@@ -283,7 +310,7 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
         if replaces {
             removed = match &target.link {
                 Some(link) => drop_if_removed(index, link, handle.as_ref()),
-                None => target.durable,
+                None => target.durable.filter(|&number| has_lost_its_name(index, number)),
             };
         }
         result

@@ -6,9 +6,11 @@
 
 use crate::agent_call::{Request, call, settle};
 use crate::create::{Created, Path, create, publish};
-use crate::{data, gate, link, process, real};
+use crate::objects::Object;
+use crate::{behalf, data, gate, link, process, real};
 use core::ffi::{c_char, c_int};
-use core::sync::atomic::{AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use terrace_index::behalf::LEAVE;
 use terrace_index::calls::CallKind;
 use terrace_index::ring::EventKind;
 use terrace_index::{Index, Record, State};
@@ -43,6 +45,40 @@ pub fn open_at(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize 
     }
 }
 
+const NOFOLLOW_MASK: i32 = libc::O_NOFOLLOW | libc::O_PATH | libc::O_CREAT | libc::O_TRUNC | libc::O_DIRECTORY;
+/// The last open without following met a link of ours (tar, find and rsync open all their files so): then the next one is read
+/// as a link first, rather than tried in vain.
+static NOFOLLOW_MEETS_OURS: AtomicBool = AtomicBool::new(false);
+
+/// Opens the object that the name leads to. `None`: it is not a link of ours, or not any more.
+fn open_link(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> Option<isize> {
+    let Some(link) = link::read(index, dirfd, path) else {
+        NOFOLLOW_MEETS_OURS.store(false, Relaxed);
+        return None;
+    };
+    let fd = Object::of_link(index, &link).at(|dirfd, name| native(dirfd, name, flags, 0));
+    if fd < 0 {
+        return None;
+    }
+    if flags & libc::O_ACCMODE == libc::O_RDONLY && is_fine_for_reading(index) {
+        data::forget(fd as i32);
+        return Some(fd);
+    }
+    let number = data::record_of(index, fd as i32, &fstat(fd as i32));
+    let accepted = match number {
+        Some(number) if number == link.record => accept_object(index, fd as i32, number, flags, 0),
+        _ => {
+            close(fd as i32);
+            return None;
+        }
+    };
+    match accepted {
+        Opened::Done(fd) => Some(fd),
+        // It has closed the descriptor.
+        Opened::Again | Opened::Wait => None,
+    }
+}
+
 enum Opened {
     Done(isize),
     /// Something changed meanwhile: open again.
@@ -51,7 +87,7 @@ enum Opened {
     Wait,
 }
 
-fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
+pub fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
     if flags & libc::O_TMPFILE == libc::O_TMPFILE {
         let fd = native(dirfd, path, flags, mode);
         data::forget(fd as i32);
@@ -60,6 +96,12 @@ fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
     let mut flags = flags;
     let mut replace = true;
     let (mut attempt, mut waits) = (0, 0);
+    if flags & NOFOLLOW_MASK == libc::O_NOFOLLOW
+        && NOFOLLOW_MEETS_OURS.load(Relaxed)
+        && let Some(fd) = open_link(index, dirfd, path, flags)
+    {
+        return fd;
+    }
     while attempt < ATTEMPTS {
         let evictions = index.header.evictions_seq.load(Acquire);
         let fd = if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
@@ -86,6 +128,9 @@ fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
         }
     }
     // A name that changes under every attempt; the kernel's own answer is as good as any.
+    if behalf::is_active() {
+        return LEAVE;
+    }
     native(dirfd, path, flags, mode)
 }
 
@@ -120,6 +165,9 @@ fn refused(
                 Created::Done(result) => Opened::Done(result),
                 Created::Native => {
                     index.header.creates_durable.fetch_add(1, Relaxed);
+                    if behalf::is_active() {
+                        return Opened::Done(LEAVE);
+                    }
                     let fd = native(dirfd, path, *flags, mode);
                     data::forget(fd as i32);
                     if fd >= 0 {
@@ -137,6 +185,13 @@ fn refused(
         }
         libc::ELOOP if *flags & libc::O_NOFOLLOW != 0 && link::read(index, dirfd, path).is_some() => {
             *flags &= !libc::O_NOFOLLOW;
+            NOFOLLOW_MEETS_OURS.store(true, Relaxed);
+            Opened::Again
+        }
+        // It was committed between the two looks, and is a real file now.
+        libc::ELOOP
+            if *flags & libc::O_NOFOLLOW != 0 && kind_of(dirfd, path).is_some_and(|kind| kind != libc::S_IFLNK) =>
+        {
             Opened::Again
         }
         // O_NONBLOCK meets the mover's lease: it gives way within milliseconds.
@@ -163,26 +218,34 @@ fn forget_last_file(index: Index, fd: i32) {
 
 /// Not there, and yet the link could not be made: another program was faster, or the name is a dangling link.
 fn exists_after_all(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> Opened {
-    // SAFETY: the program's path; a zeroed stat is valid.
-    let dangling = unsafe {
-        let mut status: libc::stat = core::mem::zeroed();
-        gate::call4(
-            libc::SYS_newfstatat,
-            dirfd as usize,
-            path as usize,
-            &raw mut status as usize,
-            libc::AT_SYMLINK_NOFOLLOW as usize,
-        ) == 0
-            && status.st_mode & libc::S_IFMT == libc::S_IFLNK
-    };
+    let dangling = kind_of(dirfd, path) == Some(libc::S_IFLNK);
     if dangling && link::read(index, dirfd, path).is_none() {
         // The program's own dangling link: the kernel creates its target.
+        if behalf::is_active() {
+            return Opened::Done(LEAVE);
+        }
         let fd = native(dirfd, path, flags, mode);
         data::forget(fd as i32);
         return Opened::Done(fd);
     }
     process::sleep_us(100);
     Opened::Again
+}
+
+/// The type of what the name itself is.
+fn kind_of(dirfd: i32, path: *const c_char) -> Option<libc::mode_t> {
+    // SAFETY: the program's path; a zeroed stat is valid.
+    unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        let result = gate::call4(
+            libc::SYS_newfstatat,
+            dirfd as usize,
+            path as usize,
+            &raw mut status as usize,
+            libc::AT_SYMLINK_NOFOLLOW as usize,
+        );
+        (result == 0).then_some(status.st_mode & libc::S_IFMT)
+    }
 }
 
 fn fstat(fd: i32) -> libc::stat {
@@ -297,6 +360,10 @@ fn accept_object(index: Index, fd: i32, number: u32, flags: i32, attempt: usize)
         }
         _ => {}
     }
+    if writable && behalf::is_active() && !data::bind(index, number) {
+        close(fd);
+        return Opened::Again;
+    }
     record.used_at.store(index.header.now.load(Relaxed), Relaxed);
     index.header.opens_tier.fetch_add(if writable { 1 } else { opens_meant(index) }, Relaxed);
     data::opened(index, fd, number, writable);
@@ -377,10 +444,8 @@ fn accept_durable_reading(index: Index, fd: i32, status: &libc::stat, flags: i32
         && record.state() == State::Clean
         && flags & (libc::O_DIRECT | libc::O_TRUNC) == 0
     {
-        let mut object = [0; link::LINK_MAX];
-        link::object_path(index, number, &mut object);
-        let kept = flags & !(libc::O_CREAT | libc::O_NOFOLLOW);
-        let replica = native(libc::AT_FDCWD, object.as_ptr() as *const c_char, kept, 0);
+        let kept = flags & !libc::O_CREAT;
+        let replica = Object::of(index, number).at(|dirfd, name| native(dirfd, name, kept, 0));
         // The record may have been given to another file since we looked: what was opened must be this file.
         if replica >= 0 && !is_replica_of(&fstat(replica as i32), status, record) {
             close(replica as i32);

@@ -1,20 +1,36 @@
 //! What this process knows: the mapped index, its slot for guards, whether its working directory lies below the root.
 //!
 //! Initialised by whoever comes first (another library's constructor may call us before ours ran); two threads that race map
-//! twice and one of them unmaps. The slot is on a page that `fork` wipes, so that a child claims its own.
+//! twice and one of them unmaps. What is this process's alone (its number, its slot, its random numbers) is on a page that
+//! `fork` wipes, so that a child gets its own.
 
 use crate::scratch::Scratch;
 use crate::{gate, real};
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use terrace_index::guard::{Domain, Entered};
 use terrace_index::{INDEX_BYTES, INDEX_ENV, Index, MAGIC};
 
 static BASE: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 /// 1: there is no index to use in this process.
 static NONE: AtomicU32 = AtomicU32::new(0);
-/// A page wiped by fork: slot number plus 1.
-static SLOT: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+/// A page wiped by fork.
+static OWN: AtomicPtr<Own> = AtomicPtr::new(core::ptr::null_mut());
+const OWN_BYTES: usize = 4096;
+const RANDOMS: usize = 32;
+
+/// What a child must not have of its parent; all zeroes is nothing known.
+struct Own {
+    pid: AtomicU32,
+    /// Slot number plus 1.
+    slot: AtomicU32,
+    /// The number to be looked at next.
+    turn: AtomicU32,
+    /// Random numbers from the kernel, got several at a time; one that is taken leaves 0.
+    randoms: [AtomicU64; RANDOMS],
+}
+
+const _: () = assert!(size_of::<Own>() <= OWN_BYTES);
 static CWD: AtomicU32 = AtomicU32::new(CWD_UNKNOWN);
 
 const CWD_UNKNOWN: u32 = 0;
@@ -73,6 +89,12 @@ fn initialise() -> Option<Index> {
         NONE.store(1, Relaxed);
         return None;
     };
+    gate::raise();
+    map(path)
+}
+
+/// Maps this index, whatever the environment says.
+pub fn map(path: &CStr) -> Option<Index> {
     // SAFETY: system calls on our own descriptor and mapping.
     unsafe {
         let fd = gate::call4(
@@ -121,7 +143,39 @@ fn initialise() -> Option<Index> {
 
 pub fn pid() -> u32 {
     // SAFETY: getpid has no arguments.
-    unsafe { gate::call0(libc::SYS_getpid) as u32 }
+    let ask = || unsafe { gate::call0(libc::SYS_getpid) as u32 };
+    let Some(own) = own() else { return ask() };
+    match own.pid.load(Relaxed) {
+        0 => {
+            let pid = ask();
+            own.pid.store(pid, Relaxed);
+            pid
+        }
+        known => known,
+    }
+}
+
+/// 64 random bits of the kernel's; `None` if it has none to give.
+pub fn random() -> Option<u64> {
+    let own = own();
+    if let Some(own) = own {
+        let at = own.turn.fetch_add(1, Relaxed) as usize % RANDOMS;
+        let taken = own.randoms[at].swap(0, AcqRel);
+        if taken != 0 {
+            return Some(taken);
+        }
+    }
+    let mut fresh = [0u64; RANDOMS];
+    let wanted = if own.is_some() { RANDOMS } else { 1 };
+    // SAFETY: our buffer.
+    let got = unsafe { gate::call3(libc::SYS_getrandom, fresh.as_mut_ptr() as usize, wanted * 8, 0) };
+    if got != wanted as isize * 8 {
+        return None;
+    }
+    for (number, fresh) in own.iter().flat_map(|own| &own.randoms).zip(&fresh).skip(1) {
+        number.store(*fresh, Release);
+    }
+    Some(fresh[0])
 }
 
 fn is_dead(pid: u32) -> bool {
@@ -134,36 +188,40 @@ pub fn enter(index: Index, domain: Domain) -> Entered {
     index.guard_enter(slot(index), domain)
 }
 
-fn slot(index: Index) -> u32 {
-    let mut page = SLOT.load(Acquire);
+fn own() -> Option<&'static Own> {
+    let mut page = OWN.load(Acquire);
     if page.is_null() {
         // SAFETY: an anonymous page of our own, kept forever; the loser of a race unmaps its own.
         unsafe {
             let made = gate::call6(
                 libc::SYS_mmap,
                 0,
-                4096,
+                OWN_BYTES,
                 (libc::PROT_READ | libc::PROT_WRITE) as usize,
                 (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as usize,
                 usize::MAX,
                 0,
             );
             if made < 0 && made > -4096 {
-                return 0;
+                return None;
             }
-            gate::call3(libc::SYS_madvise, made as usize, 4096, libc::MADV_WIPEONFORK as usize);
-            if SLOT.compare_exchange(core::ptr::null_mut(), made as *mut AtomicU32, AcqRel, Acquire).is_err() {
-                gate::call2(libc::SYS_munmap, made as usize, 4096);
+            gate::call3(libc::SYS_madvise, made as usize, OWN_BYTES, libc::MADV_WIPEONFORK as usize);
+            if OWN.compare_exchange(core::ptr::null_mut(), made as *mut Own, AcqRel, Acquire).is_err() {
+                gate::call2(libc::SYS_munmap, made as usize, OWN_BYTES);
             }
         }
-        page = SLOT.load(Acquire);
+        page = OWN.load(Acquire);
     }
-    // SAFETY: the page stays mapped.
-    let number = unsafe { &*page };
-    match number.load(Acquire) {
+    // SAFETY: the page stays mapped; zeroes are a valid `Own`.
+    Some(unsafe { &*page })
+}
+
+fn slot(index: Index) -> u32 {
+    let Some(own) = own() else { return 0 };
+    match own.slot.load(Acquire) {
         0 => {
             let claimed = index.claim_process(pid(), is_dead);
-            number.store(claimed + 1, Release);
+            own.slot.store(claimed + 1, Release);
             claimed
         }
         known => known - 1,
@@ -171,6 +229,7 @@ fn slot(index: Index) -> u32 {
 }
 
 pub fn sleep_us(us: i64) {
+    crate::behalf::about_to_wait();
     let time = libc::timespec { tv_sec: 0, tv_nsec: us * 1000 };
     // SAFETY: a valid timespec.
     unsafe { gate::call2(libc::SYS_nanosleep, &raw const time as usize, 0) };
@@ -198,7 +257,7 @@ pub fn may_be_below_root(index: Index, dirfd: i32, path: *const c_char) -> bool 
 }
 
 /// The root, or another spelling of it, and then a slash or nothing.
-unsafe fn begins_with_root(index: Index, path: *const c_char) -> bool {
+pub unsafe fn begins_with_root(index: Index, path: *const c_char) -> bool {
     // SAFETY: stops at the first difference, which is at the terminator at the latest.
     let begins = |root: &[u8]| unsafe {
         for (i, byte) in root.iter().enumerate() {
@@ -213,12 +272,51 @@ unsafe fn begins_with_root(index: Index, path: *const c_char) -> bool {
 }
 
 /// `//`, or a component `.` or `..`: the text doesn't tell where the path leads.
-unsafe fn has_dots(path: *const c_char) -> bool {
+pub unsafe fn has_dots(path: *const c_char) -> bool {
+    // Eight bytes at a time: every call on a path outside the root comes here.
     let mut at = path;
+    // SAFETY: bytes up to the terminator, and an aligned word lies on one page with its first byte.
+    unsafe {
+        if *at as u8 == b'.' {
+            return has_dots_from(at, true);
+        }
+        while !(at as usize).is_multiple_of(8) {
+            if *at == 0 {
+                return false;
+            }
+            if *at as u8 == b'/' && matches!(*at.add(1) as u8, b'/' | b'.') {
+                return has_dots_from(path, true);
+            }
+            at = at.add(1);
+        }
+        loop {
+            let word = (at as *const u64).read();
+            let slashes = bytes_that_are(word, b'/');
+            // What follows the word's last byte is looked at by itself.
+            let suspects = slashes << 8 & (bytes_that_are(word, b'.') | slashes);
+            if bytes_that_are(word, 0) != 0 {
+                return suspects != 0 && has_dots_from(path, true);
+            }
+            at = at.add(8);
+            if suspects != 0 || slashes >> 63 != 0 && matches!(*at as u8, b'/' | b'.') {
+                return has_dots_from(path, true);
+            }
+        }
+    }
+}
+
+/// The highest bit of each byte that has this value.
+fn bytes_that_are(word: u64, value: u8) -> u64 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let difference = word ^ (value as u64 * 0x0101_0101_0101_0101);
+    !(((difference & LOW) + LOW) | difference | LOW)
+}
+
+unsafe fn has_dots_from(path: *const c_char, after_slash: bool) -> bool {
+    let (mut at, mut after_slash) = (path, after_slash);
     // SAFETY: each look is at most one byte behind one that was not the terminator.
     let byte = |at: *const c_char, offset: usize| unsafe { *at.add(offset) as u8 };
     let ends = |byte: u8| byte == 0 || byte == b'/';
-    let mut after_slash = true;
     loop {
         match byte(at, 0) {
             0 => return false,

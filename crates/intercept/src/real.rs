@@ -48,8 +48,11 @@ impl Real {
         }
         // SAFETY: a C string and the pseudo handle of dlsym(3).
         let found = unsafe { dlsym(RTLD_NEXT, self.name.as_ptr()) };
-        self.found.store(found, Relaxed);
-        found
+        // Another thread may have put a trampoline here meanwhile: with the entry again, the hook would call itself for ever.
+        match self.found.compare_exchange(core::ptr::null_mut(), found, AcqRel, Acquire) {
+            Ok(_) => found,
+            Err(theirs) => theirs,
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! The stat family: a placed file looks like a regular file of the root, with one `st_dev` and `st_ino` for life.
 
 use crate::link::{self, is_live, record};
+use crate::objects::Object;
 use crate::open::{nanoseconds, record_of_durable};
 use crate::{data, gate, process, real};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::Ordering::*;
-use terrace_index::{FLAG_RENAMING, Index, State};
+use terrace_index::{FLAG_RENAMING, FLAG_UNLINKED, Index, State};
 
 const EMPTY: *const c_char = c"".as_ptr();
 const ATTEMPTS: usize = 50;
@@ -66,9 +67,8 @@ fn look_through(index: Index, dirfd: i32, path: *const c_char, status: &mut libc
     if let Some(number) = known_link(index, status.st_ino) {
         // The agent has seen this link: its object is asked directly, without a second walk through the root.
         let serial = record(&index, number).serial.load(Acquire);
-        let mut path = [0; link::LINK_MAX];
-        link::object_path(index, number, &mut path);
-        let found = native(libc::AT_FDCWD, path.as_ptr() as *const c_char, &mut object, 0) == 0;
+        let at = |dirfd, name| native(dirfd, name, &raw mut object, libc::AT_SYMLINK_NOFOLLOW);
+        let found = Object::of(index, number).at(at) == 0;
         let is_this = known_link(index, status.st_ino) == Some(number)
             && record(&index, number).object_ino.load(Acquire) == object.st_ino
             && record(&index, number).serial.load(Acquire) == serial;
@@ -146,7 +146,7 @@ fn dress_directory(index: Index, status: &mut libc::stat, changed_ns: &mut i64) 
 fn dress_durable(index: Index, status: &mut libc::stat) {
     if index.header.durable_count.load(Relaxed) > 0
         && status.st_dev == index.header.root_dev.load(Relaxed)
-        && let Some(ino) = shown_ino(index, status.st_ino)
+        && let Some(ino) = shown_ino(index, status.st_ino, status.st_nlink)
     {
         if let Some((_, record)) = record_of_durable(index, status) {
             let shown = record.ctime_ns.load(Relaxed);
@@ -176,10 +176,12 @@ fn is_empty(path: *const c_char) -> bool {
 }
 
 /// The inode that programs know for a durable file that was placed once.
-pub fn shown_ino(index: Index, ino: u64) -> Option<u64> {
+pub fn shown_ino(index: Index, ino: u64, nlink: u64) -> Option<u64> {
     let record = record(&index, index.record_of_root_ino(ino)?);
     // Also between a commit's rename and its last step: the name leads to the new inode already.
-    (record.durable_ino.load(Acquire) == ino
+    let is_another = nlink > 0 && record.flags.load(Relaxed) & FLAG_UNLINKED != 0;
+    (!is_another
+        && record.durable_ino.load(Acquire) == ino
         && matches!(record.state(), State::Committing | State::Clean | State::Durable))
     .then(|| record.ino.load(Relaxed))
 }
@@ -300,7 +302,7 @@ fn may_be_placed(index: Index, out: *const libc::statx) -> bool {
     index.device_of_dev(dev)
         || (index.header.durable_count.load(Relaxed) > 0
             && dev == index.header.root_dev.load(Relaxed)
-            && shown_ino(index, status.stx_ino).is_some())
+            && shown_ino(index, status.stx_ino, status.stx_nlink as u64).is_some())
 }
 
 #[unsafe(no_mangle)]

@@ -1,0 +1,251 @@
+//! The library inside the supervisor: the same decisions for programs that can't load it.
+//!
+//! The supervisor translates a program's directory descriptors to its own and calls these functions; what they do is what the
+//! hooks do. Three things differ: what the kernel does right by itself is left to the program's own call (`LEAVE`), so that
+//! it can't happen twice; a file that is open for writing is noted as one whose descriptors can't be exchanged; and the
+//! record of a new file is announced before its name is made (see `terrace_index::behalf::Intent`).
+
+use crate::{attributes, data_calls, directory, gate, link, names, open, process, real, stat};
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
+use terrace_index::behalf::{Intent, LEAVE, Table};
+
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+
+/// The supervisor's threads, by their id, and where each announces what it creates.
+struct Announcer {
+    thread: AtomicU32,
+    intent: AtomicPtr<Intent>,
+}
+
+const ANNOUNCERS: usize = 128;
+static TOLD: [Announcer; ANNOUNCERS] =
+    [const { Announcer { thread: AtomicU32::new(0), intent: AtomicPtr::new(core::ptr::null_mut()) } }; ANNOUNCERS];
+
+/// True in the supervisor.
+#[inline]
+pub fn is_active() -> bool {
+    ACTIVE.load(Relaxed)
+}
+
+fn thread() -> u32 {
+    // SAFETY: gettid has no arguments.
+    unsafe { gate::call0(libc::SYS_gettid) as u32 }
+}
+
+/// The record is about to get its name.
+pub fn announce(record: u32, serial: u64) {
+    let thread = thread();
+    if let Some(told) = TOLD.iter().find(|told| told.thread.load(Acquire) == thread) {
+        // SAFETY: the supervisor's board lives as long as its process.
+        let intent = unsafe { &*told.intent.load(Acquire) };
+        intent.serial.store(serial, Release);
+        intent.record.store(record + 1, Release);
+    }
+}
+
+/// Told before a thread waits.
+static ABOUT_TO_WAIT: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The calling thread will wait for the agent: another one of the supervisor's is to receive calls meanwhile.
+pub fn about_to_wait() {
+    let told = ABOUT_TO_WAIT.load(Acquire);
+    if !told.is_null() {
+        // SAFETY: stored by `announce_to` with this type.
+        unsafe { core::mem::transmute::<*mut (), extern "C" fn()>(told)() };
+    }
+}
+
+unsafe extern "C" fn announce_to(intent: *const Intent, about_to_wait: extern "C" fn()) {
+    ABOUT_TO_WAIT.store(about_to_wait as *mut (), Release);
+    let thread = thread();
+    for told in &TOLD {
+        let owner = told.thread.load(Acquire);
+        if owner == thread || owner == 0 && told.thread.compare_exchange(0, u32::MAX, AcqRel, Relaxed).is_ok() {
+            told.intent.store(intent as *mut Intent, Release);
+            told.thread.store(thread, Release);
+            return;
+        }
+    }
+}
+
+unsafe extern "C" fn root_dev() -> u64 {
+    process::index().map_or(0, |index| index.header.root_dev.load(Relaxed))
+}
+
+unsafe extern "C" fn may_be_below_root(path: *const c_char) -> bool {
+    // SAFETY: the supervisor's C string.
+    process::index().is_some_and(|index| unsafe { process::begins_with_root(index, path) || process::has_dots(path) })
+}
+
+unsafe extern "C" fn open(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
+    let Some(index) = process::index() else { return LEAVE };
+    let is_plain_reading = flags & (libc::O_ACCMODE | libc::O_TRUNC | libc::O_CREAT | libc::O_NOFOLLOW) == 0;
+    if is_plain_reading && index.header.clean_count.load(Acquire) <= 0 && index.header.moves_seq.load(Relaxed) == 0 {
+        return LEAVE;
+    }
+    // SAFETY: a zeroed stat is valid; the supervisor's C string.
+    let looked = unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        let looked = gate::call4(libc::SYS_newfstatat, dirfd as usize, path as usize, &raw mut status as usize, 0);
+        if looked == 0 && status.st_mode & libc::S_IFMT != libc::S_IFREG {
+            return LEAVE;
+        }
+        looked
+    };
+    if looked < 0 && looked != -(libc::ENOENT as isize) {
+        return LEAVE;
+    }
+    match open::open_below(index, dirfd, path, flags | libc::O_CLOEXEC, mode) {
+        // What it is that is not there is for the kernel to say.
+        raw if raw == -(libc::ENOENT as isize) && flags & libc::O_CREAT == 0 => LEAVE,
+        raw => raw,
+    }
+}
+
+unsafe extern "C" fn stat_at(dirfd: i32, path: *const c_char, out: *mut c_void, flags: i32) -> isize {
+    stat::stat_at(dirfd, path, out as *mut libc::stat, flags)
+}
+
+unsafe extern "C" fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mut c_void) -> isize {
+    stat::statx_at(dirfd, path, flags, mask, out as *mut libc::statx)
+}
+
+unsafe extern "C" fn readlink_at(dirfd: i32, path: *const c_char, out: *mut c_char, size: usize) -> isize {
+    crate::canonical::readlink_at(dirfd, path, out, size)
+}
+
+unsafe extern "C" fn getdents(fd: i32, out: *mut c_void, size: usize) -> isize {
+    directory::getdents(fd, out, size)
+}
+
+unsafe extern "C" fn unlink(dirfd: i32, path: *const c_char, flags: i32) -> isize {
+    names::unlink_at(dirfd, path, flags)
+}
+
+unsafe extern "C" fn rename(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: u32) -> isize {
+    names::rename_at(olddir, old, newdir, new, flags)
+}
+
+unsafe extern "C" fn link(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: i32) -> isize {
+    names::link_at(olddir, old, newdir, new, flags)
+}
+
+/// The kernel's result again, from a hook's.
+fn raw(result: isize) -> isize {
+    if result == -1 { -(real::errno() as isize) } else { result }
+}
+
+unsafe extern "C" fn chown(dirfd: i32, path: *const c_char, user: u32, group: u32, flags: i32) -> isize {
+    if !attributes::is_ours(dirfd, path) {
+        return LEAVE;
+    }
+    // SAFETY: the supervisor's own arguments, here and below.
+    raw(unsafe { attributes::fchownat(dirfd, path, user, group, flags) } as isize)
+}
+
+unsafe extern "C" fn chmod(dirfd: i32, path: *const c_char, mode: u32, _flags: i32) -> isize {
+    if !attributes::is_ours(dirfd, path) {
+        return LEAVE;
+    }
+    unsafe { gate::call3(libc::SYS_fchmodat, dirfd as usize, path as usize, mode as usize) }
+}
+
+unsafe extern "C" fn utimens(dirfd: i32, path: *const c_char, times: *const c_void, flags: i32) -> isize {
+    raw(unsafe { attributes::utimensat(dirfd, path, times as *const libc::timespec, flags) } as isize)
+}
+
+unsafe extern "C" fn xattr(
+    nr: i64,
+    path: *const c_char,
+    name: *const c_char,
+    value: *mut c_void,
+    size: usize,
+    flags: i32,
+) -> isize {
+    if !attributes::is_ours(libc::AT_FDCWD, path) {
+        return LEAVE;
+    }
+    unsafe {
+        match nr {
+            libc::SYS_lsetxattr => raw(attributes::lsetxattr(path, name, value, size, flags) as isize),
+            libc::SYS_lgetxattr => raw(attributes::lgetxattr(path, name, value, size)),
+            libc::SYS_llistxattr => raw(attributes::llistxattr(path, value as *mut c_char, size)),
+            libc::SYS_lremovexattr => raw(attributes::lremovexattr(path, name) as isize),
+            _ => LEAVE,
+        }
+    }
+}
+
+unsafe extern "C" fn ftruncate(fd: i32, length: i64) -> isize {
+    raw(unsafe { data_calls::ftruncate(fd, length) } as isize)
+}
+
+unsafe extern "C" fn statfs(dirfd: i32, path: *const c_char, out: *mut c_void) -> isize {
+    let Some(index) = process::index() else { return LEAVE };
+    // SAFETY: a zeroed stat is valid; the supervisor's arguments.
+    unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        let looked = gate::call4(libc::SYS_newfstatat, dirfd as usize, path as usize, &raw mut status as usize, 0);
+        if looked != 0 || index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_none() {
+            return LEAVE;
+        }
+        gate::call2(libc::SYS_statfs, attributes::root(index) as usize, out as usize)
+    }
+}
+
+unsafe extern "C" fn settle(dirfd: i32, path: *const c_char) -> isize {
+    process::index().is_some_and(|index| open::settle_path(index, dirfd, path, true)) as isize
+}
+
+unsafe extern "C" fn record_at(dirfd: i32, path: *const c_char, serial: *mut u64) -> u32 {
+    let Some(index) = process::index() else { return 0 };
+    let flushed = || {
+        // SAFETY: a zeroed stat is valid; the supervisor's path.
+        unsafe {
+            let mut status: libc::stat = core::mem::zeroed();
+            let flags = libc::AT_SYMLINK_NOFOLLOW as usize;
+            let out = &raw mut status as usize;
+            let looked = gate::call4(libc::SYS_newfstatat, dirfd as usize, path as usize, out, flags);
+            let number = index.record_of_root_ino(status.st_ino).filter(|_| looked == 0)?;
+            (link::record(&index, number).durable_ino.load(Acquire) == status.st_ino).then_some(number)
+        }
+    };
+    let Some(found) = link::read(index, dirfd, path).map(|link| link.record).or_else(flushed) else { return 0 };
+    // SAFETY: the supervisor's variable.
+    unsafe { *serial = link::record(&index, found).serial.load(Acquire) };
+    found + 1
+}
+
+static TABLE: Table = Table {
+    announce_to,
+    root_dev,
+    may_be_below_root,
+    open,
+    stat: stat_at,
+    statx: statx_at,
+    readlink: readlink_at,
+    getdents,
+    unlink,
+    rename,
+    link,
+    chown,
+    chmod,
+    utimens,
+    xattr,
+    ftruncate,
+    statfs,
+    settle,
+    record_at,
+};
+
+/// `terrace_index::behalf::ENTRY`: the supervisor's way in.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_on_behalf(index: *const c_char) -> *const Table {
+    ACTIVE.store(true, Release);
+    // SAFETY: the supervisor's C string.
+    match process::map(unsafe { CStr::from_ptr(index) }) {
+        Some(_) => &raw const TABLE,
+        None => core::ptr::null(),
+    }
+}

@@ -1,0 +1,233 @@
+//! Which call is answered how.
+//!
+//! Each answer is the library's decision about a path of ours that leads where the program's does: its directory is reached by
+//! `/proc/TID`, its text is read from its memory. What lies outside the root goes on in the kernel.
+//!
+//! Reason to do a call here and not to let the kernel go on after a look: between the two, the text or the name could change,
+//! and what we decided must be about what is done.
+
+use crate::board::{RIGHTS_VARY, UMASKS_VARY, VIEWS_VARY};
+use crate::filter::SYS_FCHMODAT2;
+use crate::listener::{Answer, Notification};
+use crate::serve::Worker;
+use crate::target::{Target, is_of_the_system};
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+pub const CWD: i32 = libc::AT_FDCWD;
+const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
+
+/// A path of a program, for our own calls.
+pub struct Place {
+    pub dirfd: i32,
+    pub path: CString,
+    _directory: Option<OwnedFd>,
+}
+
+impl Place {
+    pub fn absolute(path: CString) -> Place {
+        Place { dirfd: CWD, path, _directory: None }
+    }
+
+    pub fn below(directory: OwnedFd, path: CString) -> Place {
+        Place { dirfd: directory.as_raw_fd(), path, _directory: Some(directory) }
+    }
+
+    pub fn text(&self) -> *const libc::c_char {
+        self.path.as_ptr()
+    }
+
+    /// As one text, for calls that take no directory.
+    pub fn whole(&self) -> CString {
+        match self.dirfd {
+            CWD => self.path.clone(),
+            fd => {
+                let mut text = format!("/proc/self/fd/{fd}/").into_bytes();
+                text.extend_from_slice(self.path.to_bytes());
+                CString::new(text).expect("no zero in either part")
+            }
+        }
+    }
+}
+
+/// It changes something, so that the disk, a lease or the agent may hold it up.
+pub fn may_take_long(call: &Notification) -> bool {
+    !matches!(
+        call.nr as i64,
+        libc::SYS_stat
+            | libc::SYS_lstat
+            | libc::SYS_fstat
+            | libc::SYS_newfstatat
+            | libc::SYS_statx
+            | libc::SYS_readlink
+            | libc::SYS_readlinkat
+    )
+}
+
+/// Why a call is not done here: the kernel goes on, or the program gets this error.
+pub type Taken<T> = Result<T, Answer>;
+
+impl Worker {
+    pub fn answer(&mut self, call: &Notification, again: bool) -> Answer {
+        let target = Target { thread: call.thread };
+        if call.thread == 0 {
+            return Answer::Continue; // in another pid namespace: nothing of it can be seen
+        }
+        let varies = match call.nr as i64 {
+            libc::SYS_umask => UMASKS_VARY,
+            libc::SYS_setuid
+            | libc::SYS_setgid
+            | libc::SYS_setreuid
+            | libc::SYS_setregid
+            | libc::SYS_setresuid
+            | libc::SYS_setresgid
+            | libc::SYS_setfsuid
+            | libc::SYS_setfsgid
+            | libc::SYS_setgroups
+            | libc::SYS_capset => RIGHTS_VARY,
+            libc::SYS_chroot | libc::SYS_pivot_root | libc::SYS_setns | libc::SYS_unshare | libc::SYS_clone => {
+                VIEWS_VARY | RIGHTS_VARY
+            }
+            _ => 0,
+        };
+        if varies != 0 {
+            self.shared.board.note(varies);
+            return Answer::Continue;
+        }
+        if self.shared.board.varies(VIEWS_VARY) && !target.shares_our_view() {
+            return Answer::Continue;
+        }
+        if self.shared.board.varies(RIGHTS_VARY)
+            && let Ok(status) = target.status()
+            && !self.own.are(&status.rights)
+        {
+            return self.with_other_rights(&status.rights, call, again);
+        }
+        self.dispatch(call, again).unwrap_or_else(|taken| taken)
+    }
+
+    fn with_other_rights(&mut self, rights: &crate::target::Rights, call: &Notification, again: bool) -> Answer {
+        let own = self.own.clone();
+        own.with(rights, || self.dispatch(call, again).unwrap_or_else(|taken| taken)).unwrap_or(Answer::Continue)
+    }
+
+    fn dispatch(&mut self, call: &Notification, again: bool) -> Taken<Answer> {
+        let args = &call.args;
+        let int = |number: usize| args[number] as i32;
+        match call.nr as i64 {
+            libc::SYS_open => self.open(call, CWD, args[0], int(1), args[2] as u32, again),
+            libc::SYS_creat => {
+                self.open(call, CWD, args[0], libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, args[1] as u32, again)
+            }
+            libc::SYS_openat => self.open(call, int(0), args[1], int(2), args[3] as u32, again),
+            libc::SYS_openat2 => self.open_how(call, again),
+            libc::SYS_stat => self.stat(call, CWD, args[0], args[1], 0),
+            libc::SYS_lstat => self.stat(call, CWD, args[0], args[1], NOFOLLOW),
+            libc::SYS_fstat => self.stat_descriptor(call, int(0), args[1]),
+            libc::SYS_newfstatat => self.stat(call, int(0), args[1], args[2], int(3)),
+            libc::SYS_statx => self.statx(call),
+            libc::SYS_readlink => self.readlink(call, CWD, args[0], args[1], args[2]),
+            libc::SYS_readlinkat => self.readlink(call, int(0), args[1], args[2], args[3]),
+            libc::SYS_getdents64 => self.getdents(call, int(0), args[1], args[2], again),
+            libc::SYS_unlink => self.unlink(call, CWD, args[0], 0, again),
+            libc::SYS_unlinkat => self.unlink(call, int(0), args[1], int(2), again),
+            libc::SYS_rename => self.rename(call, (CWD, args[0]), (CWD, args[1]), 0, again),
+            libc::SYS_renameat => self.rename(call, (int(0), args[1]), (int(2), args[3]), 0, again),
+            libc::SYS_renameat2 => self.rename(call, (int(0), args[1]), (int(2), args[3]), args[4] as u32, again),
+            libc::SYS_link => self.link(call, (CWD, args[0]), (CWD, args[1]), 0, again),
+            libc::SYS_linkat => self.link(call, (int(0), args[1]), (int(2), args[3]), int(4), again),
+            libc::SYS_truncate => self.truncate(call, args[0], args[1] as i64),
+            libc::SYS_lchown => self.chown(call, CWD, args[0], (args[1] as u32, args[2] as u32), NOFOLLOW),
+            libc::SYS_fchownat => self.chown(call, int(0), args[1], (args[2] as u32, args[3] as u32), int(4)),
+            SYS_FCHMODAT2 => self.chmod(call, int(0), args[1], args[2] as u32, int(3)),
+            libc::SYS_utimensat => self.utimens(call, int(0), args[1], args[2], int(3)),
+            libc::SYS_lsetxattr | libc::SYS_lgetxattr | libc::SYS_llistxattr | libc::SYS_lremovexattr => {
+                self.xattr(call)
+            }
+            libc::SYS_statfs => self.statfs(call, args[0]),
+            libc::SYS_fstatfs => self.statfs_descriptor(call, int(0), args[1]),
+            libc::SYS_execve => self.exec(call, CWD, args[0]),
+            libc::SYS_execveat => self.exec(call, int(0), args[1]),
+            _ => Ok(Answer::Continue),
+        }
+    }
+
+    /// The text of a path, with what is the thread's own in `/proc` translated.
+    pub fn text(&self, call: &Notification, address: u64) -> Taken<CString> {
+        let target = Target { thread: call.thread };
+        match target.read_text(address) {
+            Ok(text) => Ok(target.translate(text)),
+            // The kernel says of a bad address, or a text too long, what it says.
+            Err(libc::EFAULT | libc::ENAMETOOLONG) => Err(Answer::Continue),
+            Err(errno) => {
+                self.cannot_see(target, errno);
+                Err(Answer::Continue)
+            }
+        }
+    }
+
+    fn cannot_see(&self, target: Target, errno: i32) {
+        if errno != libc::ESRCH {
+            self.shared.warn_once(format!(
+                "{} does not let itself be looked at (it was made not dumpable, or has other rights): it reads the right \
+                 bytes, but sees links where files are in a tier, and what it creates is durable at once",
+                target.program()
+            ));
+        }
+    }
+
+    /// Where a path leads, if that may be below the root; what certainly isn't goes on in the kernel.
+    pub fn place(&self, call: &Notification, dirfd: i32, address: u64) -> Taken<Place> {
+        let path = self.text(call, address)?;
+        self.place_of(call, dirfd, path)
+    }
+
+    pub fn place_of(&self, call: &Notification, dirfd: i32, path: CString) -> Taken<Place> {
+        if path.is_empty() {
+            return Err(Answer::Continue);
+        }
+        if path.to_bytes()[0] == b'/' {
+            // SAFETY: a C string.
+            let near = !is_of_the_system(&path) && unsafe { (self.shared.table.may_be_below_root)(path.as_ptr()) };
+            return if near { Ok(Place::absolute(path)) } else { Err(Answer::Continue) };
+        }
+        let directory = Target { thread: call.thread }.directory(dirfd).map_err(|_| Answer::Continue)?;
+        if !self.is_near(&directory, &path) {
+            return Err(Answer::Continue);
+        }
+        Ok(Place::below(directory, path))
+    }
+
+    /// On the root's file system, or with a text that may lead there from elsewhere.
+    fn is_near(&self, directory: &OwnedFd, path: &CStr) -> bool {
+        // SAFETY: a zeroed stat is valid; our own descriptor; a C string.
+        unsafe {
+            let mut status: libc::stat = std::mem::zeroed();
+            libc::fstat(directory.as_raw_fd(), &mut status) == 0 && status.st_dev == self.shared.root_dev
+                || path.to_bytes().windows(2).any(|two| two == b"..")
+        }
+    }
+
+    /// What was read of the thread is its own; and the call is about to be done.
+    pub fn begin(&self, call: &Notification) -> Taken<()> {
+        if !self.shared.listener.is_valid(call.id) {
+            return Err(Answer::Continue);
+        }
+        self.desk.acting.store(1, std::sync::atomic::Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives the thread what it asked for. That it still waits is not asked again, which would cost as much as a stat: numbers of
+    /// threads are given out in turn, so none comes again within the time of a look.
+    pub fn deliver(&self, call: &Notification, address: u64, bytes: &[u8], result: isize) -> Answer {
+        match (Target { thread: call.thread }).write(address, bytes) {
+            Ok(()) => Answer::from(result),
+            Err(errno) => Answer::Error(errno),
+        }
+    }
+
+    /// The thread's text at the address, which need not be there.
+    pub fn optional_text(&self, call: &Notification, address: u64) -> Taken<Option<CString>> {
+        if address == 0 { Ok(None) } else { self.text(call, address).map(Some) }
+    }
+}

@@ -1,0 +1,281 @@
+//! The seccomp filter: which system calls of a program come to the supervisor.
+//!
+//!   other machine ─▶ allow    call not below ─▶ allow (from the kernel's bitmap, without running the filter)
+//!   a call below ─▶ its condition on the arguments ─▶ from the library's gate page? ─▶ allow, else notify
+//!
+//! Traps only what the kernel would not do right by itself: reading, writing, closing, mkdir, chdir, chmod and most others are
+//! native. A filter sees numbers, not paths, so calls outside the root come too and are sent on.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use terrace_index::GATE;
+
+/// What is looked at before a call is taken to the supervisor; arguments count from 0.
+#[derive(Clone, Copy)]
+enum Condition {
+    Always,
+    /// The argument has one of these bits.
+    AnyOf(u32, u32),
+    /// The argument has none of these bits.
+    NoneOf(u32, u32),
+    /// The argument (a pointer) is not null.
+    NotNull(u32),
+    /// The flags of an open, which see.
+    OpenFlags(u32),
+}
+
+use Condition::*;
+
+const NOFOLLOW: u32 = libc::AT_SYMLINK_NOFOLLOW as u32;
+const REMOVEDIR: u32 = libc::AT_REMOVEDIR as u32;
+/// A new view of the file system, or of the rights in it.
+const NEW_VIEW: u32 = (libc::CLONE_NEWNS | libc::CLONE_NEWUSER) as u32;
+pub const SYS_FCHMODAT2: i64 = 452;
+
+const TRAPPED: &[(i64, Condition)] = &[
+    (libc::SYS_open, OpenFlags(1)),
+    (libc::SYS_openat, OpenFlags(2)),
+    (libc::SYS_creat, Always),
+    (libc::SYS_openat2, Always),
+    (libc::SYS_stat, Always),
+    (libc::SYS_lstat, Always),
+    (libc::SYS_fstat, Always),
+    (libc::SYS_newfstatat, Always),
+    (libc::SYS_statx, Always),
+    (libc::SYS_readlink, Always),
+    (libc::SYS_readlinkat, Always),
+    (libc::SYS_getdents64, Always),
+    (libc::SYS_unlink, Always),
+    (libc::SYS_unlinkat, NoneOf(2, REMOVEDIR)),
+    (libc::SYS_rename, Always),
+    (libc::SYS_renameat, Always),
+    (libc::SYS_renameat2, Always),
+    (libc::SYS_link, Always),
+    (libc::SYS_linkat, Always),
+    (libc::SYS_truncate, Always),
+    (libc::SYS_lchown, Always),
+    (libc::SYS_fchownat, AnyOf(4, NOFOLLOW)),
+    (SYS_FCHMODAT2, AnyOf(3, NOFOLLOW)),
+    (libc::SYS_utimensat, NotNull(1)),
+    (libc::SYS_lsetxattr, Always),
+    (libc::SYS_lgetxattr, Always),
+    (libc::SYS_llistxattr, Always),
+    (libc::SYS_lremovexattr, Always),
+    (libc::SYS_statfs, Always),
+    (libc::SYS_fstatfs, Always),
+    (libc::SYS_execve, Always),
+    (libc::SYS_execveat, Always),
+    // Not served, only noted: from then on each call's rights and view are looked at.
+    (libc::SYS_umask, Always),
+    (libc::SYS_setuid, Always),
+    (libc::SYS_setgid, Always),
+    (libc::SYS_setreuid, Always),
+    (libc::SYS_setregid, Always),
+    (libc::SYS_setresuid, Always),
+    (libc::SYS_setresgid, Always),
+    (libc::SYS_setfsuid, Always),
+    (libc::SYS_setfsgid, Always),
+    (libc::SYS_setgroups, Always),
+    (libc::SYS_capset, Always),
+    (libc::SYS_chroot, Always),
+    (libc::SYS_pivot_root, Always),
+    (libc::SYS_setns, Always),
+    (libc::SYS_unshare, AnyOf(0, NEW_VIEW)),
+    (libc::SYS_clone, AnyOf(0, NEW_VIEW)),
+];
+
+/// io_uring opens files unseen: it is refused as by a kernel on which it is switched off, and programs do without.
+const REFUSED: &[(i64, i32)] = &[(libc::SYS_io_uring_setup, libc::EPERM)];
+
+const ARCH_X86_64: u32 = 0xc000_003e;
+const OFFSET_NR: u32 = 0;
+const OFFSET_ARCH: u32 = 4;
+const OFFSET_POINTER: u32 = 8;
+const PAGE: u32 = 4096;
+
+const fn argument(number: u32) -> u32 {
+    16 + 8 * number
+}
+
+fn statement(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
+}
+
+fn jump(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
+    libc::sock_filter { code: code as u16, jt, jf, k }
+}
+
+fn load(offset: u32) -> libc::sock_filter {
+    statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
+}
+
+fn give(what: u32) -> libc::sock_filter {
+    statement(libc::BPF_RET | libc::BPF_K, what)
+}
+
+const JEQ: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const JSET: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
+const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+
+/// What is left out of a jump to the tail: filled in when the tail's place is known.
+const TAIL: u32 = u32::MAX;
+
+fn to_tail() -> libc::sock_filter {
+    statement(libc::BPF_JMP | libc::BPF_JA, TAIL)
+}
+
+fn block(condition: Condition) -> Vec<libc::sock_filter> {
+    match condition {
+        Always => vec![to_tail()],
+        AnyOf(number, bits) => vec![load(argument(number)), jump(JSET, bits, 1, 0), give(ALLOW), to_tail()],
+        NoneOf(number, bits) => vec![load(argument(number)), jump(JSET, bits, 0, 1), give(ALLOW), to_tail()],
+        NotNull(number) => vec![
+            load(argument(number)),
+            jump(JEQ, 0, 0, 3),
+            load(argument(number) + 4),
+            jump(JEQ, 0, 0, 1),
+            give(ALLOW),
+            to_tail(),
+        ],
+        // A descriptor that stands only for the name can't be injected, and the kernel follows our links; nor can a directory
+        // be one of them.
+        OpenFlags(number) => vec![
+            load(argument(number)),
+            jump(JSET, libc::O_PATH as u32, 3, 0),
+            jump(JSET, libc::O_DIRECTORY as u32, 0, 1),
+            jump(JSET, libc::O_CREAT as u32, 0, 1),
+            to_tail(),
+            give(ALLOW),
+        ],
+    }
+}
+
+/// The program, ready to be installed between `fork` and `exec`.
+pub struct Filter(Vec<libc::sock_filter>);
+
+impl Filter {
+    #[allow(clippy::new_without_default)] // there is nothing default about it
+    pub fn new() -> Filter {
+        let mut program = vec![load(OFFSET_ARCH), jump(JEQ, ARCH_X86_64, 1, 0), give(ALLOW), load(OFFSET_NR)];
+        for &(nr, condition) in TRAPPED {
+            let block = block(condition);
+            program.push(jump(JEQ, nr as u32, 0, block.len() as u8));
+            program.extend(block);
+        }
+        for &(nr, errno) in REFUSED {
+            program.push(jump(JEQ, nr as u32, 0, 1));
+            program.push(give(libc::SECCOMP_RET_ERRNO | errno as u32));
+        }
+        program.push(give(ALLOW));
+        let tail = program.len();
+        for (at, statement) in program.iter_mut().enumerate() {
+            if statement.code as u32 == libc::BPF_JMP | libc::BPF_JA && statement.k == TAIL {
+                statement.k = (tail - at - 1) as u32;
+            }
+        }
+        program.extend([
+            load(OFFSET_POINTER + 4),
+            jump(JEQ, (GATE >> 32) as u32, 0, 3),
+            load(OFFSET_POINTER),
+            statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, !(PAGE - 1)),
+            jump(JEQ, GATE as u32, 1, 0),
+            give(libc::SECCOMP_RET_USER_NOTIF),
+            give(ALLOW),
+        ]);
+        Filter(program)
+    }
+
+    /// Puts the calling thread, and all that it starts, under the filter; the descriptor is where its calls arrive.
+    /// Async-signal-safe. `without_privileges`: without CAP_SYS_ADMIN the kernel wants a promise that no program that is
+    /// started gains rights.
+    pub fn install(&self, without_privileges: bool) -> io::Result<OwnedFd> {
+        let program = libc::sock_fprog { len: self.0.len() as u16, filter: self.0.as_ptr() as *mut libc::sock_filter };
+        // SAFETY: the program lives through the calls; the descriptor is new and ours.
+        unsafe {
+            if without_privileges && libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+            let fd = libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program);
+            if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd as i32)) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the program as the kernel does.
+    fn verdict(nr: i64, pointer: u64, args: [u64; 6]) -> u32 {
+        let mut data = vec![0u8; 64];
+        data[..4].copy_from_slice(&(nr as u32).to_le_bytes());
+        data[4..8].copy_from_slice(&ARCH_X86_64.to_le_bytes());
+        data[8..16].copy_from_slice(&pointer.to_le_bytes());
+        for (i, argument) in args.iter().enumerate() {
+            data[16 + 8 * i..24 + 8 * i].copy_from_slice(&argument.to_le_bytes());
+        }
+        let program = Filter::new().0;
+        let (mut at, mut accumulator) = (0, 0u32);
+        loop {
+            let statement = &program[at];
+            at += 1;
+            match statement.code as u32 {
+                code if code == libc::BPF_LD | libc::BPF_W | libc::BPF_ABS => {
+                    let offset = statement.k as usize;
+                    accumulator = u32::from_le_bytes(data[offset..offset + 4].try_into().unwrap());
+                }
+                code if code == libc::BPF_RET | libc::BPF_K => return statement.k,
+                code if code == libc::BPF_JMP | libc::BPF_JA => at += statement.k as usize,
+                code if code == libc::BPF_ALU | libc::BPF_AND | libc::BPF_K => accumulator &= statement.k,
+                code => {
+                    let holds = match code {
+                        JEQ => accumulator == statement.k,
+                        JSET => accumulator & statement.k != 0,
+                        other => panic!("unknown statement {other:#x}"),
+                    };
+                    at += if holds { statement.jt } else { statement.jf } as usize;
+                }
+            }
+        }
+    }
+
+    const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
+
+    #[test]
+    fn what_the_kernel_does_right_is_not_trapped() {
+        for nr in [libc::SYS_read, libc::SYS_write, libc::SYS_close, libc::SYS_mkdir, libc::SYS_chdir, libc::SYS_mmap] {
+            assert_eq!(verdict(nr, 0x400000, [0; 6]), ALLOW);
+        }
+        let directory = (libc::O_DIRECTORY | libc::O_NOFOLLOW) as u64;
+        assert_eq!(verdict(libc::SYS_openat, 0x400000, [0, 0, directory, 0, 0, 0]), ALLOW);
+        assert_eq!(verdict(libc::SYS_openat, 0x400000, [0, 0, libc::O_PATH as u64, 0, 0, 0]), ALLOW);
+        assert_eq!(verdict(libc::SYS_unlinkat, 0x400000, [0, 0, libc::AT_REMOVEDIR as u64, 0, 0, 0]), ALLOW);
+        assert_eq!(verdict(libc::SYS_utimensat, 0x400000, [3, 0, 0, 0, 0, 0]), ALLOW);
+        assert_eq!(verdict(libc::SYS_fchownat, 0x400000, [0; 6]), ALLOW);
+    }
+
+    #[test]
+    fn what_needs_us_is_trapped_unless_the_library_asks() {
+        let calls = [
+            (libc::SYS_openat, [0, 0, (libc::O_CREAT | libc::O_WRONLY) as u64, 0, 0, 0]),
+            (libc::SYS_open, [0, 0, 0, 0, 0, 0]),
+            (libc::SYS_newfstatat, [0; 6]),
+            (libc::SYS_unlinkat, [0; 6]),
+            (libc::SYS_utimensat, [0, 1 << 40, 0, 0, 0, 0]),
+            (libc::SYS_fchownat, [0, 0, 0, 0, NOFOLLOW as u64, 0]),
+            (libc::SYS_umask, [0; 6]),
+        ];
+        for (nr, args) in calls {
+            assert_eq!(verdict(nr, 0x400000, args), NOTIFY, "call {nr}");
+            assert_eq!(verdict(nr, GATE as u64 + 2, args), ALLOW, "call {nr}");
+            assert_eq!(verdict(nr, GATE as u64 + 4096, args), NOTIFY, "call {nr}");
+            assert_eq!(verdict(nr, (GATE as u64 + 2) & 0xffff_ffff, args), NOTIFY, "call {nr}");
+        }
+    }
+
+    #[test]
+    fn io_uring_is_refused() {
+        assert_eq!(verdict(libc::SYS_io_uring_setup, 0x400000, [0; 6]), libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
+    }
+}

@@ -1,0 +1,234 @@
+//! The supervisor: threads that receive calls, decide with the library, and answer.
+//!
+//!   desk cleared ─▶ receive (the kernel fills the desk) ─▶ answer of `calls` ─▶ sent ─▶ desk cleared
+//!
+//! One thread at a time has the floor: it receives, answers, and receives again. Before it does something that may wait, and when
+//! more calls are waiting, it gives the floor to another thread, and rests when it is done.
+//! Reason: the kernel wakes every thread that waits to receive, for each call.
+//!
+//! The first thing a supervisor does is to finish what a killed one left on its desks.
+
+use crate::board::{Board, DESKS, Desk, UMASKS_VARY};
+use crate::listener::{Answer, Listener, Notification};
+use crate::rights::Own;
+use crate::target::{Handles, Target};
+use crate::{calls, library};
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex};
+use terrace_index::behalf::Table;
+
+/// Where a thread waits for the floor.
+struct Seat {
+    has_floor: AtomicBool,
+    thread: std::thread::Thread,
+}
+
+thread_local! {
+    /// For the library, which says here that it is about to wait.
+    static AT_WORK: RefCell<Option<(Arc<Supervisor>, Arc<Seat>)>> = const { RefCell::new(None) };
+}
+
+pub struct Supervisor {
+    pub listener: Listener,
+    pub board: Board,
+    pub table: &'static Table,
+    pub root_dev: u64,
+    /// One bit for each desk that has a thread.
+    taken: AtomicU64,
+    resting: Mutex<Vec<Arc<Seat>>>,
+    /// Warnings for the user, each told once.
+    warn: Box<dyn Fn(String) + Send + Sync>,
+    warned: Mutex<Vec<String>>,
+}
+
+/// One thread's state.
+pub struct Worker {
+    pub shared: Arc<Supervisor>,
+    pub desk: &'static Desk,
+    pub own: Arc<Own>,
+    umask: Cell<u32>,
+    /// For what goes through us: listings, link texts, attributes.
+    pub buffer: Vec<u8>,
+    pub handles: RefCell<Handles>,
+}
+
+/// Serves until the last program under the filter has ended. `warn` gets what the user should know.
+pub fn serve(
+    listener: OwnedFd,
+    board: OwnedFd,
+    library: &Path,
+    index: &Path,
+    warn: impl Fn(String) + Send + Sync + 'static,
+) -> io::Result<()> {
+    let table = library::load(library, index)?;
+    let shared = Arc::new(Supervisor {
+        listener: Listener::new(listener),
+        board: Board::open(board)?,
+        table,
+        // SAFETY: no arguments.
+        root_dev: unsafe { (table.root_dev)() },
+        taken: AtomicU64::new(0),
+        resting: Mutex::new(vec![]),
+        warn: Box::new(warn),
+        warned: Mutex::new(vec![]),
+    });
+    // What was left is finished on its own desk; a thread with another one receives.
+    let left: Vec<usize> = (0..DESKS).filter(|&number| shared.board.desk(number).call().is_some()).collect();
+    for &number in &left {
+        shared.taken.fetch_or(1 << number, AcqRel);
+    }
+    for &number in &left {
+        start(&shared, number, false)?;
+    }
+    let desk = shared.free_desk().ok_or_else(|| io::Error::other("every desk is taken"))?;
+    start(&shared, desk, true)?;
+    wait_for_the_end(&shared.listener);
+    Ok(())
+}
+
+/// All programs have ended when the listener hangs up.
+fn wait_for_the_end(listener: &Listener) {
+    let mut poll = libc::pollfd { fd: listener.fd().as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: one live structure.
+    while unsafe { libc::poll(&mut poll, 1, -1) } <= 0 || poll.revents & libc::POLLHUP == 0 {}
+}
+
+extern "C" fn about_to_wait() {
+    AT_WORK.with_borrow(|at_work| {
+        if let Some((shared, seat)) = at_work {
+            shared.give_floor(seat);
+        }
+    });
+}
+
+fn start(shared: &Arc<Supervisor>, desk: usize, has_floor: bool) -> io::Result<()> {
+    let shared = shared.clone();
+    std::thread::Builder::new().name(format!("desk {desk}")).stack_size(256 << 10).spawn(move || {
+        // A umask, and a view, of this thread's own.
+        // SAFETY: by value.
+        unsafe {
+            libc::unshare(libc::CLONE_FS);
+            libc::umask(0);
+        }
+        // SAFETY: no arguments.
+        let status = Target { thread: unsafe { libc::gettid() } as u32 }.status().expect("our own thread is there");
+        let board_desk = shared.board.desk(desk);
+        // SAFETY: the desk lives as long as the process.
+        unsafe { (shared.table.announce_to)(&board_desk.intent, about_to_wait) };
+        let seat = Arc::new(Seat { has_floor: AtomicBool::new(has_floor), thread: std::thread::current() });
+        AT_WORK.set(Some((shared.clone(), seat.clone())));
+        let own = Arc::new(Own::of(&status));
+        let (umask, buffer, handles) = (Cell::new(0), vec![0; 64 << 10], RefCell::default());
+        Worker { shared, desk: board_desk, own, umask, buffer, handles }.work(&seat);
+    })?;
+    Ok(())
+}
+
+impl Worker {
+    fn work(mut self, seat: &Arc<Seat>) {
+        if let Some(call) = self.desk.call() {
+            self.finish(&call, true);
+            self.desk.clear();
+            self.shared.rest(seat);
+        }
+        let shared = self.shared.clone();
+        loop {
+            self.desk.clear();
+            while !seat.has_floor.load(Acquire) {
+                std::thread::park();
+            }
+            if shared.listener.receive(self.desk.place()).is_err() {
+                // Interrupted, or the thread died before we came, or the end, of which another thread takes care.
+                if !matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EINTR | libc::ENOENT)) {
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                continue;
+            }
+            let Some(call) = self.desk.call() else { continue };
+            if calls::may_take_long(&call) && shared.listener.has_more() {
+                shared.give_floor(seat);
+            }
+            self.finish(&call, false);
+            if !seat.has_floor.load(Acquire) {
+                self.desk.clear();
+                shared.rest(seat);
+            }
+        }
+    }
+
+    /// `again`: another supervisor had received it and may have done what it asks for.
+    fn finish(&mut self, call: &Notification, again: bool) {
+        if again && !self.shared.listener.is_valid(call.id) {
+            return;
+        }
+        let answer = match self.desk.given.load(Acquire) {
+            0 => self.answer(call, again),
+            given => Answer::Value(given as i64 - 1),
+        };
+        self.shared.listener.answer(call.id, answer);
+    }
+
+    /// The umask that the thread's new files get.
+    pub fn take_umask(&self, target: Target) {
+        let wanted = match self.shared.board.varies(UMASKS_VARY) {
+            true => target.status().map_or(self.shared.board.umask(), |status| status.umask),
+            false => self.shared.board.umask(),
+        };
+        if self.umask.replace(wanted) != wanted {
+            // SAFETY: by value; this thread's own since it was started.
+            unsafe { libc::umask(wanted as libc::mode_t) };
+        }
+    }
+}
+
+impl Supervisor {
+    /// Another thread receives from now on, if one can be had.
+    fn give_floor(self: &Arc<Self>, seat: &Arc<Seat>) {
+        if !seat.has_floor.swap(false, AcqRel) {
+            return;
+        }
+        let rested = self.resting().pop();
+        match rested {
+            Some(next) => {
+                next.has_floor.store(true, Release);
+                next.thread.unpark();
+            }
+            None if self.free_desk().is_some_and(|desk| start(self, desk, true).is_ok()) => {}
+            // All are at work: calls wait for this one.
+            None => seat.has_floor.store(true, Release),
+        }
+    }
+
+    fn rest(&self, seat: &Arc<Seat>) {
+        self.resting().push(seat.clone());
+    }
+
+    fn resting(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Seat>>> {
+        self.resting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// A desk that no thread has; it has one from now on.
+    fn free_desk(&self) -> Option<usize> {
+        let mut taken = self.taken.load(Acquire);
+        while taken != u64::MAX {
+            let number = taken.trailing_ones();
+            match self.taken.compare_exchange_weak(taken, taken | 1 << number, AcqRel, Acquire) {
+                Ok(_) => return Some(number as usize),
+                Err(now) => taken = now,
+            }
+        }
+        None
+    }
+
+    pub fn warn_once(&self, text: String) {
+        let mut warned = self.warned.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if !warned.contains(&text) {
+            warned.push(text.clone());
+            (self.warn)(text);
+        }
+    }
+}
