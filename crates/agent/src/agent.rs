@@ -5,15 +5,20 @@
 
 use crate::catalogue::{Catalogue, Obstacle};
 use crate::claims::Claims;
+use crate::closings::Closings;
 use crate::error::{Context, Result};
 use crate::events::Pump;
 use crate::exchange::Exchanges;
+use crate::growth::Growing;
 use crate::index_file::{self, DevicePlace, is_dead, object_name};
 use crate::mover::directory_times::DirectoryTimes;
+use crate::objects::Objects;
 use crate::runs::Runs;
 use crate::schedule::Schedule;
+use rustix::fs::{Mode as RawMode, OFlags};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
@@ -79,13 +84,18 @@ pub struct Agent {
     pub index_ino: u64,
     pub devices: Vec<DevicePlace>,
     pub root_tier: DirectoryTier,
+    /// The root itself, whatever becomes of its path; keeps its inode number from being given to another.
+    root_directory: OwnedFd,
     /// One for each device: its object directory.
     pub object_tiers: Vec<DirectoryTier>,
     pub catalogue: Mutex<Catalogue>,
     pub claims: Claims,
     pub schedule: Schedule,
     pub pump: Mutex<Pump>,
+    pub closings: Closings,
     pub exchanges: Exchanges,
+    pub growing: Mutex<Growing>,
+    pub objects: Objects,
     pub runs: Mutex<Runs>,
     pub journal: Option<Journal>,
     pub cap: Option<BandwidthCap>,
@@ -131,13 +141,19 @@ impl Agent {
             index_file::make_private(&dir)?;
         }
         let root_tier = DirectoryTier::open_root("root", &settings.root)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root_directory = rustix::fs::open(&settings.root, flags, RawMode::empty())
+            .map_err(std::io::Error::from)
+            .context("open", &settings.root)?;
         let object_tiers = devices
             .iter()
             .map(|place| DirectoryTier::open(&settings.tiers[place.tier].name, &place.dir))
             .collect::<terrace_tier::Result<Vec<_>>>()?;
-        let pump = Pump::new(&devices).context("watch", &settings.runtime)?;
+        let closings = Closings::new().context("watch", &settings.runtime)?;
         let cap = settings.mover.bandwidth_bytes_s.map(BandwidthCap::new);
         let tiers = settings.tiers.len();
+        let (objects, trouble) = Objects::new(&settings, opened.index);
+        let warnings = Mutex::new(trouble.into_iter().collect());
         Ok(Agent {
             policy,
             index: opened.index,
@@ -145,12 +161,16 @@ impl Agent {
             clock_base: opened.index.header.now.load(Relaxed),
             devices,
             root_tier,
+            root_directory,
             object_tiers,
             catalogue: Mutex::default(),
             claims: Claims::default(),
             schedule: Schedule::default(),
-            pump: Mutex::new(pump),
+            pump: Mutex::default(),
+            closings,
             exchanges: Exchanges::default(),
+            growing: Mutex::default(),
+            objects,
             runs: Mutex::default(),
             journal,
             cap,
@@ -158,7 +178,7 @@ impl Agent {
             directory_times: DirectoryTimes::default(),
             totals: Totals { written: (0..tiers).map(|_| Default::default()).collect(), ..Totals::default() },
             failures: Mutex::default(),
-            warnings: Mutex::default(),
+            warnings,
             abort: AtomicBool::new(false),
             ends: AtomicBool::new(false),
             started: Instant::now(),
@@ -325,6 +345,18 @@ impl Agent {
 
     pub fn key(&self, number: u32) -> FileKey {
         FileKey { record: number, serial: self.serial(number) }
+    }
+
+    /// The root was removed, with all that was in it: nothing is to be made durable any more.
+    pub fn root_is_gone(&self) -> bool {
+        rustix::fs::fstat(&self.root_directory).is_ok_and(|found| found.st_nlink == 0)
+    }
+
+    /// At the root's path is another directory than the one that we serve.
+    pub fn root_is_replaced(&self) -> bool {
+        let Ok(ours) = rustix::fs::fstat(&self.root_directory) else { return false };
+        rustix::fs::stat(&self.settings.root)
+            .is_ok_and(|found| (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino))
     }
 
     pub fn place(&self, number: u32) -> Place {

@@ -1,52 +1,41 @@
-//! What programs tell (the ring) and what the kernel tells (a file written in a tier was closed).
+//! What programs tell: the ring of names.
 //!
-//!   ring ─▶ names ─▶ catalogue          inotify ─▶ closed ─▶ schedule
+//!   ring ─▶ names ─▶ catalogue ─▶ schedule
 //!
 //! The pump is behind one lock: the event thread turns it all the time, and whoever needs to know what has happened up
 //! to now (a flush at the end of a run) turns it once more.
 //! When something was lost (a program killed while it told us, the kernel's queue full) the tree and the tiers are walked.
 
 use crate::agent::Agent;
-use crate::index_file::{DevicePlace, is_dead};
+use crate::index_file::is_dead;
 use crate::schedule::Work;
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_core::policy::Mode as PolicyMode;
-use terrace_index::ring::{EventKind, NO_RECORD, Next};
+use terrace_index::ring::{EventKind, EventPaths, NO_RECORD, Next};
 use terrace_index::table::root_key;
-use terrace_index::{FLAG_MAPPED, State, parse_name};
-use terrace_tier::Lease;
+use terrace_index::{PATH_MAX, State};
 
 pub struct Pump {
-    inotify: OwnedFd,
     /// Since when the oldest position of the ring is claimed and not filled.
     busy_since: Option<Instant>,
     /// Names were lost: walk the tree.
     pub wants_walk: bool,
     /// Closings were lost: look at every record.
     pub wants_rescan: bool,
+    paths: Box<EventPaths>,
 }
 
 /// A producer that has not even said its pid after so long was killed.
 const NAMELESS_PATIENCE: Duration = Duration::from_secs(2);
 
-impl Pump {
-    pub fn new(devices: &[DevicePlace]) -> rustix::io::Result<Pump> {
-        let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
-        for device in devices {
-            inotify::add_watch(&inotify, &device.dir, WatchFlags::CLOSE_WRITE)?;
-        }
-        Ok(Pump { inotify, busy_since: None, wants_walk: false, wants_rescan: false })
-    }
-
-    pub fn watch(&self) -> BorrowedFd<'_> {
-        self.inotify.as_fd()
+impl Default for Pump {
+    fn default() -> Pump {
+        Pump { busy_since: None, wants_walk: false, wants_rescan: false, paths: Box::new([0; 2 * PATH_MAX]) }
     }
 }
 
@@ -54,11 +43,13 @@ impl Agent {
     /// Takes in all that has been told up to now. How many tidings there were.
     pub fn pump(&self) -> usize {
         let mut pump = self.pump.lock().unwrap();
+        let pump = &mut *pump;
         // Closings first: a file's name is in the ring before it is closed.
-        let closed = self.read_closings(&mut pump);
-        let mut count = closed.len();
+        let closed = self.closings.read();
+        pump.wants_rescan |= closed.are_incomplete;
+        let mut count = closed.files.len();
         loop {
-            match self.index.ring_peek() {
+            match self.index.ring_peek(&mut pump.paths) {
                 Next::Empty => {
                     pump.busy_since = None;
                     break;
@@ -81,30 +72,24 @@ impl Agent {
                 }
             }
         }
-        for record in closed {
-            self.closed(record);
+        for (number, serial) in closed.files {
+            if self.serial(number) == serial {
+                self.written(number);
+            }
         }
         count
     }
 
-    fn read_closings(&self, pump: &mut Pump) -> Vec<u32> {
-        let mut closed = vec![];
-        let mut buffer = [MaybeUninit::uninit(); 16 << 10];
-        let mut overflowed = false;
-        let mut reader = Reader::new(&pump.inotify, &mut buffer);
-        while let Ok(event) = reader.next() {
-            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                overflowed = true;
-            }
-            if let Some(name) = event.file_name()
-                && let Some((number, random)) = parse_name(name.to_bytes())
-                && self.index.record(number).is_some_and(|record| record.random.load(Acquire) == random)
-            {
-                closed.push(number);
-            }
+    /// Sleeps until a program rings the bell because the ring fills, at most so long.
+    pub fn sleep_until_bell(&self, patience: Duration) {
+        let bell = &self.index.header.bell;
+        bell.store(1, SeqCst);
+        if !self.index.ring_is_filling() {
+            let timeout = libc::timespec { tv_sec: 0, tv_nsec: patience.subsec_nanos() as i64 };
+            // SAFETY: the futex is a word of the mapped index; it says at once if the word is no longer 1.
+            unsafe { libc::syscall(libc::SYS_futex, bell as *const _, libc::FUTEX_WAIT, 1, &raw const timeout) };
         }
-        pump.wants_rescan |= overflowed;
-        closed
+        bell.store(0, SeqCst);
     }
 
     fn take_in(&self, kind: u32, number: u32, path: &[u8], path2: &[u8]) {
@@ -112,6 +97,7 @@ impl Agent {
         const RENAMED: u32 = EventKind::Renamed as u32;
         const REMOVED: u32 = EventKind::Removed as u32;
         const INVALIDATED: u32 = EventKind::Invalidated as u32;
+        const UNCOUNTED: u32 = EventKind::Uncounted as u32;
         if kind == RENAMED && number == NO_RECORD {
             let moved = self.catalogue().rename_directory(path, path2);
             moved.into_iter().for_each(|record| self.policy_may_differ(record));
@@ -121,13 +107,17 @@ impl Agent {
             return; // a message that makes no sense is no reason to end
         }
         match kind {
-            CREATED => self.named(number, path),
+            CREATED => {
+                self.named(number, path);
+                self.written(number);
+            }
             RENAMED => {
                 self.named(number, path2);
                 self.policy_may_differ(number);
             }
             REMOVED => self.removed(number),
             INVALIDATED => self.invalidated(number),
+            UNCOUNTED => self.watch_growth(number),
             _ => {}
         }
     }
@@ -143,7 +133,9 @@ impl Agent {
         if record.state() != State::Current {
             return;
         }
-        let Some(found) = self.link_inode(path, number) else { return };
+        // Held until it is noted: a commit may remove the link, and its inode number must not be another file's by then, whose
+        // entry in the table ours would replace.
+        let Some((_link, found)) = self.link_inode(path, number) else { return };
         let before = record.link_ino.swap(found, AcqRel);
         if before != found {
             if before != 0 {
@@ -151,61 +143,28 @@ impl Agent {
             }
             self.index.table_put(root_key(found), number);
         }
+        if record.state() != State::Current && record.state() != State::Committing {
+            self.forget_link(number);
+        }
     }
 
     /// The inode of the link at `path`, if it leads to this record's object. One handle for both looks: the name may be given
     /// to another link in between.
-    fn link_inode(&self, path: &[u8], number: u32) -> Option<u64> {
+    fn link_inode(&self, path: &[u8], number: u32) -> Option<(OwnedFd, u64)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let link = rustix::fs::open(OsStr::from_bytes(path), flags, Mode::empty()).ok()?;
         let text = rustix::fs::readlinkat(&link, "", Vec::new()).ok()?;
         let is_ours = text.as_bytes() == self.object_path(number).as_os_str().as_bytes();
-        is_ours.then(|| rustix::fs::fstat(&link).map(|found| found.st_ino).ok())?
+        let found = rustix::fs::fstat(&link).ok()?;
+        is_ours.then_some((link, found.st_ino))
     }
 
     /// A new name may have another policy.
     fn policy_may_differ(&self, number: u32) {
         match self.record(number).state() {
-            State::Current => self.closed(number),
+            State::Current => self.written(number),
             State::Clean => self.plan_eviction(number),
             _ => {}
-        }
-    }
-
-    /// The record's object was closed by one who could write it: flush it soon, if policy wants that.
-    pub fn closed(&self, number: u32) {
-        match self.record(number).state() {
-            State::Current | State::Committing | State::New | State::Moving => {
-                self.trim(number);
-                let settle = Duration::from_millis(self.settings.mover.settle_ms);
-                self.schedule.after(settle, Work::Flush, number);
-            }
-            // Unlinked before it was closed: nobody else will give its room back.
-            State::Dead => {
-                self.unreserve(number);
-            }
-            _ => {}
-        }
-    }
-
-    /// Gives back what a file that nobody writes has reserved and not used.
-    fn trim(&self, number: u32) {
-        let Some(_claim) = self.claims.try_take(number) else { return };
-        let Ok(object) = self.open_object(number) else { return };
-        let fd = object.as_fd().expect("an object is a file of a directory");
-        let record = self.record(number);
-        let alone = Lease::exclusive(fd).ok().flatten();
-        let is_alone = alone.is_some();
-        let Some(_lease) = alone.or_else(|| Lease::read(fd).ok().flatten()) else { return };
-        if is_alone {
-            // A mapping keeps its file open: there is none.
-            record.flags.fetch_and(!FLAG_MAPPED, SeqCst);
-        }
-        let Ok(stat) = object.stat() else { return };
-        if record.object_ino.load(Acquire) == stat.ino && record.state() == State::Current {
-            let surplus = record.reserved.load(Acquire) - stat.allocated.max(stat.size) as i64;
-            record.reserved.fetch_sub(surplus, AcqRel);
-            self.index.header.devices[self.device_of(number)].unreserve(surplus);
         }
     }
 
@@ -268,17 +227,14 @@ impl Agent {
             let catalogue = self.catalogue();
             let entry = catalogue.get(number, serial);
             is_anything_nameless |= entry.is_none_or(|entry| entry.path.is_empty());
-            let stays = entry
-                .is_some_and(|entry| !entry.path.is_empty() && !entry.is_forced && !self.mode(&entry.path).flushes());
+            let stays = entry.is_some_and(|entry| {
+                let is_trimmed = entry.trimmed_to == record.reserved.load(Acquire);
+                is_trimmed && !entry.path.is_empty() && !entry.is_forced && !self.mode(&entry.path).flushes()
+            });
             drop(catalogue);
-            if stays {
-                continue;
+            if !stays {
+                self.schedule.after_unless_planned(self.settle_time(), Work::Look, number);
             }
-            self.schedule.after_unless_planned(
-                Duration::from_millis(self.settings.mover.settle_ms),
-                Work::Flush,
-                number,
-            );
         }
         is_anything_nameless
     }

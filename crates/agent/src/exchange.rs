@@ -175,7 +175,7 @@ impl Agent {
                 self.index.table_remove(self.object_key(number), number);
                 self.catalogue().remove(number);
                 self.index.free_record(number);
-                self.closed(target);
+                self.written(target);
             }
         }
     }
@@ -215,7 +215,7 @@ impl Agent {
             self.index.free_record(number);
             if file.target_is_object {
                 // The token's description was closed by us: the kernel tells, unless it was read-only.
-                self.closed(file.target);
+                self.written(file.target);
             } else if self.record(file.target).state() == State::Dead {
                 self.catalogue().entry(file.target, self.serial(file.target));
             }

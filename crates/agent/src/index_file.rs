@@ -81,10 +81,7 @@ pub fn make_devices(settings: &Settings) -> Result<Vec<DevicePlace>> {
                 });
             }
             let dir = object_dir(base, euid(), &id);
-            // TIERPATH/terrace-UID, then ROOTID, then the directory itself: each must let pass what may pass.
-            for private in [2, 1, 0].into_iter().filter_map(|up| dir.ancestors().nth(up)) {
-                make_private(private)?;
-            }
+            make_private(&dir)?;
             if dir.as_os_str().len() > OBJECT_DIR_MAX {
                 return Err(Error::Settings {
                     reason: format!("tier `{}`: the path {} is too long", wanted.name, base.display()),
@@ -222,7 +219,8 @@ pub fn object_name(number: u32, random: u64) -> PathBuf {
 /// A process that still may use the index.
 pub fn live_programs(index: &Index) -> impl Iterator<Item = u32> {
     let slots = index.processes.iter();
-    slots.map(|slot| slot.pid.load(Acquire)).filter(|&pid| pid != 0 && !is_dead(pid))
+    let own = std::process::id();
+    slots.map(|slot| slot.pid.load(Acquire)).filter(move |&pid| pid != 0 && pid != own && !is_dead(pid))
 }
 
 pub fn is_dead(pid: u32) -> bool {

@@ -10,7 +10,7 @@ use crate::error::{Context, Error, Result};
 use crate::index_file::{live_programs, make_private, take_over};
 use crate::recover::RecoverReport;
 use crate::requests::{FlushWish, Outcome, Scope};
-use crate::{calls, mover, server};
+use crate::{calls, mover, objects, server};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -36,6 +36,10 @@ const RETRY: Duration = Duration::from_secs(5);
 const CREATION: Duration = Duration::from_millis(50);
 /// Dead records keep telling open descriptors their inode number for so long.
 const DEAD_KEPT: Duration = Duration::from_secs(60);
+
+/// How often programs' tidings are taken in while there are some, and while there are none.
+const NAP_MIN: Duration = Duration::from_millis(4);
+const NAP_MAX: Duration = Duration::from_millis(50);
 
 static TERMINATED: AtomicBool = AtomicBool::new(false);
 
@@ -92,8 +96,12 @@ pub fn start(settings: Settings) -> Result<Running> {
         agent.warn(trouble);
     }
     take_over(agent.index, &agent.devices);
+    let quota = agent.settings.quota_bytes.unwrap_or(0).min(i64::MAX as u64) as i64;
+    agent.index.header.quota.store(quota, Relaxed);
     agent.adjust_capacity();
+    let is_fresh = agent.index.records_end() == 0;
     let report = agent.recover_at_start();
+    agent.recover_stages(is_fresh);
     agent.tick_clock();
     let calls_path = agent.settings.call_socket();
     let call_socket = calls::listen(&calls_path).context("listen on", &calls_path)?;
@@ -101,15 +109,31 @@ pub fn start(settings: Settings) -> Result<Running> {
     let mut threads = mover::start(&agent).context("start the threads of", &agent.settings.runtime)?;
     let control_path = agent.settings.control_socket();
     let control = server::listen(&control_path).context("listen on", &control_path)?;
-    let sockets = vec![
+    let objects_path = agent.settings.objects_socket();
+    let clients = objects::listen(&objects_path).context("listen on", &objects_path)?;
+    let mut sockets = vec![
+        clients.as_fd().try_clone_to_owned().context("use the socket", &objects_path)?,
         call_socket.try_clone().context("use the socket", &calls_path)?,
         control.as_fd().try_clone_to_owned().context("use the socket", &control_path)?,
     ];
+    let door = match &agent.settings.listen {
+        Some(wanted) => Some(objects::Door::open(wanted).context("listen on", Path::new(&wanted.address))?),
+        None => None,
+    };
     agent.index.header.accepts.store(1, SeqCst);
+    if let Some(door) = door {
+        sockets.push(door.socket().context("use the socket", &agent.settings.runtime)?);
+        let shared = agent.clone();
+        threads.push(spawn("elsewhere", move || objects::serve_elsewhere(&shared, &door))?);
+    }
     let shared = agent.clone();
     threads.push(spawn("events", move || shared.watch_events())?);
     let shared = agent.clone();
     threads.push(spawn("calls", move || calls::serve(&shared, &call_socket))?);
+    let shared = agent.clone();
+    threads.push(spawn("clients", move || objects::serve(&shared, &clients))?);
+    let shared = agent.clone();
+    threads.push(spawn("arrays", move || shared.keep_objects())?);
     let shared = agent.clone();
     threads.push(spawn("control", move || server::serve(&shared, &control))?);
     agent.rescan();
@@ -181,6 +205,9 @@ impl Running {
     }
 }
 
+/// How long a file that grows unseen is not looked at.
+const GROWTH_LOOK: Duration = Duration::from_millis(5);
+
 #[derive(Default)]
 pub struct HouseKeeping {
     rescanned: Option<Instant>,
@@ -188,20 +215,15 @@ pub struct HouseKeeping {
 
 impl Agent {
     fn watch_events(&self) {
-        let inotify = self.pump.lock().unwrap().watch().try_clone_to_owned();
-        let Ok(inotify) = inotify else { return };
-        let mut nap_ms = 2;
+        let mut nap = NAP_MIN;
         while !self.schedule.has_ended() {
             let count = self.pump();
             self.make_up_for_losses();
-            nap_ms = if count > 0 { 2 } else { (nap_ms * 2).min(50) };
-            let mut wait = [rustix::event::PollFd::new(&inotify, rustix::event::PollFlags::IN)];
-            let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: nap_ms * 1_000_000 };
-            let _ = rustix::event::poll(&mut wait, Some(&timeout));
-            if count > 64 {
-                continue; // many: don't let the ring fill
+            nap = if count > 0 { NAP_MIN } else { (nap * 2).min(NAP_MAX) };
+            if self.count_growth() {
+                nap = nap.min(GROWTH_LOOK);
             }
-            std::thread::sleep(Duration::from_millis(1));
+            self.sleep_until_bell(nap);
         }
     }
 
@@ -214,6 +236,7 @@ impl Agent {
         if house.rescanned.is_none_or(|last| last.elapsed() >= RESCAN) {
             house.rescanned = Some(Instant::now());
             self.recycle_records();
+            self.trim_unlinked();
             if self.rescan() {
                 self.pump();
                 self.walk_tree();
@@ -293,6 +316,9 @@ impl Agent {
 
     /// Flushes all that is to be flushed. `None`: something is left to do here; the agent stays.
     pub fn flush_before_leaving(&self, must_end: bool) -> Option<Outcome> {
+        if self.root_is_gone() && self.runs.lock().unwrap().count() == 0 {
+            return Some(Outcome::default());
+        }
         let wish = FlushWish {
             all: false,
             end_of_run: !must_end || self.runs.lock().unwrap().count() == 0,
@@ -328,6 +354,10 @@ impl Agent {
     /// Some file's newest bytes are only in a tier, and policy wants them in the root.
     fn has_unflushed(&self) -> bool {
         self.catch_up();
+        self.has_unflushed_arrays() || self.has_unflushed_files()
+    }
+
+    fn has_unflushed_files(&self) -> bool {
         (0..self.index.records_end()).any(|number| {
             let record = self.record(number);
             let serial = record.serial.load(Acquire);
@@ -344,8 +374,10 @@ impl Agent {
 
     /// Removes what only a living agent needs. Files that policy keeps stay: a link, its object, and a line in the journal.
     fn clear_up(&self) {
+        self.clear_up_objects();
         let mut kept = Batch::default();
         let is_used = live_programs(&self.index).next().is_some();
+        let is_gone = self.root_is_gone();
         for number in 0..self.index.records_end() {
             let record = self.record(number);
             let serial = record.serial.load(Acquire);
@@ -353,7 +385,7 @@ impl Agent {
                 continue;
             }
             let name = self.object_name(number);
-            let path = self.catalogue().path(number, serial);
+            let path = self.catalogue().path(number, serial).filter(|_| !is_gone);
             match (record.state(), path) {
                 (State::Current, Some(path)) => {
                     kept.put_file(FileKey { record: number, serial }, self.journal_entry(number, &path))
@@ -378,6 +410,7 @@ impl Agent {
         self.forget_journal(kept);
         let keeps_index = is_used;
         let settings = &self.settings;
+        let _ = std::fs::remove_file(settings.objects_socket());
         let _ = std::fs::remove_file(settings.control_socket());
         let _ = std::fs::remove_file(settings.call_socket());
         if !keeps_index {
@@ -463,15 +496,7 @@ impl Agent {
             let _ = std::fs::remove_dir(directory);
         }
         for place in &self.devices {
-            let mut directory = place.dir.as_path();
-            // DIR/terrace-UID/ROOTID/o
-            for _ in 0..3 {
-                if std::fs::remove_dir(directory).is_err() {
-                    break;
-                }
-                let Some(parent) = directory.parent() else { break };
-                directory = parent;
-            }
+            let _ = std::fs::remove_dir(&place.dir);
         }
         if !keeps_index {
             let _ = std::fs::remove_file(self.settings.lock());

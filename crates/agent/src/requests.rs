@@ -5,6 +5,7 @@ use crate::catalogue::Obstacle;
 use crate::mover::EVICTION_GRACE_URGENT;
 use crate::mover::evict::Eviction;
 use crate::mover::flush::{Wish, as_path};
+use crate::mover::remove::Removal;
 use crate::schedule::{Tally, Work};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use terrace_core::control::{Failure, Response};
 use terrace_core::policy::Mode;
 use terrace_index::State;
+use terrace_tier::Reading;
 
 const LOOK: Duration = Duration::from_millis(5);
 const PROGRESS: Duration = Duration::from_millis(100);
@@ -22,6 +24,8 @@ const OPEN_PATIENCE: Duration = Duration::from_millis(300);
 /// A file that can't be moved is tried so often before it is reported; it is tried further in the background.
 const FAILURES_MAX: u32 = 3;
 const UNLOCATED_MAX: u64 = 3;
+/// Removed objects that stay open until the run's end has been answered.
+const HELD_OBJECTS_MAX: usize = 512;
 
 /// Which files: below these paths; empty: all.
 pub struct Scope(pub Vec<PathBuf>);
@@ -46,6 +50,14 @@ impl Outcome {
         let Outcome { files, bytes, failures, open_files, .. } = self;
         Response::Flushed { files, bytes, failures, open_files }
     }
+}
+
+/// What a pass over the files that policy removes has done.
+#[derive(Default)]
+struct Removed {
+    /// Without names; their memory goes with them.
+    objects: Vec<Box<dyn Reading>>,
+    refused: Vec<PathBuf>,
 }
 
 struct Target {
@@ -95,30 +107,43 @@ impl Agent {
         for target in &targets {
             self.schedule.now(Work::Flush, target.number);
         }
-        while !targets.is_empty() {
-            self.pump();
-            self.forget_exchanged();
-            let mut later = vec![];
-            for target in targets {
-                if let Some(target) = self.look_at(target, settles, wish.end_of_run, &mut outcome) {
-                    later.push(target);
+        let removes = wish.end_of_run && is_last;
+        let mut removed = std::thread::scope(|threads| {
+            // What is to go doesn't wait for what is to stay.
+            let removal = removes.then(|| threads.spawn(|| self.remove_files(self.removable(scope))));
+            let is_removing = || removal.as_ref().is_some_and(|removal| !removal.is_finished());
+            while !targets.is_empty() || is_removing() {
+                self.pump();
+                self.forget_exchanged();
+                let mut later = vec![];
+                for target in std::mem::take(&mut targets) {
+                    if let Some(target) = self.look_at(target, settles, wish.end_of_run, &mut outcome) {
+                        later.push(target);
+                    }
+                }
+                targets = later;
+                if told.elapsed() >= PROGRESS {
+                    told = Instant::now();
+                    let copied = self.totals.in_flight_bytes.load(Relaxed) - in_flight;
+                    let files_done = files_total - (targets.len() as u64).min(files_total);
+                    if !progress(files_done, files_total, copied.min(bytes_total), bytes_total) {
+                        break;
+                    }
+                }
+                if !targets.is_empty() || is_removing() {
+                    std::thread::sleep(LOOK);
                 }
             }
-            targets = later;
-            if told.elapsed() >= PROGRESS {
-                told = Instant::now();
-                let copied = self.totals.in_flight_bytes.load(Relaxed) - in_flight;
-                let files_done = files_total - (targets.len() as u64).min(files_total);
-                if !progress(files_done, files_total, copied.min(bytes_total), bytes_total) {
-                    break;
-                }
-            }
-            if !targets.is_empty() {
-                std::thread::sleep(LOOK);
-            }
-        }
-        if wish.end_of_run && is_last {
-            self.remove_files(scope, &mut outcome);
+            removal.map_or_else(Removed::default, |removal| removal.join().expect("removal panics never"))
+        });
+        self.flush_arrays(scope, wish.all, &mut outcome);
+        if removes {
+            // Refused before: a program that has just ended had it open. New: it was not known, or not yet named.
+            let again = self.remove_files(self.removable(scope));
+            removed.objects.extend(again.objects);
+            outcome.open_files.extend(again.refused);
+            // Whoever asked gets the answer first.
+            let _ = std::thread::Builder::new().name("release".into()).spawn(move || drop(removed.objects));
         }
         outcome
     }
@@ -249,23 +274,29 @@ impl Agent {
         false
     }
 
-    /// Drops what policy removes at the end of a run.
-    fn remove_files(&self, scope: &Scope, outcome: &mut Outcome) {
-        let all: Vec<(u32, u64, Vec<u8>)> = self
-            .catalogue()
+    /// What policy removes at the end of a run.
+    fn removable(&self, scope: &Scope) -> Vec<(u32, u64, Vec<u8>)> {
+        self.catalogue()
             .iter()
             .filter(|(_, entry)| !entry.path.is_empty() && scope.has(&entry.path))
+            .filter(|(_, entry)| self.mode(&entry.path) == Mode::Remove)
             .map(|(number, entry)| (number, entry.serial, entry.path.clone()))
-            .collect();
-        for (number, serial, path) in all {
-            if self.mode(&path) == Mode::Remove
-                && self.serial(number) == serial
-                && self.record(number).state() == State::Current
-                && !self.remove_placed(number)
-            {
-                outcome.open_files.push(as_path(&path).into());
+            .collect()
+    }
+
+    fn remove_files(&self, files: Vec<(u32, u64, Vec<u8>)>) -> Removed {
+        let mut removed = Removed::default();
+        for (number, serial, path) in files {
+            if self.serial(number) != serial || self.record(number).state() != State::Current {
+                continue;
+            }
+            match self.remove_placed(number) {
+                Removal::Done(object) if removed.objects.len() < HELD_OBJECTS_MAX => removed.objects.push(object),
+                Removal::Done(_) | Removal::NotNeeded => {}
+                Removal::Refused => removed.refused.push(as_path(&path).into()),
             }
         }
+        removed
     }
 
     /// Frees the tiers of what lies in scope.
@@ -302,6 +333,7 @@ impl Agent {
                 Eviction::Failed(reason) => outcome.failures.push(Failure { path: as_path(&path).into(), reason }),
             }
         }
+        self.evict_arrays(scope, &mut outcome);
         outcome
     }
 

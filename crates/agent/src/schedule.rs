@@ -1,8 +1,8 @@
 //! What is to be moved, and when: jobs that are due at a time, and jobs that are ready for a mover thread.
 //!
-//!   closed ──settle──▶ due ──▶ ready ──▶ a mover thread
+//!   written ──settle──▶ due ──▶ ready ──▶ a mover thread
 //!
-//! A record has at most one flush and one eviction here; being told again postpones it, so that a file which is
+//! A record has at most one look, one flush and one eviction here; being told again postpones it, so that a file which is
 //! opened again at once isn't copied twice.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Work {
+    /// Is it closed, and quiet for a while?
+    Look,
     Flush,
     Evict,
 }
@@ -26,6 +28,7 @@ pub struct Tally {
 }
 
 pub enum Job {
+    Look(u32),
     Flush(u32),
     Evict(u32),
     Prefetch(Vec<u8>, Arc<Tally>),
@@ -102,6 +105,7 @@ impl Schedule {
                 inner.queued.remove(&(work, record));
                 inner.working += 1;
                 return Some(match work {
+                    Work::Look => Job::Look(record),
                     Work::Flush => Job::Flush(record),
                     Work::Evict => Job::Evict(record),
                 });

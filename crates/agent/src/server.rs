@@ -63,10 +63,10 @@ pub fn has_runs(settings: &Settings) -> bool {
 }
 
 /// Counts as a request for as long as it lives: the agent doesn't end meanwhile.
-struct Serving<'a>(&'a Agent);
+pub struct Serving<'a>(&'a Agent);
 
 impl<'a> Serving<'a> {
-    fn new(agent: &'a Agent) -> Serving<'a> {
+    pub fn new(agent: &'a Agent) -> Serving<'a> {
         agent.runs.lock().unwrap().requests += 1;
         Serving(agent)
     }
@@ -89,10 +89,26 @@ impl Agent {
         for line in BufReader::new(connection).lines() {
             let Ok(line) = line else { break };
             let request = serde_json::from_str::<Request>(&line);
+            if self.root_is_gone() && self.root_is_replaced() && self.runs.lock().unwrap().count() == 0 {
+                // The root was removed and made again: an agent of the new one answers, when we have left.
+                self.ends.store(true, Release);
+                break;
+            }
             // Who only looks doesn't keep the agent from ending (`status --watch`).
             let is_a_look = matches!(request, Ok(Request::Status | Request::List { .. }));
             let _serving = (!is_a_look).then(|| Serving::new(self));
             let answer = match request {
+                Ok(Request::RunBegin { .. }) if self.root_is_replaced() => Response::Error {
+                    message: format!(
+                        "{} is another directory than the one that its agent serves",
+                        self.settings.root.display()
+                    ),
+                    hint: Some(
+                        "the root was renamed or removed while runs or unflushed files were there: put it back, or wait \
+                         until they have ended"
+                            .into(),
+                    ),
+                },
                 Ok(Request::RunBegin { pid, command }) => {
                     let number = *run.get_or_insert_with(|| self.runs.lock().unwrap().begin(pid, command));
                     let index = self.settings.index();

@@ -12,8 +12,8 @@ use crate::schedule::Work;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_core::policy::Mode;
-use terrace_index::State;
 use terrace_index::table::root_key;
+use terrace_index::{FLAG_UNLINKED, State};
 use terrace_tier::placement::{self, Replica, Watermarks};
 use terrace_tier::{FileReading, Lease, Reading, Stat, Step, Tier, reached};
 
@@ -163,6 +163,12 @@ impl Agent {
         let path = self.catalogue().path(number, serial)?;
         let found = rustix::fs::lstat(as_path(&path)).ok()?;
         self.is_durable_version(number, &Stat::from(&found)).then_some(path)
+    }
+
+    /// The record's durable file had this inode, and still has a name.
+    pub fn is_of_durable(&self, number: u32, ino: u64) -> bool {
+        let record = self.record(number);
+        record.durable_ino.load(Acquire) == ino && record.flags.load(Acquire) & FLAG_UNLINKED == 0
     }
 
     pub fn is_durable_version(&self, number: u32, found: &Stat) -> bool {

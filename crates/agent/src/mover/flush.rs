@@ -104,8 +104,7 @@ impl Agent {
     /// Notes why it didn't work, and plans the next try.
     pub fn stumble(&self, number: u32, serial: u64, obstacle: Obstacle) {
         let delay = match &obstacle {
-            // The next closing tells; this is for one that was missed.
-            Obstacle::Open => Duration::from_secs(5),
+            Obstacle::Open => self.await_closing(number, serial),
             Obstacle::Unlocated => Duration::from_millis(500),
             Obstacle::Changed => Duration::from_millis(50),
             Obstacle::Failed(_) => {
@@ -116,8 +115,9 @@ impl Agent {
         if obstacle == Obstacle::Unlocated {
             self.pump.lock().unwrap().wants_walk = true;
         }
+        let next = if obstacle == Obstacle::Open { Work::Look } else { Work::Flush };
         self.note_obstacle(number, serial, obstacle);
-        self.schedule.after(delay, Work::Flush, number);
+        self.schedule.after(delay, next, number);
     }
 
     /// Opens and leases the object; nothing is written yet.

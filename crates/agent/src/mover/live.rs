@@ -65,6 +65,7 @@ impl Agent {
         }
         let missing = size - record.reserved.load(Acquire);
         let short = (missing - self.index.header.devices[device].free()).max(self.shortage(device, size, &stat));
+        self.trim_unlinked();
         self.make_room(device, short.max(0) as u64, EVICTION_GRACE_URGENT);
         self.adjust_capacity();
         if self.has_room(number, device, size, &stat) {

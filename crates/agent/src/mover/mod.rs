@@ -37,6 +37,7 @@ impl Agent {
     fn move_files(&self) {
         while let Some(job) = self.schedule.next() {
             match job {
+                Job::Look(record) => self.look(record),
                 Job::Flush(record) => self.flush_with_others(record),
                 Job::Evict(record) => self.evict_planned(record),
                 Job::Prefetch(path, tally) => self.prefetch_job(&path, &tally),

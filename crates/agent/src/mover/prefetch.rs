@@ -56,7 +56,7 @@ impl Agent {
                 Some(above) => placement::choose_below(&loads, above, bytes.max(0) as u64),
                 None => placement::choose(&loads, bytes.max(0) as u64),
             }?;
-            if self.index.header.devices[chosen].reserve(bytes) {
+            if self.index.reserve(chosen, bytes) {
                 return Some(chosen);
             }
         }
@@ -76,7 +76,7 @@ impl Agent {
             return Ok(0);
         }
         let known = self.index.record_of_root_ino(before.ino);
-        let known = known.filter(|&number| self.record(number).durable_ino.load(Acquire) == before.ino);
+        let known = known.filter(|&number| self.is_of_durable(number, before.ino));
         let _claim = match known {
             Some(number) => match self.claims.try_take(number) {
                 Some(claim)

@@ -112,6 +112,8 @@ impl Agent {
         let entry = catalogue.entry(number, serial);
         entry.held = true;
         entry.object_ctime_ns = 0;
+        drop(catalogue);
+        self.written(number);
     }
 
     /// Puts a link to the record's object in the place of the root's file, and that in `held`. `link_ino` is set before.
@@ -189,7 +191,7 @@ impl Agent {
             return Err(libc::EXDEV);
         }
         let known = self.index.record_of_root_ino(stat.ino);
-        let known = known.filter(|&number| self.record(number).durable_ino.load(Acquire) == stat.ino);
+        let known = known.filter(|&number| self.is_of_durable(number, stat.ino));
         let _claim = match known {
             Some(number) if self.record(number).state() == State::Clean => {
                 drop(durable);
@@ -248,7 +250,7 @@ impl Agent {
                 let serial = self.serial(number);
                 self.catalogue().set_path(number, serial, path);
                 self.now_current(number, stat.ino);
-                self.closed(number);
+                self.written(number);
                 debug_assert!(self.relative(path) == Some(relative));
             }
             Err(_) => {

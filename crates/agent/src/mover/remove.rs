@@ -8,24 +8,37 @@ use terrace_index::State;
 use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
 use terrace_tier::journal::Task;
-use terrace_tier::{Lease, Step, Tier, reached};
+use terrace_tier::{Lease, Reading, Step, Tier, reached};
+
+/// What became of a file that is to go.
+pub enum Removal {
+    /// Name and object are gone. The kernel frees the object's blocks or memory, which takes a quarter of a second per GiB,
+    /// when this is dropped: at a time when nobody waits.
+    Done(Box<dyn Reading>),
+    NotNeeded,
+    /// A program has the file open, or its name changes just now.
+    Refused,
+}
 
 impl Agent {
-    /// Link and object go. False: a program has the file open, or its name changes just now.
-    pub fn remove_placed(&self, number: u32) -> bool {
-        let Some(_claim) = self.claims.take(number, Duration::from_secs(1)) else { return false };
+    /// Link and object go.
+    pub fn remove_placed(&self, number: u32) -> Removal {
+        let Some(_claim) = self.claims.take(number, Duration::from_secs(1)) else { return Removal::Refused };
         let record = self.record(number);
         let serial = self.serial(number);
-        let Some(path) = self.located(number, serial) else { return record.state() != State::Current };
-        let Ok(reading) = self.open_object(number) else { return false };
+        let Some(path) = self.located(number, serial) else {
+            return if record.state() == State::Current { Removal::Refused } else { Removal::NotNeeded };
+        };
+        let Ok(reading) = self.open_object(number) else { return Removal::Refused };
         let Ok(Some(lease)) = Lease::exclusive(reading.as_fd().expect("an object is a file of a directory")) else {
-            return false;
+            return Removal::Refused;
         };
         let bytes = reading.stat().map_or(0, |stat| stat.size);
-        let Some(gate) = self.gate() else { return false };
+        let Some(gate) = self.gate() else { return Removal::Refused };
         let ids = self.begin_steps(vec![self.step(Task::Remove, Step::RemoveUnlinked, number, &path)]);
         if !record.change_state(State::Current, State::Committing) {
-            return false;
+            self.finish_steps(&ids);
+            return Removal::NotNeeded;
         }
         let is_removed = self.synchronize(Domain::Names)
             && self.links_to(&path, number)
@@ -33,7 +46,7 @@ impl Agent {
         if !is_removed {
             record.set_state(State::Current);
             self.finish_steps(&ids);
-            return false;
+            return Removal::Refused;
         }
         reached(Step::RemoveUnlinked);
         let _ = self.object_tiers[self.device_of(number)].remove(&self.object_name(number));
@@ -41,7 +54,7 @@ impl Agent {
         record.set_state(State::Dead);
         let link = record.link_ino.swap(0, AcqRel);
         self.index.table_remove(root_key(link), number);
-        drop((gate, lease, reading));
+        drop((gate, lease));
         self.finish_steps(&ids);
         let mut catalogue = self.catalogue();
         catalogue.set_path(number, serial, b"");
@@ -55,6 +68,6 @@ impl Agent {
         self.totals.removed_files.fetch_add(1, Relaxed);
         self.totals.removed_bytes.fetch_add(bytes, Relaxed);
         reached(Step::RemoveDone);
-        true
+        Removal::Done(reading)
     }
 }

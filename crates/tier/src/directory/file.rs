@@ -154,6 +154,10 @@ impl Writing for FileWriting {
     fn commit(mut self: Box<Self>, name: &Path) -> Result<Stat> {
         let name = checked(name)?;
         let directory = &*self.tier.fd;
+        // Closed for writing before it has its name: a program that somebody starts at once must not be busy.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        self.fd = retry(|| openat(directory, &self.temporary, flags, Mode::empty()))
+            .map_err(|error| Error::io("open", &self.path, error))?;
         retry(|| rustix::fs::renameat(directory, &self.temporary, directory, name))
             .map_err(|error| Error::io("put in place", self.tier.directory.join(name), error))?;
         self.is_committed = true;

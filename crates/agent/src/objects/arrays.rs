@@ -1,0 +1,408 @@
+//! Staged arrays: flushed when they are quiet, at a run's end, or when asked; dropped from the tiers when room is short.
+
+use crate::agent::Agent;
+use crate::mover::EVICTION_GRACE_URGENT;
+use crate::requests::{Outcome, Scope};
+use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+use terrace_core::control::Failure;
+use terrace_core::objects::{Kind, ObjectError, Result, TagValue};
+use terrace_core::policy::Mode;
+use terrace_objects::array::{self, ChunkSource, Flushed, Log, METADATA_FILE, Services, Stage};
+
+const TICK: Duration = Duration::from_millis(100);
+/// An array that nobody put to for so long is flushed in the background, and no sooner than files are.
+const QUIET: Duration = Duration::from_secs(2);
+/// A stage that no array leads to is somebody's who is just making it, or was removed with its directory.
+const ORPHAN: Duration = Duration::from_secs(30);
+const LOOK_FOR_ORPHANS: Duration = Duration::from_secs(5);
+
+/// What the agent's own handles need of an agent.
+struct Own;
+
+impl ChunkSource for Own {
+    fn chunk(&self, directory: &Path, _chunk: &[u64]) -> Result<Option<Vec<u8>>> {
+        Err(ObjectError::new(Kind::WrongKind, format!("the chunks of {} are encoded", directory.display())))
+    }
+}
+
+impl Services for Own {
+    fn compact(&self, _directory: &Path) -> Result<()> {
+        Err(ObjectError::new(Kind::Busy, "a flush puts nothing"))
+    }
+    fn make_room(&self, _bytes: u64) -> Result<()> {
+        Err(ObjectError::new(Kind::Busy, "a flush puts nothing"))
+    }
+}
+
+/// A staged array and where it is.
+struct Staged {
+    stage: Stage,
+    log: Log,
+    directory: PathBuf,
+}
+
+impl Agent {
+    /// Staged arrays whose place in the root is known.
+    fn staged(&self) -> Vec<Staged> {
+        let place = &self.objects.place;
+        let found = array::stages(place).into_iter().filter_map(|stage| {
+            let log = Log::open(&stage.log(place)).ok()?;
+            let directory = array::directory_of(place, &stage, &log)?;
+            Some(Staged { stage, log, directory })
+        });
+        found.collect()
+    }
+
+    fn array_mode(&self, directory: &Path) -> Mode {
+        self.mode(directory.as_os_str().as_bytes())
+    }
+
+    /// Some array's newest cells are only in a tier, and policy wants them in the root.
+    pub fn has_unflushed_arrays(&self) -> bool {
+        self.staged().iter().any(|staged| array::is_dirty(&staged.log) && self.array_mode(&staged.directory).flushes())
+    }
+
+    fn flush_array(&self, stage: &Stage) -> Result<Flushed> {
+        let _turn = self.objects.turn.lock().unwrap();
+        let begun = Instant::now();
+        let flushed = array::flush_stage(&self.objects.place, stage, Arc::new(Own), self.settings.mover.fsync)?;
+        self.totals.flushed_files.fetch_add(flushed.chunks, Relaxed);
+        self.totals.flushed_bytes.fetch_add(flushed.bytes, Relaxed);
+        self.totals.flush_us.fetch_add(begun.elapsed().as_micros() as u64, Relaxed);
+        Ok(flushed)
+    }
+
+    /// Drops what is durable from the tiers.
+    fn drop_array(&self, stage: &Stage) -> Result<u64> {
+        let _turn = self.objects.turn.lock().unwrap();
+        let freed = array::compact(&self.objects.place, stage, true)?;
+        self.totals.evicted_bytes.fetch_add(freed, Relaxed);
+        Ok(freed)
+    }
+
+    /// Makes arrays in scope durable; `all`: also those that policy keeps.
+    pub fn flush_arrays(&self, scope: &Scope, all: bool, outcome: &mut Outcome) {
+        for staged in self.staged() {
+            let path = staged.directory.as_os_str().as_bytes();
+            if !scope.has(path) || !(all || self.mode(path).flushes()) || !array::is_dirty(&staged.log) {
+                continue;
+            }
+            match self.flush_array(&staged.stage) {
+                Ok(flushed) => {
+                    outcome.files += flushed.chunks;
+                    outcome.bytes += flushed.bytes;
+                    outcome.done.push(staged.directory);
+                }
+                // Removed meanwhile.
+                Err(error) if error.kind == Kind::NotFound => {}
+                Err(error) => outcome.failures.push(Failure { path: staged.directory, reason: error.message }),
+            }
+        }
+        self.flush_tags(scope);
+    }
+
+    /// Frees the tiers of arrays in scope.
+    pub fn evict_arrays(&self, scope: &Scope, outcome: &mut Outcome) {
+        self.flush_arrays(scope, true, outcome);
+        for staged in self.staged() {
+            if scope.has(staged.directory.as_os_str().as_bytes()) {
+                match self.drop_array(&staged.stage) {
+                    Ok(freed) => outcome.bytes += freed,
+                    Err(error) if error.kind == Kind::NotFound => {}
+                    Err(error) => outcome.failures.push(Failure { path: staged.directory, reason: error.message }),
+                }
+            }
+        }
+    }
+
+    /// Until some device has room for `bytes` of objects: clean replicas go first, then arrays, the largest first.
+    pub fn make_room_for_objects(&self, bytes: u64) -> Result<()> {
+        let has_room = |agent: &Agent| {
+            agent.adjust_capacity();
+            agent.index.devices().iter().any(|device| device.free() >= bytes as i64)
+        };
+        for device in 0..self.devices.len() {
+            let short = bytes as i64 - self.index.devices()[device].free();
+            if short > 0 {
+                self.make_room(device, short as u64, EVICTION_GRACE_URGENT);
+            }
+            if has_room(self) {
+                return Ok(());
+            }
+        }
+        let place = &self.objects.place;
+        let mut staged = self.staged();
+        staged.sort_by_key(|staged| std::cmp::Reverse(array::stage_bytes(place, &staged.stage)));
+        let mut trouble = None;
+        for staged in staged {
+            let freed = self.flush_array(&staged.stage).and_then(|_| self.drop_array(&staged.stage));
+            // One that is not found was made durable and dropped by somebody else.
+            if let Err(error) = freed
+                && error.kind != Kind::NotFound
+            {
+                trouble = Some(error);
+            }
+            if has_room(self) {
+                return Ok(());
+            }
+        }
+        Err(trouble
+            .unwrap_or_else(|| ObjectError::new(Kind::NoSpace, format!("no tier can make room for {bytes} bytes"))))
+    }
+
+    /// A log that is full: begins a new generation, without what is durable if that is not enough.
+    pub fn compact_array(&self, directory: &Path) -> Result<()> {
+        let place = &self.objects.place;
+        let Some(stage) = array::stage_of(place, directory) else { return Ok(()) };
+        let is_crowded = |stage: &Stage| {
+            Log::open(&stage.log(place)).is_ok_and(|log| log.tail() > terrace_objects::array::RECORDS_MAX / 2)
+        };
+        {
+            let _turn = self.objects.turn.lock().unwrap();
+            match array::compact(place, &stage, false) {
+                Err(error) if error.kind == Kind::NotFound => return Ok(()),
+                compacted => compacted?,
+            };
+        }
+        if is_crowded(&stage) {
+            self.flush_array(&stage)?;
+            self.drop_array(&stage)?;
+        }
+        Ok(())
+    }
+
+    /// Writes changed tags into `zarr.json` of arrays and groups; other objects' tags stay in the journal.
+    fn flush_tags(&self, scope: &Scope) {
+        let changed: Vec<String> = self.objects.tags.lock().unwrap().changed.iter().cloned().collect();
+        for object in changed {
+            let directory = self.object_path_of(&object);
+            if !scope.has(directory.as_os_str().as_bytes()) {
+                continue;
+            }
+            let tags = self.objects.tags.lock().unwrap().of(&object).unwrap_or_default();
+            if let Ok(Some(mut metadata)) = array::read_metadata(&directory) {
+                let before = metadata.attributes.clone();
+                metadata.attributes.retain(|key, value| key.starts_with("terrace_") || from_json(value).is_none());
+                metadata.attributes.extend(tags.iter().map(|(key, value)| (key.clone(), to_json(value))));
+                if metadata.attributes != before {
+                    let _turn = self.objects.turn.lock().unwrap();
+                    if let Err(error) = array::write_metadata(&directory, &metadata, self.settings.mover.fsync) {
+                        self.warn(format!(
+                            "the tags of {} are not in {METADATA_FILE} yet: {error}",
+                            directory.display()
+                        ));
+                        continue;
+                    }
+                }
+            }
+            let mut known = self.objects.tags.lock().unwrap();
+            if known.of(&object).unwrap_or_default() == tags {
+                known.changed.remove(&object);
+            }
+        }
+    }
+
+    /// Tags of one object, from `zarr.json` where nothing else is known.
+    pub fn tags_of(&self, name: &str) -> Vec<(String, TagValue)> {
+        let mut tags = self.objects.tags.lock().unwrap();
+        if let Some(known) = tags.of(name) {
+            return known;
+        }
+        let attributes = array::read_metadata(&self.object_path_of(name)).ok().flatten().map(|found| found.attributes);
+        let learnt: Vec<(String, TagValue)> = attributes
+            .into_iter()
+            .flatten()
+            .filter(|(key, _)| !key.starts_with("terrace_"))
+            .filter_map(|(key, value)| Some((key, from_json(&value)?)))
+            .collect();
+        tags.learn(name, learnt.clone());
+        learnt
+    }
+
+    /// Before any program runs: logs that an agent was killed over go on, and what it had not removed is removed.
+    pub fn recover_stages(&self, is_fresh: bool) {
+        let place = &self.objects.place;
+        for stage in array::stages(place) {
+            let Ok(log) = Log::open(&stage.log(place)) else { continue };
+            log.thaw();
+            if array::directory_of(place, &stage, &log).is_some()
+                && let Err(error) = array::compact(place, &stage, false)
+            {
+                self.warn(format!("a staged array can't be taken over: {error}"));
+            }
+        }
+        if is_fresh {
+            // A new index counts from nothing.
+            for device in 0..self.devices.len() as u32 {
+                let stages = std::fs::read_dir(array::stages_dir(place, device)).into_iter().flatten().flatten();
+                let files = stages.flat_map(|stage| std::fs::read_dir(stage.path()).into_iter().flatten().flatten());
+                let bytes: i64 = files.map(|file| array::room_of(&file.path())).sum();
+                self.index.header.devices[device as usize].used.fetch_add(bytes, AcqRel);
+            }
+        }
+    }
+
+    /// Until the agent ends.
+    pub fn keep_objects(&self) {
+        let mut looked = Instant::now();
+        while !self.schedule.has_ended() {
+            std::thread::sleep(TICK);
+            self.flush_quiet_arrays();
+            if looked.elapsed() >= LOOK_FOR_ORPHANS {
+                looked = Instant::now();
+                self.remove_orphans();
+            }
+        }
+    }
+
+    fn flush_quiet_arrays(&self) {
+        let settle = Duration::from_millis(self.settings.mover.settle_ms).max(QUIET);
+        for staged in self.staged() {
+            let tail = staged.log.tail();
+            let is_quiet = {
+                let mut quiet = self.objects.quiet.lock().unwrap();
+                let known = quiet.entry(staged.stage.name.clone()).or_insert((tail, Instant::now()));
+                if known.0 != tail {
+                    *known = (tail, Instant::now());
+                }
+                known.1.elapsed() >= settle
+            };
+            let mode = self.array_mode(&staged.directory);
+            if !is_quiet || !mode.flushes() {
+                continue;
+            }
+            let done = match array::is_dirty(&staged.log) {
+                true => self.flush_array(&staged.stage).map(|_| ()),
+                false if mode == Mode::Move => self.drop_array(&staged.stage).map(|_| ()),
+                false => continue,
+            };
+            self.note_array(&staged.directory, done);
+        }
+        let known: BTreeSet<String> = array::stages(&self.objects.place).into_iter().map(|stage| stage.name).collect();
+        self.objects.quiet.lock().unwrap().retain(|stage, _| known.contains(stage));
+    }
+
+    fn note_array(&self, directory: &Path, done: Result<()>) {
+        let path = directory.as_os_str().as_bytes().to_vec();
+        let mut failures = self.failures.lock().unwrap();
+        match done {
+            Err(error) if error.kind != Kind::NotFound => failures.insert(path, error.message),
+            _ => failures.remove(&path),
+        };
+    }
+
+    /// Stages whose array a program has removed or renamed by files.
+    fn remove_orphans(&self) {
+        let place = &self.objects.place;
+        let mut lost = vec![];
+        for stage in array::stages(place) {
+            let Ok(log) = Log::open(&stage.log(place)) else { continue };
+            if array::directory_of(place, &stage, &log).is_none() {
+                lost.push((stage, log));
+            }
+        }
+        let mut unlocated = self.objects.unlocated.lock().unwrap();
+        unlocated.retain(|name, _| lost.iter().any(|(stage, _)| stage.name == *name));
+        for (stage, log) in lost {
+            let since = *unlocated.entry(stage.name.clone()).or_insert_with(Instant::now);
+            if since.elapsed() < ORPHAN {
+                continue;
+            }
+            match self.find_array(&self.settings.root, &stage) {
+                Some(directory) => {
+                    if let Some(path) = array::relative(place, &directory) {
+                        log.set_array_path(&path);
+                    }
+                }
+                None => array::remove_stage(place, &stage),
+            }
+            unlocated.remove(&stage.name);
+        }
+    }
+
+    /// The directory whose link leads to the stage, wherever it was renamed to.
+    fn find_array(&self, directory: &Path, stage: &Stage) -> Option<PathBuf> {
+        for entry in std::fs::read_dir(directory).ok()?.flatten() {
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            if entry.file_name() == array::STAGED_LINK
+                && array::stage_of(&self.objects.place, directory).as_ref() == Some(stage)
+            {
+                return Some(directory.into());
+            }
+            if is_directory && self.relative(entry.path().as_os_str().as_bytes()).is_some() {
+                let found = self.find_array(&entry.path(), stage);
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        None
+    }
+
+    /// At the end: what is durable leaves the tiers, and the directories of stages go.
+    pub fn clear_up_objects(&self) {
+        let scope = Scope(vec![]);
+        self.flush_tags(&scope);
+        for staged in self.staged() {
+            if !array::is_dirty(&staged.log) {
+                let _ = self.drop_array(&staged.stage);
+            }
+        }
+        let place = &self.objects.place;
+        for stage in array::stages(place) {
+            let Ok(log) = Log::open(&stage.log(place)) else { continue };
+            if array::directory_of(place, &stage, &log).is_none()
+                && self.find_array(&self.settings.root, &stage).is_none()
+            {
+                array::remove_stage(place, &stage);
+            }
+        }
+        for device in array::all_devices(place) {
+            let dir = array::stages_dir(place, device);
+            for stage in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+                // Only empty ones go.
+                let _ = std::fs::remove_dir(stage.path());
+            }
+            let _ = std::fs::remove_dir(dir);
+        }
+    }
+}
+
+/// A tag as an attribute of Zarr.
+fn to_json(value: &TagValue) -> serde_json::Value {
+    use serde_json::json;
+    match value {
+        TagValue::Bool(value) => json!(value),
+        TagValue::Int(value) => json!(value),
+        TagValue::Float(value) => json!(value),
+        TagValue::Text(value) => json!(value),
+        TagValue::Ints(values) => json!(values),
+        TagValue::Floats(values) => json!(values),
+    }
+}
+
+/// Other attributes (objects, mixed lists) are not tags, and stay as they are.
+fn from_json(value: &serde_json::Value) -> Option<TagValue> {
+    use serde_json::Value;
+    Some(match value {
+        Value::Bool(value) => TagValue::Bool(*value),
+        Value::Number(number) => match number.as_i64() {
+            Some(number) => TagValue::Int(number),
+            None => TagValue::Float(number.as_f64()?),
+        },
+        Value::String(text) => TagValue::Text(text.clone()),
+        Value::Array(values) => {
+            let ints: Option<Vec<i64>> = values.iter().map(Value::as_i64).collect();
+            match ints {
+                Some(ints) => TagValue::Ints(ints),
+                None => TagValue::Floats(values.iter().map(Value::as_f64).collect::<Option<Vec<f64>>>()?),
+            }
+        }
+        Value::Null | Value::Object(_) => return None,
+    })
+}

@@ -1,0 +1,149 @@
+//! A client on another node: what it would do by itself here, this agent does for it, as a client of its own node.
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+use terrace_client::{Array, Bytes, Create, LockMode, RegionLock, Session};
+use terrace_core::objects::wire::{Request, Response};
+use terrace_core::objects::{Kind, ObjectError, Result};
+
+/// Arrays and files that stay open between requests.
+const OPEN_MAX: usize = 64;
+
+pub struct Elsewhere {
+    session: Session,
+    /// With the inode that the name led to.
+    arrays: HashMap<String, (u64, Array)>,
+    files: HashMap<(String, bool), (u64, Bytes)>,
+    /// Released when the connection ends.
+    locks: Vec<(u64, RegionLock)>,
+    next_lock: u64,
+}
+
+type Answer = Result<(Response, Vec<u8>)>;
+
+impl Elsewhere {
+    pub fn new(index: &Path) -> Result<Elsewhere> {
+        let session = Session::open(index)?;
+        Ok(Elsewhere { session, arrays: HashMap::new(), files: HashMap::new(), locks: vec![], next_lock: 0 })
+    }
+
+    /// `Err(request)`: not for us.
+    pub fn answer(&mut self, request: Request, payload: Vec<u8>) -> std::result::Result<Answer, Request> {
+        let answer = match request {
+            Request::PutRegion { path, region, .. } => self.array(&path).and_then(|array| array.put(&region, &payload)),
+            Request::Resize { path, shape } => self.array(&path).and_then(|array| array.grow(&shape)),
+            Request::WriteBytes { path, position } => self.file(&path, true).and_then(|file| {
+                file.write_at(position, &payload)?;
+                file.flush()
+            }),
+            Request::SetLength { path, length } => self.file(&path, true).and_then(|file| file.set_len(length)),
+            Request::CreateContainer { path } => self.session.create_container(&path, Create::New),
+            Request::Remove { path, with_contents } => {
+                self.forget(&path);
+                self.session.remove(&path, with_contents)
+            }
+            Request::CreateArray { path, spec } => {
+                self.forget(&path);
+                self.session.create_array(&path, &spec, Create::New).map(|_| ())
+            }
+            Request::CreateBytes { path, exclusive } => {
+                self.forget(&path);
+                let create = if exclusive { Create::New } else { Create::Replace };
+                self.session.create_bytes(&path, create).and_then(Bytes::close)
+            }
+            Request::Unlock { lock, .. } => {
+                let before = self.locks.len();
+                self.locks.retain(|(held, _)| *held != lock);
+                match self.locks.len() < before {
+                    true => Ok(()),
+                    false => Err(ObjectError::new(Kind::NotFound, "this connection holds no such lock")),
+                }
+            }
+            other => return self.answer_with_payload(other),
+        };
+        Ok(answer.map(|()| (Response::Done, vec![])))
+    }
+
+    fn answer_with_payload(&mut self, request: Request) -> std::result::Result<Answer, Request> {
+        Ok(match request {
+            Request::GetRegion { path, region } => self.array(&path).and_then(|array| {
+                region.check_within(&array.shape()?)?;
+                let mut cells = vec![0; payload_of(region.cells(), array.spec().data_type.size())?];
+                array.get(&region, &mut cells)?;
+                Ok((Response::Bytes, cells))
+            }),
+            Request::ReadBytes { path, position, count } => self.file(&path, false).and_then(|file| {
+                let left = file.len()?.saturating_sub(position);
+                let mut bytes = vec![0; payload_of(count.min(left), 1)?];
+                let got = file.read_at(position, &mut bytes)?;
+                bytes.truncate(got);
+                Ok((Response::Bytes, bytes))
+            }),
+            Request::Stat { path } => self.session.stat(&path).map(|status| (Response::Status(status), vec![])),
+            Request::List { path } => self.session.list(&path).map(|entries| (Response::Entries { entries }, vec![])),
+            Request::Lock { path, region, exclusive, patience_ms } => {
+                let mode = if exclusive { LockMode::Write } else { LockMode::Read };
+                let patience = patience_ms.map(Duration::from_millis);
+                let locked = self.array(&path).and_then(|array| array.lock(&region, mode, patience));
+                locked.map(|lock| {
+                    self.next_lock += 1;
+                    self.locks.push((self.next_lock, lock));
+                    (Response::Locked { lock: self.next_lock }, vec![])
+                })
+            }
+            other => return Err(other),
+        })
+    }
+
+    /// Which file or directory the name leads to now: others remove and make objects as well.
+    fn inode(&self, path: &str) -> u64 {
+        std::fs::metadata(self.session.root().join(path)).map_or(0, |found| found.ino())
+    }
+
+    fn array(&mut self, path: &str) -> Result<&Array> {
+        let inode = self.inode(path);
+        if self.arrays.get(path).is_none_or(|(known, _)| *known != inode) {
+            if self.arrays.len() >= OPEN_MAX {
+                self.arrays.clear();
+            }
+            let array = match self.session.open_array(path, true) {
+                // An array with encoded chunks can be read.
+                Err(error) if error.kind == Kind::WrongKind => self.session.open_array(path, false)?,
+                opened => opened?,
+            };
+            self.arrays.insert(path.into(), (inode, array));
+        }
+        Ok(&self.arrays[path].1)
+    }
+
+    fn file(&mut self, path: &str, writable: bool) -> Result<&Bytes> {
+        let key = (path.to_owned(), writable);
+        let inode = self.inode(path);
+        if self.files.get(&key).is_none_or(|(known, _)| *known != inode) {
+            if self.files.len() >= OPEN_MAX {
+                self.files.clear();
+            }
+            let file = self.session.open_bytes(path, writable)?;
+            self.files.insert(key.clone(), (inode, file));
+        }
+        Ok(&self.files[&key].1)
+    }
+
+    /// The name is to be another object's.
+    fn forget(&mut self, path: &str) {
+        self.arrays.remove(path);
+        self.files.remove(&(path.to_owned(), true));
+        self.files.remove(&(path.to_owned(), false));
+    }
+}
+
+/// A length that may be allocated for one answer.
+fn payload_of(cells: u64, size: usize) -> Result<usize> {
+    let bytes = cells.saturating_mul(size as u64);
+    match bytes <= terrace_core::objects::wire::PAYLOAD_BYTES_MAX {
+        true => Ok(bytes as usize),
+        false => Err(ObjectError::invalid(format!("{bytes} bytes are more than travel at once: ask for parts"))),
+    }
+}

@@ -1,0 +1,51 @@
+//! The agent's part in the objects door: flushing staged arrays, making room, tags, and what clients elsewhere ask for.
+//!
+//! Clients of this node put and get by themselves (`crates/objects`); what is here may be killed at any moment.
+
+mod arrays;
+mod elsewhere;
+mod server;
+mod tags;
+
+pub use server::{Door, listen, serve, serve_elsewhere};
+
+use crate::agent::Agent;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use terrace_core::settings::Settings;
+use terrace_index::Index;
+use terrace_objects::Place;
+
+pub struct Objects {
+    pub place: Arc<Place>,
+    pub tags: Mutex<tags::Tags>,
+    /// One flush or new generation at a time.
+    turn: Mutex<()>,
+    /// By stage: the tail when it was last looked at, and since when it has been so.
+    quiet: Mutex<HashMap<String, (u64, Instant)>>,
+    /// Stages that no array leads to, and since when.
+    unlocated: Mutex<HashMap<String, Instant>>,
+}
+
+impl Objects {
+    /// And what is wrong with the tags' journal.
+    pub fn new(settings: &Settings, index: Index) -> (Objects, Option<String>) {
+        let (tags, trouble) = tags::Tags::open(&tags::journal_path(&settings.state));
+        let objects = Objects {
+            place: Arc::new(Place::of(index, &settings.index())),
+            tags: Mutex::new(tags),
+            turn: Mutex::default(),
+            quiet: Mutex::default(),
+            unlocated: Mutex::default(),
+        };
+        (objects, trouble)
+    }
+}
+
+impl Agent {
+    /// An object's name as paths are known here: below the root, absolute, in bytes.
+    fn object_path_of(&self, name: &str) -> std::path::PathBuf {
+        if name.is_empty() { self.settings.root.clone() } else { self.settings.root.join(name) }
+    }
+}

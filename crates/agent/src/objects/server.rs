@@ -1,0 +1,306 @@
+//! The objects socket: one thread for each client, frames both ways.
+
+use super::elsewhere::Elsewhere;
+use crate::agent::Agent;
+use crate::requests::{FlushWish, Outcome, Scope};
+use crate::server::Serving;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use terrace_core::objects::wire::{FRAME_BYTES, Frame, PAYLOAD_BYTES_MAX, Request, Response, decode, encode};
+use terrace_core::objects::{Kind, ObjectError, Result, check_key};
+use terrace_core::settings::ListenSettings;
+use terrace_objects::{array, normal_path};
+
+/// Longest token that is looked at.
+const TOKEN_MAX: usize = 4096;
+
+/// The settings of the TCP door.
+pub struct Door {
+    listener: TcpListener,
+    token: String,
+}
+
+impl Door {
+    /// Listens where the settings say; only on this machine's loopback: tokens and data travel in the clear.
+    pub fn open(wanted: &ListenSettings) -> std::io::Result<Door> {
+        let refused = |reason: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
+        let addresses: Vec<SocketAddr> = wanted.address.to_socket_addrs()?.collect();
+        if addresses.iter().any(|address| !address.ip().is_loopback()) {
+            return Err(refused(format!(
+                "{} is not a loopback address: listen on 127.0.0.1:PORT, and tunnel to it (ssh -L)",
+                wanted.address
+            )));
+        }
+        let token = std::fs::read_to_string(&wanted.token_file)?.trim().to_owned();
+        if token.len() < 16 || token.len() > TOKEN_MAX {
+            return Err(refused(format!("the token in {} has fewer than 16 characters", wanted.token_file.display())));
+        }
+        Ok(Door { listener: TcpListener::bind(addresses.as_slice())?, token })
+    }
+
+    pub fn socket(&self) -> std::io::Result<OwnedFd> {
+        self.listener.as_fd().try_clone_to_owned()
+    }
+}
+
+/// Accepts clients of other nodes until the socket is shut down.
+pub fn serve_elsewhere(agent: &Arc<Agent>, door: &Door) {
+    for connection in door.listener.incoming() {
+        if agent.schedule.has_ended() {
+            return;
+        }
+        let Ok(connection) = connection else {
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        let (agent, token) = (agent.clone(), door.token.clone());
+        let spawned = std::thread::Builder::new().name("elsewhere".into()).spawn(move || {
+            let _ = connection.set_nodelay(true);
+            agent.attend_elsewhere(&connection, &token);
+        });
+        if let Err(error) = spawned {
+            eprintln!("terrace agent: can't start a thread for a client: {error}");
+        }
+    }
+}
+
+/// Takes the same time for every wrong token of one length.
+fn is_same(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+}
+
+pub fn listen(path: &Path) -> std::io::Result<UnixListener> {
+    let _ = std::fs::remove_file(path);
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Accepts until the socket is shut down.
+pub fn serve(agent: &Arc<Agent>, listener: &UnixListener) {
+    for connection in listener.incoming() {
+        if agent.schedule.has_ended() {
+            return;
+        }
+        let Ok(connection) = connection else {
+            std::thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        let peer = rustix::net::sockopt::socket_peercred(connection.as_fd());
+        if !peer.is_ok_and(|peer| peer.uid == rustix::process::geteuid()) {
+            continue;
+        }
+        let agent = agent.clone();
+        let spawned = std::thread::Builder::new().name("objects".into()).spawn(move || agent.attend(&connection));
+        if let Err(error) = spawned {
+            eprintln!("terrace agent: can't start a thread for a client: {error}");
+        }
+    }
+}
+
+impl Agent {
+    /// Until the client leaves, or says something that can't be understood.
+    fn attend(&self, mut connection: &UnixStream) {
+        // The agent stays as long as a session does.
+        let _serving = Serving::new(self);
+        loop {
+            let request = match receive(&mut connection, 0) {
+                Ok(Some((request, _))) => request,
+                Ok(None) => return,
+                Err(error) => {
+                    let _ = send(&mut connection, &Response::Failed(error), &[]);
+                    return;
+                }
+            };
+            let (response, payload) = match self.answer_object(request) {
+                Ok(answer) => answer,
+                Err(error) => (Response::Failed(error), vec![]),
+            };
+            if send(&mut connection, &response, &payload).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Nothing but the token is looked at before it is right; then what this node's clients do by themselves is done for them.
+    fn attend_elsewhere(&self, mut connection: &TcpStream, token: &str) {
+        let greeted = matches!(
+            receive(&mut connection, 0),
+            Ok(Some((Request::Hello { token: given }, _))) if is_same(&given, token)
+        );
+        if !greeted {
+            let refused =
+                ObjectError::new(Kind::Denied, "the token is wrong").hint("TERRACE_TOKEN_FILE names its file");
+            let _ = send(&mut connection, &Response::Failed(refused), &[]);
+            return;
+        }
+        if send(&mut connection, &Response::Done, &[]).is_err() {
+            return;
+        }
+        let _serving = Serving::new(self);
+        let mut client = match Elsewhere::new(&self.settings.index()) {
+            Ok(client) => client,
+            Err(error) => {
+                let _ = send(&mut connection, &Response::Failed(error), &[]);
+                return;
+            }
+        };
+        loop {
+            let (response, payload) = match receive(&mut connection, PAYLOAD_BYTES_MAX) {
+                Ok(Some((request, payload))) => {
+                    let answer = client.answer(request, payload).unwrap_or_else(|request| self.answer_object(request));
+                    answer.unwrap_or_else(|error| (Response::Failed(error), vec![]))
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    let _ = send(&mut connection, &Response::Failed(error), &[]);
+                    return;
+                }
+            };
+            if send(&mut connection, &response, &payload).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn answer_object(&self, request: Request) -> Result<(Response, Vec<u8>)> {
+        let root = &self.settings.root;
+        let scope = |path: &str| -> Result<Scope> {
+            let relative = normal_path(root, path)?;
+            Ok(Scope(if relative.as_os_str().is_empty() { vec![] } else { vec![root.join(relative)] }))
+        };
+        let done = Ok((Response::Done, vec![]));
+        match request {
+            Request::Hello { .. } => done,
+            Request::Flush { path } => {
+                let wish = FlushWish { all: true, end_of_run: false, settle_open: false };
+                outcome(self.flush(&scope(&path)?, &wish, &mut |_, _, _, _| true))
+            }
+            Request::Evict { path } => outcome(self.evict_all(&scope(&path)?, &mut |_, _, _, _| true)),
+            Request::Prefetch { path } => {
+                let Scope(paths) = scope(&path)?;
+                let paths = if paths.is_empty() { vec![root.clone()] } else { paths };
+                outcome(self.prefetch_all(&Scope(paths), &mut |_, _, _, _| true))
+            }
+            Request::Compact { path } => {
+                self.compact_array(&self.checked_path(&path)?)?;
+                done
+            }
+            Request::MakeRoom { bytes } => {
+                self.make_room_for_objects(bytes.min(i64::MAX as u64 / 4))?;
+                done
+            }
+            Request::PutTags { path, tags } => {
+                for (key, value) in &tags {
+                    check_key(key)?;
+                    value.check()?;
+                }
+                let name = self.checked_name(&path)?;
+                if !self.object_path_of(&name).exists() {
+                    return Err(ObjectError::new(Kind::NotFound, format!("there is no object `{path}`")));
+                }
+                // What zarr.json says is not to be forgotten by saying more.
+                self.tags_of(&name);
+                self.objects.tags.lock().unwrap().put(&name, tags).map_err(|error| not_written(&error))?;
+                done
+            }
+            Request::DeleteTag { path, key } => {
+                let name = self.checked_name(&path)?;
+                self.tags_of(&name);
+                let deleted = self.objects.tags.lock().unwrap().delete(&name, &key);
+                match deleted.map_err(|error| not_written(&error))? {
+                    true => done,
+                    false => Err(ObjectError::new(Kind::NotFound, format!("`{path}` has no tag `{key}`"))),
+                }
+            }
+            Request::ForgetTags { path } => {
+                let name = self.checked_name(&path)?;
+                self.objects.tags.lock().unwrap().forget(&name).map_err(|error| not_written(&error))?;
+                done
+            }
+            Request::Tags { path } => {
+                let tags = self.tags_of(&self.checked_name(&path)?);
+                Ok((Response::Tags { tags }, vec![]))
+            }
+            Request::Query { query } => {
+                let found = self.objects.tags.lock().unwrap().query(&query);
+                // Programs remove files without telling of their tags.
+                let paths = found.into_iter().filter(|name| self.object_path_of(name).exists()).collect();
+                Ok((Response::Paths { paths }, vec![]))
+            }
+            Request::Root => Ok((Response::Root { path: root.display().to_string() }, vec![])),
+            Request::Chunk { path, chunk } => self.decoded_chunk(&self.checked_path(&path)?, &chunk),
+            other => Err(ObjectError::new(Kind::Protocol, format!("{other:?} is not for clients of this node"))),
+        }
+    }
+
+    fn checked_path(&self, path: &str) -> Result<PathBuf> {
+        Ok(self.settings.root.join(normal_path(&self.settings.root, path)?))
+    }
+
+    fn checked_name(&self, path: &str) -> Result<String> {
+        let relative = normal_path(&self.settings.root, path)?;
+        relative.into_os_string().into_string().map_err(|_| ObjectError::invalid("a name that is not UTF-8"))
+    }
+
+    fn decoded_chunk(&self, directory: &Path, _chunk: &[u64]) -> Result<(Response, Vec<u8>)> {
+        let array = array::read_metadata(directory)?.and_then(|metadata| metadata.array);
+        match array {
+            Some(_) => Err(ObjectError::new(
+                Kind::WrongKind,
+                format!("the chunks of {} are encoded, and this build has no codecs", directory.display()),
+            )),
+            None => Err(ObjectError::new(Kind::NotFound, format!("{} is not an array", directory.display()))),
+        }
+    }
+}
+
+fn not_written(error: &std::io::Error) -> ObjectError {
+    ObjectError::new(Kind::System, format!("the tag could not be written down: {error}"))
+}
+
+fn outcome(outcome: Outcome) -> Result<(Response, Vec<u8>)> {
+    match outcome.failures.first() {
+        None => Ok((Response::Written { bytes: outcome.bytes }, vec![])),
+        Some(first) => {
+            let others = outcome.failures.len() - 1;
+            let others = if others == 0 { String::new() } else { format!(", and {others} others") };
+            let message = format!("{} could not be moved: {}{others}", first.path.display(), first.reason);
+            Err(ObjectError::new(Kind::System, message))
+        }
+    }
+}
+
+/// The next request; `None`: the client has left.
+fn receive(connection: &mut impl Read, payload_max: u64) -> Result<Option<(Request, Vec<u8>)>> {
+    let mut head = [0; FRAME_BYTES];
+    if connection.read_exact(&mut head).is_err() {
+        return Ok(None);
+    }
+    let frame = Frame::decode(&head)?;
+    if frame.payload_bytes > payload_max {
+        return Err(ObjectError::new(Kind::Protocol, "a payload that was not expected"));
+    }
+    let mut message = vec![0; frame.message_bytes as usize];
+    if connection.read_exact(&mut message).is_err() {
+        return Ok(None);
+    }
+    // Grows with what comes, not with what is claimed.
+    let mut payload = vec![];
+    match connection.take(frame.payload_bytes).read_to_end(&mut payload) {
+        Ok(got) if got as u64 == frame.payload_bytes => decode(&message).map(|request| Some((request, payload))),
+        _ => Ok(None),
+    }
+}
+
+fn send(connection: &mut impl Write, response: &Response, payload: &[u8]) -> std::io::Result<()> {
+    let head = encode(response, payload.len() as u64).map_err(|error| std::io::Error::other(error.message))?;
+    connection.write_all(&head)?;
+    connection.write_all(payload)
+}

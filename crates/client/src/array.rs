@@ -1,0 +1,243 @@
+//! An array object, as a program uses it.
+
+use crate::remote::RemoteArray;
+use crate::rpc::Stream;
+use crate::session::Session;
+use crate::transfer::Transfer;
+use std::sync::Arc;
+use std::time::Duration;
+use terrace_core::objects::{ArraySpec, Element, ObjectError, Region, Result};
+use terrace_objects::array::{ArrayHandle, LockMode};
+
+/// Cheap to clone; all clones are one open array.
+#[derive(Clone)]
+pub struct Array {
+    session: Session,
+    backend: Arc<Backend>,
+}
+
+pub(crate) enum Backend {
+    Here(ArrayHandle),
+    Elsewhere(RemoteArray),
+}
+
+/// A lock of a region: released when it is dropped, or when this process ends.
+pub struct RegionLock {
+    region: Region,
+    mode: LockMode,
+    _held: Held,
+}
+
+#[allow(dead_code)] // held, and let go
+enum Held {
+    Here(terrace_objects::array::RegionLock),
+    Elsewhere(Stream),
+}
+
+impl RegionLock {
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+    pub fn mode(&self) -> LockMode {
+        self.mode
+    }
+    /// Lets others have the region; so does dropping.
+    pub fn release(self) {}
+}
+
+impl Array {
+    pub(crate) fn new(session: Session, backend: Backend) -> Array {
+        Array { session, backend: Arc::new(backend) }
+    }
+
+    fn name(&self) -> String {
+        match &*self.backend {
+            Backend::Here(handle) => handle.directory().display().to_string(),
+            Backend::Elsewhere(array) => array.path.clone(),
+        }
+    }
+
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+    /// The type and all else that was said when it was made; the shape is that of the opening.
+    pub fn spec(&self) -> &ArraySpec {
+        match &*self.backend {
+            Backend::Here(handle) => handle.spec(),
+            Backend::Elsewhere(array) => &array.spec,
+        }
+    }
+    /// As it is now: unlimited dimensions grow with what anybody puts.
+    pub fn shape(&self) -> Result<Vec<u64>> {
+        match &*self.backend {
+            Backend::Here(handle) => handle.shape(),
+            Backend::Elsewhere(array) => array.shape(),
+        }
+    }
+    pub fn is_writable(&self) -> bool {
+        match &*self.backend {
+            Backend::Here(handle) => handle.is_writable(),
+            Backend::Elsewhere(array) => array.writable,
+        }
+    }
+
+    /// Puts a region's cells, packed in C order. When this returns every reader sees them, and they survive a kill of any
+    /// process. Overlapping puts take effect in one order, whole regions at a time.
+    pub fn put(&self, region: &Region, cells: &[u8]) -> Result<()> {
+        match &*self.backend {
+            Backend::Here(handle) => handle.put(region, cells),
+            Backend::Elsewhere(array) => array.put(region, cells),
+        }
+    }
+
+    /// Gets a region's cells, packed in C order; cells that were never put are the fill value.
+    pub fn get(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
+        match &*self.backend {
+            Backend::Here(handle) => handle.get(region, cells),
+            Backend::Elsewhere(array) => array.get(region, cells),
+        }
+    }
+
+    /// # Safety
+    /// `cells` has `bytes` readable bytes.
+    pub unsafe fn put_raw(&self, region: &Region, cells: *const u8, bytes: usize) -> Result<()> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match &*self.backend {
+                Backend::Here(handle) => handle.put_from(region, cells, bytes, 0),
+                Backend::Elsewhere(array) => array.put(region, std::slice::from_raw_parts(cells, bytes)),
+            }
+        }
+    }
+
+    /// # Safety
+    /// `cells` has `bytes` writable bytes that nobody else uses.
+    pub unsafe fn get_raw(&self, region: &Region, cells: *mut u8, bytes: usize) -> Result<()> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            match &*self.backend {
+                Backend::Here(handle) => handle.get_into(region, cells, bytes),
+                Backend::Elsewhere(array) => array.get(region, std::slice::from_raw_parts_mut(cells, bytes)),
+            }
+        }
+    }
+
+    fn check_type<T: Element>(&self) -> Result<()> {
+        match T::TYPE == self.spec().data_type {
+            true => Ok(()),
+            false => Err(ObjectError::invalid(format!(
+                "{} has cells of type {}, not {}",
+                self.name(),
+                self.spec().data_type,
+                T::TYPE
+            ))),
+        }
+    }
+
+    pub fn put_values<T: Element>(&self, region: &Region, values: &[T]) -> Result<()> {
+        self.check_type::<T>()?;
+        // SAFETY: an element has no padding, and may be looked at as bytes.
+        unsafe { self.put_raw(region, values.as_ptr().cast(), size_of_val(values)) }
+    }
+
+    pub fn get_values<T: Element>(&self, region: &Region) -> Result<Vec<T>> {
+        self.check_type::<T>()?;
+        region.check_within(&self.shape()?)?;
+        let mut values = vec![T::default(); region.cells() as usize];
+        // SAFETY: any bytes are valid elements.
+        unsafe { self.get_raw(region, values.as_mut_ptr().cast(), size_of_val(values.as_slice()))? };
+        Ok(values)
+    }
+
+    /// Makes unlimited dimensions larger without putting anything.
+    pub fn grow(&self, shape: &[u64]) -> Result<()> {
+        match &*self.backend {
+            Backend::Here(handle) => handle.grow(shape),
+            Backend::Elsewhere(array) => array.grow(shape),
+        }
+    }
+
+    /// Locks a region against overlapping locks of all clients: `Read` is shared, `Write` is alone. Waits so long (`None`: as
+    /// long as it takes; zero: does not wait, `Kind::Busy`). Released when it is dropped, or when this process ends.
+    pub fn lock(&self, region: &Region, mode: LockMode, patience: Option<Duration>) -> Result<RegionLock> {
+        let held = match &*self.backend {
+            Backend::Here(handle) => Held::Here(handle.lock(region, mode, patience)?),
+            Backend::Elsewhere(array) => Held::Elsewhere(array.lock(region, mode, patience)?),
+        };
+        Ok(RegionLock { region: *region, mode, _held: held })
+    }
+
+    /// Ties application memory to a region: see [`Mapped`].
+    pub fn map<'a>(&self, region: &Region, buffer: &'a mut [u8]) -> Result<Mapped<'a>> {
+        region.check_rank(self.spec().rank())?;
+        if region.cells() * self.spec().data_type.size() as u64 != buffer.len() as u64 {
+            return Err(ObjectError::invalid(format!("{region} does not have the buffer's {} bytes", buffer.len())));
+        }
+        Ok(Mapped { array: self.clone(), region: *region, buffer, lock: None })
+    }
+
+    /// Starts a put; the cells come back from `Transfer::wait`.
+    pub fn start_put(&self, region: &Region, cells: Vec<u8>) -> Transfer {
+        Transfer::start_put(self, region, cells)
+    }
+
+    /// Starts a get; the cells come from `Transfer::wait`.
+    pub fn start_get(&self, region: &Region) -> Transfer {
+        Transfer::start_get(self, region)
+    }
+
+    /// Makes the array durable in the root.
+    pub fn flush(&self) -> Result<()> {
+        self.session.flush(&self.name())
+    }
+
+    /// Regions that are staged, oldest first, and the bytes of each; the durable form lies below them.
+    pub fn staged_regions(&self) -> Result<Vec<(Region, u64)>> {
+        match &*self.backend {
+            Backend::Here(handle) => handle.staged_regions(),
+            Backend::Elsewhere(array) => Err(ObjectError::invalid(format!(
+                "`{}` is on another node: its staged regions are not to be seen from here",
+                array.path
+            ))),
+        }
+    }
+}
+
+/// Application memory that is tied to a region: `lock` brings the region's cells into it, `release` publishes it (after a
+/// write lock) and lets others have the region. Dropping it without `release` discards what was written into it.
+pub struct Mapped<'a> {
+    array: Array,
+    region: Region,
+    buffer: &'a mut [u8],
+    lock: Option<RegionLock>,
+}
+
+impl Mapped<'_> {
+    pub fn buffer(&mut self) -> &mut [u8] {
+        self.buffer
+    }
+
+    pub fn lock(&mut self, mode: LockMode, patience: Option<Duration>) -> Result<()> {
+        if self.lock.is_some() {
+            return Err(ObjectError::invalid(format!("{} is locked by this mapping already", self.region)));
+        }
+        let lock = self.array.lock(&self.region, mode, patience)?;
+        let shape = self.array.shape()?;
+        // A region beyond what an unlimited dimension has yet is about to be written.
+        if mode == LockMode::Read || self.region.check_within(&shape).is_ok() {
+            self.array.get(&self.region, self.buffer)?;
+        }
+        self.lock = Some(lock);
+        Ok(())
+    }
+
+    pub fn release(&mut self) -> Result<()> {
+        let Some(lock) = self.lock.take() else {
+            return Err(ObjectError::invalid(format!("{} is not locked by this mapping", self.region)));
+        };
+        match lock.mode() {
+            LockMode::Write => self.array.put(&self.region, self.buffer),
+            LockMode::Read => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Terrace's objects for programs. Blocking calls, no runtime, safe to fork.
+//!
+//! ```no_run
+//! # fn main() -> terrace_client::Result<()> {
+//! use terrace_client::{Session, Create};
+//! let session = Session::connect("")?;                   // the agent of this run; or a root's path
+//! session.create_container("study", Create::IfMissing)?; // a directory below the root
+//! let table = session.create_bytes("study/table.fits", Create::Replace)?;
+//! table.append(&[0; 2880])?;                             // gathered, published by `flush` and by closing
+//! table.close()?;
+//! // An array with a dimension that grows: put and get regions, in C order.
+//! use terrace_client::{ArraySpec, DataType, Region};
+//! let spec = ArraySpec::new(DataType::Float64, &[0, 100]).unlimited(0).dimensions(&["time", "x"]);
+//! let array = session.create_array("study/temperature", &spec, Create::New)?;
+//! array.put_values(&Region::block(&[0, 0], &[1, 100])?, &[1.5f64; 100])?;
+//! assert_eq!(array.shape()?, [1, 100]);
+//! session.flush("study")?;                               // now a Zarr v3 array in the root
+//! let table = session.open_bytes("study/table.fits", false)?;
+//! let mut card = [0; 80];
+//! table.read_exact_at(0, &mut card)?;                    // from the mapping: no message
+//! # Ok(()) }
+//! ```
+//!
+//! Every type here may be used by several threads at once. After `fork` the child may go on with what it inherited: what
+//! must not be shared is made anew when it is next used; what the parent had gathered and not published stays the parent's.
+
+mod array;
+mod bytes;
+mod remote;
+mod rpc;
+mod session;
+mod transfer;
+
+pub use array::{Array, Mapped, RegionLock};
+pub use bytes::Bytes;
+pub use session::{Create, Session};
+pub use terrace_core::objects::wire::{Entry, ObjectKind, Status};
+pub use terrace_core::objects::{
+    ArraySpec, DataType, Element, Kind, ObjectError, Placement, Region, Result, TagMatch, TagQuery, TagValue,
+};
+pub use terrace_objects::array::LockMode;
+pub use transfer::Transfer;

@@ -1,0 +1,171 @@
+//! Objects of an agent elsewhere: the same calls, as messages. Cells and bytes travel as payloads.
+//!
+//! Reads of a bytes object are fetched ahead: a window that doubles while reading is sequential, and shrinks to what is asked
+//! for when it is not.
+
+use crate::rpc::{Agent, Stream, exchange, unexpected};
+use std::sync::Arc;
+use std::time::Duration;
+use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request, Response, Status};
+use terrace_core::objects::{ArraySpec, Kind, ObjectError, Region, Result};
+use terrace_objects::array::LockMode;
+
+/// Most bytes that are fetched ahead.
+const AHEAD_MAX: usize = 4 << 20;
+const AHEAD_FIRST: usize = 64 << 10;
+
+pub fn status(agent: &Agent, path: &str) -> Result<Status> {
+    match agent.ask(&Request::Stat { path: path.into() })?.0 {
+        Response::Status(status) => Ok(status),
+        other => Err(unexpected(&other)),
+    }
+}
+
+pub struct RemoteArray {
+    pub agent: Arc<Agent>,
+    pub path: String,
+    pub spec: ArraySpec,
+    pub writable: bool,
+}
+
+impl RemoteArray {
+    pub fn shape(&self) -> Result<Vec<u64>> {
+        let spec = status(&self.agent, &self.path)?.spec;
+        let gone = || ObjectError::new(Kind::NotFound, format!("the array `{}` was removed", self.path));
+        spec.map(|spec| spec.shape).ok_or_else(gone)
+    }
+
+    fn check(&self, region: &Region, bytes: usize) -> Result<()> {
+        region.check_rank(self.spec.rank())?;
+        let wanted = region.cells().checked_mul(self.spec.data_type.size() as u64);
+        if wanted != Some(bytes as u64) {
+            return Err(ObjectError::invalid(format!("{region} does not have the buffer's {bytes} bytes")));
+        }
+        if bytes as u64 > PAYLOAD_BYTES_MAX {
+            return Err(ObjectError::invalid(format!("{bytes} bytes are more than travel at once: put parts")));
+        }
+        Ok(())
+    }
+
+    pub fn put(&self, region: &Region, cells: &[u8]) -> Result<()> {
+        if !self.writable {
+            return Err(ObjectError::new(Kind::WrongKind, format!("`{}` was opened for reading only", self.path)));
+        }
+        self.check(region, cells.len())?;
+        let request = Request::PutRegion { path: self.path.clone(), region: *region, step: 0 };
+        self.agent.ask_with(&request, cells).map(|_| ())
+    }
+
+    pub fn get(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
+        self.check(region, cells.len())?;
+        let request = Request::GetRegion { path: self.path.clone(), region: *region };
+        match self.agent.ask(&request)? {
+            (Response::Bytes, payload) if payload.len() == cells.len() => {
+                cells.copy_from_slice(&payload);
+                Ok(())
+            }
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    pub fn grow(&self, shape: &[u64]) -> Result<()> {
+        self.agent.done(&Request::Resize { path: self.path.clone(), shape: shape.into() })
+    }
+
+    /// The connection holds the lock: when it ends, however it ends, the lock is released.
+    pub fn lock(&self, region: &Region, mode: LockMode, patience: Option<Duration>) -> Result<Stream> {
+        let request = Request::Lock {
+            path: self.path.clone(),
+            region: *region,
+            exclusive: mode == LockMode::Write,
+            patience_ms: patience.map(|patience| patience.as_millis() as u64),
+        };
+        let lost =
+            |error: std::io::Error| ObjectError::new(Kind::NoAgent, format!("the agent does not answer: {error}"));
+        let stream = self.agent.take().map_err(lost)?;
+        match exchange(&stream, &request, &[]).map_err(lost)?.0 {
+            Response::Locked { .. } => Ok(stream),
+            Response::Failed(error) => Err(error),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+pub struct RemoteFile {
+    agent: Arc<Agent>,
+    path: String,
+    ahead: Vec<u8>,
+    ahead_from: u64,
+    ahead_size: usize,
+    /// Where a sequential reader goes on.
+    next: u64,
+}
+
+impl RemoteFile {
+    pub fn new(agent: Arc<Agent>, path: String) -> RemoteFile {
+        RemoteFile { agent, path, ahead: vec![], ahead_from: 0, ahead_size: 0, next: 0 }
+    }
+
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    pub fn len(&self) -> Result<u64> {
+        Ok(status(&self.agent, &self.path)?.bytes)
+    }
+
+    fn fetch(&self, position: u64, count: usize) -> Result<Vec<u8>> {
+        let request = Request::ReadBytes { path: self.path.clone(), position, count: count as u64 };
+        match self.agent.ask(&request)? {
+            (Response::Bytes, payload) if payload.len() <= count => Ok(payload),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Bytes read; fewer than asked for only at the end. `keeps`: what was fetched ahead may be used (opened for reading).
+    pub fn read_at(&mut self, position: u64, buffer: &mut [u8], keeps: bool) -> Result<usize> {
+        let ahead_end = self.ahead_from + self.ahead.len() as u64;
+        let end = position.saturating_add(buffer.len() as u64);
+        if keeps && position >= self.ahead_from && end <= ahead_end {
+            let at = (position - self.ahead_from) as usize;
+            buffer.copy_from_slice(&self.ahead[at..at + buffer.len()]);
+            self.next = end;
+            return Ok(buffer.len());
+        }
+        let is_sequential = position == self.next;
+        self.ahead_size = match is_sequential {
+            true => (self.ahead_size * 2).clamp(AHEAD_FIRST, AHEAD_MAX),
+            false => 0,
+        };
+        let wanted = if keeps { buffer.len().max(self.ahead_size) } else { buffer.len() };
+        let mut done = 0;
+        let first = self.fetch(position, wanted.min(PAYLOAD_BYTES_MAX as usize))?;
+        let mut got = first.len().min(buffer.len());
+        buffer[..got].copy_from_slice(&first[..got]);
+        done += got;
+        let is_short = first.len() < wanted.min(PAYLOAD_BYTES_MAX as usize);
+        if keeps {
+            (self.ahead, self.ahead_from) = (first, position);
+        }
+        while done < buffer.len() && got > 0 && !is_short {
+            let part = self.fetch(position + done as u64, (buffer.len() - done).min(PAYLOAD_BYTES_MAX as usize))?;
+            got = part.len();
+            buffer[done..done + got].copy_from_slice(&part);
+            done += got;
+        }
+        self.next = position + done as u64;
+        Ok(done)
+    }
+
+    pub fn write_at(&mut self, position: u64, bytes: &[u8]) -> Result<()> {
+        for (number, part) in bytes.chunks(PAYLOAD_BYTES_MAX as usize).enumerate() {
+            let position = position + number as u64 * PAYLOAD_BYTES_MAX;
+            self.agent.ask_with(&Request::WriteBytes { path: self.path.clone(), position }, part)?;
+        }
+        Ok(())
+    }
+
+    pub fn set_len(&mut self, length: u64) -> Result<()> {
+        self.agent.done(&Request::SetLength { path: self.path.clone(), length })
+    }
+}

@@ -1,0 +1,233 @@
+//! Connections to the agent, for the rare things that need it. Each request takes one from the pool, or makes one.
+//!
+//! An agent that was killed is restarted by who started it: a request waits for that, connects again and is sent again
+//! (all requests may be done twice).
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::time::{Duration, Instant};
+use terrace_core::objects::wire::{FRAME_BYTES, Frame, Request, Response, decode, encode};
+use terrace_core::objects::{Kind, ObjectError, Result, TagValue};
+use terrace_objects::array::{ChunkSource, Services};
+use terrace_objects::fork_generation;
+
+/// An agent that does not come back within so long is not being restarted.
+const PATIENCE: Duration = Duration::from_secs(20);
+const RETRY: Duration = Duration::from_millis(10);
+
+/// Where the agent listens.
+#[derive(Clone, Debug)]
+pub enum Address {
+    Socket(PathBuf),
+    Tcp { address: String, token: String },
+}
+
+/// One conversation with an agent.
+pub enum Stream {
+    Unix(UnixStream),
+    Tcp(TcpStream),
+}
+
+impl Read for &Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => (&*stream).read(buffer),
+            Stream::Tcp(stream) => (&*stream).read(buffer),
+        }
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Stream::Unix(stream) => (&*stream).write(bytes),
+            Stream::Tcp(stream) => (&*stream).write(bytes),
+        }
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+pub struct Agent {
+    root: PathBuf,
+    address: Address,
+    pool: Mutex<Vec<Stream>>,
+    forks: AtomicU32,
+}
+
+impl Agent {
+    pub fn new(root: &Path, address: Address) -> Agent {
+        Agent { root: root.into(), address, pool: Mutex::default(), forks: AtomicU32::new(fork_generation()) }
+    }
+
+    /// An agent elsewhere, by its address; learns its root.
+    pub fn elsewhere(address: &str, token: String) -> Result<Agent> {
+        let is_loopback = address.to_socket_addrs().is_ok_and(|mut found| found.all(|found| found.ip().is_loopback()));
+        if !is_loopback {
+            return Err(ObjectError::new(
+                Kind::Denied,
+                format!("{address} is not this machine's loopback: a token must not travel in the clear"),
+            )
+            .hint(format!("tunnel it: ssh -L 7788:{address} HOST, then connect to tcp://127.0.0.1:7788")));
+        }
+        let mut agent = Agent::new(Path::new("/"), Address::Tcp { address: address.into(), token });
+        match agent.ask(&Request::Root)?.0 {
+            Response::Root { path } => agent.root = path.into(),
+            other => return Err(unexpected(&other)),
+        }
+        Ok(agent)
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn connect(&self) -> std::io::Result<(Stream, Response)> {
+        let (stream, token) = match &self.address {
+            Address::Socket(path) => (Stream::Unix(UnixStream::connect(path)?), String::new()),
+            Address::Tcp { address, token } => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                (Stream::Tcp(stream), token.clone())
+            }
+        };
+        let (greeting, _) = exchange(&stream, &Request::Hello { token }, &[])?;
+        Ok((stream, greeting))
+    }
+
+    /// A connection that is nobody else's.
+    pub fn take(&self) -> std::io::Result<Stream> {
+        let mut pool = self.pool.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if self.forks.swap(fork_generation(), AcqRel) != fork_generation() {
+            // A connection is one conversation: the parent goes on with these.
+            pool.clear();
+        }
+        if let Some(stream) = pool.pop() {
+            return Ok(stream);
+        }
+        drop(pool);
+        match self.connect()? {
+            (_, Response::Failed(refused)) => {
+                Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, refused.message))
+            }
+            (stream, _) => Ok(stream),
+        }
+    }
+
+    /// The agent's answer, with its payload; its refusals are errors.
+    pub fn ask(&self, request: &Request) -> Result<(Response, Vec<u8>)> {
+        self.ask_with(request, &[])
+    }
+
+    pub fn ask_with(&self, request: &Request, payload: &[u8]) -> Result<(Response, Vec<u8>)> {
+        let begun = Instant::now();
+        loop {
+            let answer = self.take().and_then(|stream| Ok((exchange(&stream, request, payload)?, stream)));
+            match answer {
+                Ok(((Response::Failed(error), _), stream)) => {
+                    self.give(stream);
+                    return Err(error);
+                }
+                Ok((answer, stream)) => {
+                    self.give(stream);
+                    return Ok(answer);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                    return Err(ObjectError::new(Kind::Protocol, error.to_string()));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                    return Err(ObjectError::new(Kind::Denied, error.to_string()));
+                }
+                Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(RETRY),
+                Err(error) => {
+                    let root = self.root.display();
+                    return Err(ObjectError::new(
+                        Kind::NoAgent,
+                        format!("the agent of {root} does not answer: {error}"),
+                    )
+                    .hint(format!("start one: terrace serve --root {root}")));
+                }
+            }
+        }
+    }
+
+    /// The agent stays while a session is connected. One that is just being restarted hears of us with the next request.
+    pub fn announce(&self) {
+        if let Ok(stream) = self.take() {
+            self.give(stream);
+        }
+    }
+
+    fn give(&self, stream: Stream) {
+        let mut pool = self.pool.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if pool.len() < 4 {
+            pool.push(stream);
+        }
+    }
+
+    pub fn done(&self, request: &Request) -> Result<()> {
+        self.ask(request).map(|_| ())
+    }
+
+    pub fn tags(&self, request: &Request) -> Result<Vec<(String, TagValue)>> {
+        match self.ask(request)?.0 {
+            Response::Tags { tags } => Ok(tags),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub fn paths(&self, request: &Request) -> Result<Vec<String>> {
+        match self.ask(request)?.0 {
+            Response::Paths { paths } => Ok(paths),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn name_of(&self, directory: &Path) -> String {
+        directory.strip_prefix(&self.root).unwrap_or(directory).to_string_lossy().into_owned()
+    }
+}
+
+pub fn unexpected(response: &Response) -> ObjectError {
+    ObjectError::new(Kind::Protocol, format!("the agent answered {response:?}: is it of another version?"))
+}
+
+/// Sends a request and its payload, and receives the answer and its payload.
+pub fn exchange(mut stream: &Stream, request: &Request, payload: &[u8]) -> std::io::Result<(Response, Vec<u8>)> {
+    let broken = |error: ObjectError| std::io::Error::new(std::io::ErrorKind::InvalidData, error.message);
+    stream.write_all(&encode(request, payload.len() as u64).map_err(broken)?)?;
+    stream.write_all(payload)?;
+    let mut head = [0; FRAME_BYTES];
+    stream.read_exact(&mut head)?;
+    let frame = Frame::decode(&head).map_err(broken)?;
+    let mut message = vec![0; frame.message_bytes as usize];
+    stream.read_exact(&mut message)?;
+    let mut payload = vec![0; frame.payload_bytes as usize];
+    stream.read_exact(&mut payload)?;
+    Ok((decode(&message).map_err(broken)?, payload))
+}
+
+impl ChunkSource for Agent {
+    fn chunk(&self, directory: &Path, chunk: &[u64]) -> Result<Option<Vec<u8>>> {
+        let request = Request::Chunk { path: self.name_of(directory), chunk: chunk.to_vec() };
+        match self.ask(&request)? {
+            (Response::Bytes, payload) => Ok(Some(payload)),
+            (Response::Done, _) => Ok(None),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+}
+
+impl Services for Agent {
+    fn compact(&self, directory: &Path) -> Result<()> {
+        self.done(&Request::Compact { path: self.name_of(directory) })
+    }
+    fn make_room(&self, bytes: u64) -> Result<()> {
+        self.done(&Request::MakeRoom { bytes })
+    }
+}

@@ -1,0 +1,162 @@
+//! Types of an array's cells, and their names in Zarr v3.
+
+use super::error::{ObjectError, Result};
+use serde::{Deserialize, Serialize};
+
+/// Cells are stored little-endian, packed, in C order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, Serialize, Deserialize)]
+pub enum DataType {
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    UInt8,
+    UInt16,
+    UInt32,
+    UInt64,
+    Float32,
+    Float64,
+    Complex64,
+    Complex128,
+    /// A string of so many bytes, filled up with zeroes (NumPy's `S`).
+    Bytes(u32),
+}
+
+use DataType::*;
+
+/// Longest fixed string.
+pub const STRING_MAX: u32 = 1 << 20;
+
+const NAMED: [(DataType, &str, u32); 13] = [
+    (Bool, "bool", 1),
+    (Int8, "int8", 1),
+    (Int16, "int16", 2),
+    (Int32, "int32", 4),
+    (Int64, "int64", 8),
+    (UInt8, "uint8", 1),
+    (UInt16, "uint16", 2),
+    (UInt32, "uint32", 4),
+    (UInt64, "uint64", 8),
+    (Float32, "float32", 4),
+    (Float64, "float64", 8),
+    (Complex64, "complex64", 8),
+    (Complex128, "complex128", 16),
+];
+
+impl DataType {
+    /// Bytes of one cell.
+    pub fn size(self) -> usize {
+        match self {
+            Bytes(len) => len as usize,
+            other => NAMED.iter().find(|(named, ..)| *named == other).expect("all but strings are named").2 as usize,
+        }
+    }
+
+    /// The name in Zarr v3, which is NumPy's; a string of 12 bytes is `S12`.
+    pub fn name(self) -> String {
+        match self {
+            Bytes(len) => format!("S{len}"),
+            other => NAMED.iter().find(|(named, ..)| *named == other).expect("all but strings are named").1.into(),
+        }
+    }
+
+    pub fn parse(name: &str) -> Result<DataType> {
+        if let Some((found, ..)) = NAMED.iter().find(|(_, known, _)| *known == name) {
+            return Ok(*found);
+        }
+        let length = name.strip_prefix('S').and_then(|digits| digits.parse::<u32>().ok());
+        match length {
+            Some(length) => DataType::string(length),
+            None => Err(ObjectError::invalid(format!("`{name}` is not a data type"))
+                .hint("bool, int8 to int64, uint8 to uint64, float32, float64, complex64, complex128, or S12 for strings of 12 bytes")),
+        }
+    }
+
+    pub fn string(length: u32) -> Result<DataType> {
+        match length {
+            1..=STRING_MAX => Ok(Bytes(length)),
+            _ => Err(ObjectError::invalid(format!("strings of {length} bytes: at least 1, at most {STRING_MAX}"))),
+        }
+    }
+
+    /// Least and greatest of packed cells, as 64-bit floats; `None` for types without an order, and where all are NaN.
+    pub fn range(self, cells: &[u8]) -> Option<(f64, f64)> {
+        macro_rules! range {
+            ($type:ty) => {{
+                const SIZE: usize = size_of::<$type>();
+                let mut values =
+                    cells.chunks_exact(SIZE).map(|cell| <$type>::from_le_bytes(cell.try_into().expect("exact chunks")));
+                let first = values.next()?;
+                let (low, high) = values.fold((first, first), |(low, high), value| (low.min(value), high.max(value)));
+                Some((low as f64, high as f64))
+            }};
+        }
+        let found = match self {
+            Int8 => range!(i8),
+            Int16 => range!(i16),
+            Int32 => range!(i32),
+            Int64 => range!(i64),
+            UInt8 | Bool => range!(u8),
+            UInt16 => range!(u16),
+            UInt32 => range!(u32),
+            UInt64 => range!(u64),
+            Float32 => range!(f32),
+            Float64 => range!(f64),
+            Complex64 | Complex128 | Bytes(_) => None,
+        };
+        found.filter(|(low, _)| !low.is_nan())
+    }
+}
+
+impl std::fmt::Display for DataType {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.write_str(&self.name())
+    }
+}
+
+/// A Rust type that cells can be read as and written from where they lie.
+///
+/// # Safety
+/// Any bytes must be a valid value, there must be no padding, and the layout must be that of `TYPE`.
+pub unsafe trait Element: Copy + Default + Send + Sync + 'static {
+    const TYPE: DataType;
+}
+
+macro_rules! elements {
+    ($($rust:ty => $variant:ident),*) => {
+        // SAFETY: plain numbers of the same width; Terrace runs on little-endian machines only (checked at compile time).
+        $(unsafe impl Element for $rust { const TYPE: DataType = $variant; })*
+    };
+}
+elements!(i8 => Int8, i16 => Int16, i32 => Int32, i64 => Int64, u8 => UInt8, u16 => UInt16, u32 => UInt32, u64 => UInt64,
+          f32 => Float32, f64 => Float64, [f32; 2] => Complex64, [f64; 2] => Complex128);
+
+const _: () = assert!(cfg!(target_endian = "little"), "cells are stored as they lie in memory, little-endian");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_type_reads_back_from_its_name() {
+        for (data_type, name, size) in NAMED {
+            assert_eq!(DataType::parse(name).unwrap(), data_type);
+            assert_eq!((data_type.name().as_str(), data_type.size()), (name, size as usize));
+        }
+        assert_eq!(DataType::parse("S12").unwrap(), Bytes(12));
+        for wrong in ["S0", "S", "S-1", "float16", "", "S99999999999"] {
+            assert!(DataType::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_range_leaves_out_what_has_no_order() {
+        let cells: Vec<u8> = [3.0f64, f64::NAN, -1.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+        assert_eq!(Float64.range(&cells), Some((-1.0, 3.0)));
+        assert_eq!(Float64.range(&f64::NAN.to_le_bytes()), None);
+        assert_eq!(Bytes(4).range(b"abcd"), None);
+        assert_eq!(Int8.range(&[0x80, 0x7f]), Some((-128.0, 127.0)));
+        assert_eq!(Int8.range(&[]), None);
+    }
+}

@@ -1,0 +1,25 @@
+//! The vocabulary of the objects door: what an array is, which part of it is meant, what is said about it.
+//!
+//!   DataType × shape (× chunks, fill) = ArraySpec          Region: which cells          TagValue: what a tag says
+//!   wire: how client and agent, or two nodes, say all this to each other
+//!
+//! Invariant: what comes from outside (a message, a file, an application) is checked here, once, by a constructor; the
+//! engine computes with values that can't overflow or lie out of bounds.
+
+mod data_type;
+mod error;
+mod overlap;
+mod region;
+mod spec;
+mod tags;
+pub mod wire;
+
+pub use data_type::{DataType, Element};
+pub use error::{Kind, ObjectError, Result};
+pub use overlap::{Overlap, Run};
+pub use region::{Region, cells};
+pub use spec::{ArraySpec, Placement};
+pub use tags::{KEY_MAX, TagMatch, TagQuery, TagValue, check_key};
+
+/// Most dimensions of an array.
+pub const RANK_MAX: usize = 8;

@@ -1,0 +1,297 @@
+//! What the agent does with a staged array: write its chunks into the root, and begin new generations of its log.
+//!
+//! ```text
+//!  flush:    chunks that extents since the last flush touch ─▶ beside their place, synced ─▶ renamed ─▶ zarr.json ─▶ mark
+//!  compact:  freeze ─▶ settle claims ─▶ new log of what is still needed ─▶ rename over the old one ─▶ free segments
+//! ```
+//!
+//! Invariant: an extent leaves the log only after the chunks that it touches, and the shape, are synced in the root.
+//! A reader may overlay extents over chunks that have them already: the result is the same.
+
+use super::base::Base;
+use super::copying::fill;
+use super::extents::Extents;
+use super::handle::{ArrayHandle, Services};
+use super::locks::LockTable;
+use super::log::{Body, FROZEN, Log, SUPERSEDED, State};
+use super::metadata::{read_metadata, write_metadata};
+use super::segments::remove_segment;
+use super::stage::{STAGED_LINK, Stage, all_devices, remove_stage, stage_of, take_room};
+use crate::failure::Context;
+use crate::place::Place;
+use rustix::fs::{Mode, OFlags};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use terrace_core::objects::{Kind, ObjectError, RANK_MAX, Region, Result, cells};
+
+/// What a flush wrote.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Flushed {
+    pub chunks: u64,
+    pub bytes: u64,
+}
+
+/// Chunks that are written before they are put in place together.
+const BATCH_BYTES: usize = 64 << 20;
+
+/// The array's directory, if the stage is still its own.
+pub fn directory_of(place: &Place, stage: &Stage, log: &Log) -> Option<PathBuf> {
+    let directory = place.root().join(log.array_path()?);
+    (stage_of(place, &directory).as_ref() == Some(stage)).then_some(directory)
+}
+
+/// Something is newer than the durable form.
+pub fn is_dirty(log: &Log) -> bool {
+    let flushed = log.header().flushed.load(Acquire);
+    (flushed..log.tail()).any(|number| log.state(number) == State::Committed)
+}
+
+/// Makes the array durable as it is at this moment, or a little later.
+pub fn flush_stage(place: &Arc<Place>, stage: &Stage, services: Arc<dyn Services>, durable: bool) -> Result<Flushed> {
+    let log = Log::open(&stage.log(place))?;
+    let directory = directory_of(place, stage, &log)
+        .ok_or_else(|| ObjectError::new(Kind::NotFound, format!("no array has the stage {}", stage.name)))?;
+    let unreadable = || ObjectError::new(Kind::Damaged, format!("{} has no metadata of an array", directory.display()));
+    let mut metadata = read_metadata(&directory)?.ok_or_else(unreadable)?;
+    let array = metadata.array.clone().ok_or_else(unreadable)?;
+    let source: Arc<dyn super::ChunkSource> = services.clone();
+    let base = Base::new(&directory, &array, Some(source));
+    let handle = ArrayHandle::open(place.clone(), &directory, &array, false, services)?;
+
+    let (mark, regions) = changed_regions(&log);
+    let mut chunks: BTreeSet<Vec<u64>> = BTreeSet::new();
+    for region in &regions {
+        base.for_each_chunk(region, |chunk| {
+            chunks.insert(chunk.to_vec());
+            Ok(())
+        })?;
+    }
+    let mut flushed = Flushed::default();
+    let mut batch = Batch { base: &base, prepared: vec![], bytes: 0, durable, directories: BTreeSet::new() };
+    log.header().has_base.store(1, Release);
+    for chunk in &chunks {
+        let cells = whole_chunk(&handle, &base, chunk)?;
+        flushed.chunks += 1;
+        flushed.bytes += cells.len() as u64;
+        batch.put(chunk, &cells, &array.spec.fill, array.is_raw)?;
+    }
+    batch.commit()?;
+    let shape = handle.shape()?;
+    if shape != array.spec.shape {
+        metadata.set_shape(&shape);
+        write_metadata(&directory, &metadata, durable)?;
+    }
+    if durable {
+        batch.directories.insert(directory.clone());
+        for directory in &batch.directories {
+            sync_directory(directory)?;
+        }
+        // The array's own name, and its metadata, which was made without waiting for the storage.
+        sync_file(&directory.join(super::METADATA_FILE))?;
+        if let Some(parent) = directory.parent() {
+            sync_directory(parent)?;
+        }
+    }
+    log.header().flushed.fetch_max(mark, SeqCst);
+    Ok(flushed)
+}
+
+/// Regions of extents that the last flush has not written, and the record before which all are settled.
+fn changed_regions(log: &Log) -> (u64, Vec<Region>) {
+    let (first, tail) = (log.header().flushed.load(Acquire), log.tail());
+    let mut mark = tail;
+    let mut regions = vec![];
+    for number in first..tail {
+        match log.state(number) {
+            State::Free => mark = mark.min(number),
+            State::Committed | State::Dead => regions.extend(log.body(number).and_then(|body| data_region(&body))),
+            State::Aborted => {}
+        }
+    }
+    (mark, regions)
+}
+
+fn data_region(body: &Body) -> Option<Region> {
+    body.region().filter(|_| body.kind == super::log::DATA)
+}
+
+/// A chunk's cells as they are now; the fill value beyond the array's bounds.
+fn whole_chunk(handle: &ArrayHandle, base: &Base, chunk: &[u64]) -> Result<Vec<u8>> {
+    let spec = handle.spec();
+    let size = spec.data_type.size();
+    let whole = base.chunk_region(chunk);
+    let bytes = cells(whole.count()).unwrap_or(0) as usize * size;
+    let mut buffer = vec![0u8; bytes];
+    let shape = handle.shape()?;
+    let mut count = [0; RANK_MAX];
+    for d in 0..whole.rank() {
+        count[d] = whole.count()[d].min(shape[d].saturating_sub(whole.offset()[d]));
+    }
+    let inside = Region::block(whole.offset(), &count[..whole.rank()])?;
+    if inside == whole {
+        handle.get(&whole, &mut buffer)?;
+        return Ok(buffer);
+    }
+    fill(&mut buffer, &spec.fill);
+    let mut part = vec![0u8; inside.cells() as usize * size];
+    handle.get(&inside, &mut part)?;
+    if let Some(overlap) = terrace_core::objects::Overlap::of(&inside, &whole) {
+        // SAFETY: both buffers have all cells of their regions.
+        unsafe { super::copying::copy_overlap(&overlap, size, part.as_ptr(), buffer.as_mut_ptr()) };
+    }
+    Ok(buffer)
+}
+
+struct Batch<'a> {
+    base: &'a Base,
+    prepared: Vec<(Vec<u64>, PathBuf)>,
+    bytes: usize,
+    durable: bool,
+    directories: BTreeSet<PathBuf>,
+}
+
+impl Batch<'_> {
+    fn put(&mut self, chunk: &[u64], cells: &[u8], fill: &[u8], is_raw: bool) -> Result<()> {
+        if !is_raw {
+            return Err(ObjectError::new(Kind::WrongKind, "an array with encoded chunks can't be written"));
+        }
+        // As Zarr's own libraries do: a chunk of fill values is not stored.
+        if cells.chunks_exact(fill.len()).all(|cell| cell == fill) {
+            return self.base.remove_chunk(chunk);
+        }
+        let temporary = self.base.prepare_chunk(chunk, cells, self.durable)?;
+        self.prepared.push((chunk.to_vec(), temporary));
+        self.bytes += cells.len();
+        if self.bytes >= BATCH_BYTES { self.commit() } else { Ok(()) }
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        self.bytes = 0;
+        for (chunk, temporary) in std::mem::take(&mut self.prepared) {
+            self.base.commit_chunk(&chunk, &temporary)?;
+            let path = self.base.chunk_path(&chunk);
+            self.directories.extend(path.ancestors().skip(1).take(chunk.len() + 1).map(Path::to_owned));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Batch<'_> {
+    fn drop(&mut self) {
+        for (_, temporary) in &self.prepared {
+            let _ = rustix::fs::unlink(temporary);
+        }
+    }
+}
+
+fn sync_directory(directory: &Path) -> Result<()> {
+    let fd = rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .context("open", directory)?;
+    rustix::fs::fsync(&fd).context("sync", directory)
+}
+
+fn sync_file(path: &Path) -> Result<()> {
+    let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", path)?;
+    rustix::fs::fsync(&fd).context("sync", path)
+}
+
+/// Begins a new generation. `drops_flushed`: without what the durable form has. Gives the bytes that it freed; the stage
+/// is gone when nothing is left in it.
+pub fn compact(place: &Place, stage: &Stage, drops_flushed: bool) -> Result<u64> {
+    let old = Log::open(&stage.log(place))?;
+    let frozen = old.header().tail.fetch_or(FROZEN, SeqCst) & !FROZEN;
+    let tail = frozen.min(old.header().capacity.load(Acquire));
+    (0..tail).for_each(|number| old.abort(number));
+    let made = next_generation(place, stage, &old, drops_flushed);
+    if made.is_err() {
+        old.thaw();
+    }
+    made
+}
+
+fn next_generation(place: &Place, stage: &Stage, old: &Log, drops_flushed: bool) -> Result<u64> {
+    let header = old.header();
+    let flushed = header.flushed.load(Acquire);
+    let mut extents = Extents::default();
+    extents.catch_up(old, |_| {});
+    let kept: Vec<(u64, Body)> = extents
+        .iter()
+        .filter(|extent| !(drops_flushed && extent.record < flushed))
+        .filter_map(|extent| Some((extent.record, old.body(extent.record)?)))
+        .collect();
+    let mut shape = old.shape();
+    shape.iter_mut().zip(extents.reach).for_each(|(extent, reach)| *extent = (*extent).max(reach));
+
+    if kept.is_empty() && may_end(place, stage, old, &shape) {
+        return Ok(end(place, stage, old));
+    }
+    let dir = stage.dir(place, stage.device);
+    let fresh_path = dir.join("log.new");
+    let _ = rustix::fs::unlink(&fresh_path);
+    let ino = header.directory_ino.load(Relaxed);
+    let fresh = Log::create(&fresh_path, old.rank(), &shape, ino, kept.len() as u64 * 2)?;
+    let fresh_header = fresh.header();
+    fresh_header.has_base.store(header.has_base.load(Acquire), Relaxed);
+    fresh_header.next_segment.store(header.next_segment.load(Acquire), Relaxed);
+    fresh_header.generation.store(header.generation.load(Acquire) + 1, Relaxed);
+    if let Some(path) = old.array_path() {
+        fresh.set_array_path(&path);
+    }
+    let mut segments = BTreeSet::new();
+    let mut still_flushed = 0;
+    for (number, (record, body)) in kept.iter().enumerate() {
+        fresh.put_at(number as u64, body);
+        segments.insert(body.segment);
+        still_flushed += u64::from(*record < flushed);
+    }
+    fresh_header.flushed.store(still_flushed, Relaxed);
+    fresh_header.tail.store(kept.len() as u64, SeqCst);
+    let path = stage.log(place);
+    rustix::fs::rename(&fresh_path, &path).context("replace", &path)?;
+    header.life.store(SUPERSEDED, SeqCst);
+    take_room(place, stage.device, fresh.growth() - old.growth());
+    Ok(remove_other_segments(place, stage, &segments))
+}
+
+/// Nothing is left that the durable form does not have, and nobody has a lock.
+fn may_end(place: &Place, stage: &Stage, old: &Log, shape: &[u64]) -> bool {
+    let Some(directory) = directory_of(place, stage, old) else { return false };
+    let durable = read_metadata(&directory).ok().flatten().and_then(|metadata| metadata.array);
+    let locks = stage.locks(place);
+    durable.is_some_and(|array| array.spec.shape == shape)
+        && (!locks.exists() || LockTable::open(&locks).is_ok_and(|table| table.held() == 0))
+}
+
+fn end(place: &Place, stage: &Stage, old: &Log) -> u64 {
+    if let Some(directory) = directory_of(place, stage, old) {
+        let _ = rustix::fs::unlink(directory.join(STAGED_LINK));
+    }
+    old.header().life.store(SUPERSEDED, SeqCst);
+    let bytes = stage_bytes(place, stage);
+    remove_stage(place, stage);
+    bytes
+}
+
+/// Bytes of a stage's segments.
+pub fn stage_bytes(place: &Place, stage: &Stage) -> u64 {
+    segment_files(place, stage).map(|(_, bytes)| bytes).sum()
+}
+
+fn segment_files(place: &Place, stage: &Stage) -> impl Iterator<Item = (u32, u64)> {
+    let dirs: Vec<(u32, PathBuf)> = all_devices(place).map(|device| (device, stage.dir(place, device))).collect();
+    dirs.into_iter().flat_map(|(device, dir)| {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.filter_map(move |entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let number = u32::from_str_radix(name.strip_prefix('s')?, 16).ok()?;
+            Some((device << 24 | number, entry.metadata().ok()?.len()))
+        })
+    })
+}
+
+fn remove_other_segments(place: &Place, stage: &Stage, kept: &BTreeSet<u32>) -> u64 {
+    let all: Vec<u32> = segment_files(place, stage).map(|(segment, _)| segment).collect();
+    all.into_iter().filter(|segment| !kept.contains(segment)).map(|segment| remove_segment(place, stage, segment)).sum()
+}

@@ -1,0 +1,539 @@
+//! An open array: put and get of regions.
+//!
+//! ```text
+//!  put: room in a segment ─▶ copy ─▶ claim, publish ─▶ bury what it covers
+//!  get: extents, newest first, until one covers ─▶ base or fill below ─▶ copy ─▶ are all of them still what they were?
+//! ```
+//!
+//! The copying is done without the handle's lock, so several threads put and get at once.
+
+use super::base::{Base, ChunkSource};
+use super::copying::{copy, copy_overlap, fill};
+use super::extents::{Extent, Extents};
+use super::locks::{LockMode, LockTable, RegionLock};
+use super::log::{Body, Claimed, LIVE, Log, STRIDE_MAX, State};
+use super::mapped::MappedFile;
+use super::metadata::{ArrayMetadata, read_metadata};
+use super::segments::{Allocator, Mapped, Spot};
+use super::stage::{Stage, ensure, open_log, stage_of, take_room};
+use crate::place::{Place, fork_generation, sleep_us};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use terrace_core::objects::{ArraySpec, Kind, ObjectError, Overlap, Region, Result};
+
+/// What only the agent can do.
+pub trait Services: ChunkSource {
+    /// The log is full: begin a new generation.
+    fn compact(&self, directory: &Path) -> Result<()>;
+    /// No tier has room.
+    fn make_room(&self, bytes: u64) -> Result<()>;
+}
+
+pub struct ArrayHandle {
+    place: Arc<Place>,
+    directory: PathBuf,
+    writable: bool,
+    spec: ArraySpec,
+    base: Base,
+    services: Arc<dyn Services>,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    forks: u32,
+    staged: Option<Staged>,
+    /// The durable form's, or the log's.
+    shape: Vec<u64>,
+    has_base: bool,
+    locks: Option<Arc<LockTable>>,
+}
+
+struct Staged {
+    stage: Stage,
+    log: Arc<Log>,
+    extents: Extents,
+    mapped: Mapped,
+    allocator: Allocator,
+}
+
+/// An agent that is killed while it ends a generation is restarted within seconds.
+const FROZEN_PATIENCE: Duration = Duration::from_secs(60);
+/// A reader that lost so many races asks owners to leave the space of buried extents alone for a while.
+const RACES_MAX: usize = 8;
+
+impl ArrayHandle {
+    pub fn open(
+        place: Arc<Place>,
+        directory: &Path,
+        array: &ArrayMetadata,
+        writable: bool,
+        services: Arc<dyn Services>,
+    ) -> Result<ArrayHandle> {
+        let source: Arc<dyn ChunkSource> = services.clone();
+        let handle = ArrayHandle {
+            base: Base::new(directory, array, Some(source)),
+            place,
+            directory: directory.into(),
+            writable,
+            spec: array.spec.clone(),
+            services,
+            inner: Mutex::new(Inner {
+                forks: fork_generation(),
+                staged: None,
+                shape: array.spec.shape.clone(),
+                has_base: true,
+                locks: None,
+            }),
+        };
+        handle.current(&mut handle.locked(), false)?;
+        Ok(handle)
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// With the shape that it had when it was opened.
+    pub fn spec(&self) -> &ArraySpec {
+        &self.spec
+    }
+
+    /// As it is now.
+    pub fn shape(&self) -> Result<Vec<u64>> {
+        let mut inner = self.locked();
+        self.current(&mut inner, false)?;
+        Ok(inner.shape_now(&self.spec))
+    }
+
+    /// The tier of the newest extent, if any is staged.
+    pub fn newest_device(&self) -> Result<Option<u32>> {
+        let mut inner = self.locked();
+        self.current(&mut inner, false)?;
+        let newest = inner.staged.as_ref().and_then(|staged| staged.extents.iter().last());
+        Ok(newest.map(|extent| extent.spot.segment >> 24))
+    }
+
+    /// Something is newer than the durable form.
+    pub fn is_dirty(&self) -> Result<bool> {
+        let mut inner = self.locked();
+        self.current(&mut inner, false)?;
+        Ok(inner.staged.as_ref().is_some_and(|staged| super::durable::is_dirty(&staged.log)))
+    }
+
+    /// Regions that are staged, in the order of their puts, and the bytes of each.
+    pub fn staged_regions(&self) -> Result<Vec<(Region, u64)>> {
+        let mut inner = self.locked();
+        self.current(&mut inner, false)?;
+        let staged = inner.staged.as_ref();
+        Ok(staged
+            .map_or(vec![], |staged| staged.extents.iter().map(|extent| (extent.region, extent.spot.bytes)).collect()))
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Inner> {
+        let mut inner = self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if inner.forks != fork_generation() {
+            // The parent goes on writing into its segments: they are not ours.
+            inner.forks = fork_generation();
+            if let Some(staged) = &mut inner.staged {
+                staged.allocator.forget();
+            }
+        }
+        inner
+    }
+
+    fn gone(&self) -> ObjectError {
+        ObjectError::new(Kind::NotFound, format!("the array {} was removed", self.directory.display()))
+    }
+
+    /// Sees to it that `inner` has the log of this moment, if there is one. `stages`: makes one, and waits while it is frozen.
+    fn current(&self, inner: &mut Inner, stages: bool) -> Result<()> {
+        let mut begun: Option<Instant> = None;
+        loop {
+            if let Some(staged) = &mut inner.staged {
+                if staged.log.is_live() {
+                    staged.catch_up();
+                    return Ok(());
+                }
+                if self.is_in_place(&staged.stage, &staged.log) {
+                    if !stages {
+                        staged.catch_up();
+                        return Ok(());
+                    }
+                    let begun = begun.get_or_insert_with(Instant::now);
+                    if begun.elapsed() > FROZEN_PATIENCE {
+                        return Err(ObjectError::new(
+                            Kind::NoAgent,
+                            format!("the log of {} is frozen, and no agent ends that", self.directory.display()),
+                        )
+                        .hint(format!("start one: terrace serve --root {}", self.place.root().display())));
+                    }
+                    sleep_us(if begun.elapsed() < Duration::from_millis(5) { 50 } else { 1000 });
+                    continue;
+                }
+                inner.staged = None;
+                inner.locks = None;
+                self.base.forget();
+            }
+            let stage = stage_of(&self.place, &self.directory);
+            let log = match &stage {
+                Some(stage) => open_log(&self.place, stage, &self.directory)?,
+                None => None,
+            };
+            let (stage, log) = match (stage, log, stages) {
+                (Some(stage), Some(log), _) => (stage, log),
+                (_, _, false) => {
+                    self.read_durable(inner)?;
+                    return Ok(());
+                }
+                (_, _, true) => {
+                    self.read_durable(inner)?;
+                    ensure(&self.place, &self.directory, &inner.shape, inner.has_base)?
+                }
+            };
+            if log.rank() != self.spec.rank() {
+                return Err(ObjectError::new(
+                    Kind::WrongKind,
+                    format!("{} is another array now: open it again", self.directory.display()),
+                ));
+            }
+            inner.shape = log.shape();
+            inner.has_base = log.header().has_base.load(Acquire) != 0;
+            inner.staged = Some(Staged {
+                stage,
+                log: Arc::new(log),
+                extents: Extents::default(),
+                mapped: Mapped::default(),
+                allocator: Allocator::default(),
+            });
+        }
+    }
+
+    fn is_in_place(&self, stage: &Stage, log: &Log) -> bool {
+        log.header().life.load(SeqCst) == LIVE
+            && stage_of(&self.place, &self.directory).as_ref() == Some(stage)
+            && rustix::fs::lstat(stage.log(&self.place)).is_ok_and(|found| found.st_ino == log.ino())
+    }
+
+    /// What the root's own storage says.
+    fn read_durable(&self, inner: &mut Inner) -> Result<()> {
+        let array = read_metadata(&self.directory)?.and_then(|metadata| metadata.array).ok_or_else(|| self.gone())?;
+        if array.spec.rank() != self.spec.rank() || array.spec.data_type != self.spec.data_type {
+            return Err(ObjectError::new(
+                Kind::WrongKind,
+                format!("{} is another array now: open it again", self.directory.display()),
+            ));
+        }
+        inner.shape = array.spec.shape;
+        inner.has_base = true;
+        Ok(())
+    }
+
+    fn check_put(&self, region: &Region, bytes: usize) -> Result<()> {
+        if !self.writable {
+            return Err(ObjectError::new(
+                Kind::WrongKind,
+                format!("the array {} was opened for reading only", self.directory.display()),
+            ));
+        }
+        self.check_bytes(region, bytes)?;
+        if region.stride().iter().any(|&stride| stride > STRIDE_MAX) {
+            return Err(ObjectError::invalid(format!("{region}: a put's stride is at most {STRIDE_MAX}")));
+        }
+        Ok(())
+    }
+
+    fn check_bytes(&self, region: &Region, bytes: usize) -> Result<()> {
+        region.check_rank(self.spec.rank())?;
+        let wanted = region.cells().checked_mul(self.spec.data_type.size() as u64);
+        if wanted != Some(bytes as u64) {
+            return Err(ObjectError::invalid(format!(
+                "{region} has {} cells of {} bytes, the buffer has {bytes} bytes",
+                region.cells(),
+                self.spec.data_type.size()
+            )));
+        }
+        Ok(())
+    }
+
+    /// Inside the shape, where a dimension does not grow.
+    fn check_bounds(&self, region: &Region, shape: &[u64]) -> Result<()> {
+        let end = region.end();
+        let bounds: Vec<u64> =
+            (0..shape.len()).map(|d| if self.spec.unlimited[d] { shape[d].max(end[d]) } else { shape[d] }).collect();
+        region.check_within(&bounds)
+    }
+
+    /// Puts packed cells into a region. When this returns, everybody sees them, and they survive a kill of any process.
+    pub fn put(&self, region: &Region, cells: &[u8]) -> Result<()> {
+        self.check_put(region, cells.len())?;
+        // SAFETY: the slice is readable for as long as this call lasts.
+        unsafe { self.put_from(region, cells.as_ptr(), cells.len(), 0) }
+    }
+
+    /// # Safety
+    /// `cells` has so many readable bytes.
+    pub unsafe fn put_from(&self, region: &Region, cells: *const u8, bytes: usize, step: u64) -> Result<()> {
+        self.check_put(region, bytes)?;
+        loop {
+            let mut inner = self.locked();
+            self.current(&mut inner, true)?;
+            self.check_bounds(region, &inner.shape_now(&self.spec))?;
+            if region.is_empty() {
+                return Ok(());
+            }
+            let Some((spot, file)) = self.find_room(&mut inner, bytes as u64)? else { continue };
+            let log = inner.staged.as_ref().expect("a put has staged the array").log.clone();
+            drop(inner);
+            // SAFETY: the spot lies in the segment, and is ours alone until its record is buried.
+            unsafe { copy(cells, file.base().add(spot.position as usize), bytes, true) };
+            let body = Body::data(spot.segment, spot.position, spot.bytes, region, step);
+            if self.publish(&log, &body)? {
+                let mut inner = self.locked();
+                if let Some(staged) = &mut inner.staged
+                    && staged.log.ino() == log.ino()
+                {
+                    staged.catch_up();
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// False: the generation has ended, and with it the segment that the cells are in.
+    fn publish(&self, log: &Log, body: &Body) -> Result<bool> {
+        let device = {
+            let inner = self.locked();
+            inner.staged.as_ref().map_or(super::stage::ROOT_DEVICE, |staged| staged.stage.device)
+        };
+        match log.claim(|bytes| take_room(&self.place, device, bytes as i64))? {
+            Claimed::Record(number) => Ok(log.publish(number, body)),
+            Claimed::Frozen => Ok(false),
+            Claimed::Full => {
+                self.services.compact(&self.directory)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// Room for an extent. `None`: look again which log is the current one.
+    fn find_room(&self, inner: &mut Inner, bytes: u64) -> Result<Option<(Spot, Arc<MappedFile>)>> {
+        let place = &self.place;
+        let Staged { stage, log, mapped, allocator, .. } = inner.staged.as_mut().expect("a put has staged the array");
+        let may_reuse = log.header().starved.load(Relaxed) == 0;
+        let next = || log.header().next_segment.fetch_add(1, AcqRel);
+        let mut spot = allocator.take(bytes, may_reuse);
+        let mut has_asked = false;
+        while spot.is_none() {
+            if allocator.grow(place, stage, next, mapped, bytes)?.is_none() {
+                if has_asked {
+                    allocator.grow_in_root(place, stage, next(), mapped, bytes).map_err(|error| {
+                        error.hint("all tiers are full, and so is the root's storage: remove something")
+                    })?;
+                } else {
+                    has_asked = true;
+                    // It may flush this very array, and end this generation; without an agent the root has to do.
+                    let _ = self.services.make_room(bytes);
+                    if !log.is_live() {
+                        return Ok(None);
+                    }
+                }
+            }
+            spot = allocator.take(bytes, may_reuse);
+        }
+        let spot = spot.expect("the loop ended with room");
+        match mapped.get(place, stage, spot.segment) {
+            Ok(file) => Ok(Some((spot, file))),
+            Err(error) if error.kind == Kind::NotFound => {
+                allocator.forget();
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gets a region's cells, packed.
+    pub fn get(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
+        // SAFETY: the slice is writable for as long as this call lasts.
+        unsafe { self.get_into(region, cells.as_mut_ptr(), cells.len()) }
+    }
+
+    /// # Safety
+    /// `cells` has so many writable bytes that nobody else uses.
+    pub unsafe fn get_into(&self, region: &Region, cells: *mut u8, bytes: usize) -> Result<()> {
+        self.check_bytes(region, bytes)?;
+        let mut starving: Option<Arc<Log>> = None;
+        let mut races = 0;
+        let result = loop {
+            // SAFETY: as the caller promised.
+            match unsafe { self.get_once(region, cells, bytes, &mut starving, races) } {
+                Ok(true) => break Ok(()),
+                Ok(false) => races += 1,
+                Err(error) => break Err(error),
+            }
+        };
+        if let Some(log) = starving {
+            log.header().starved.fetch_sub(1, AcqRel);
+        }
+        result
+    }
+
+    /// False: some extent was buried meanwhile.
+    unsafe fn get_once(
+        &self,
+        region: &Region,
+        cells: *mut u8,
+        bytes: usize,
+        starving: &mut Option<Arc<Log>>,
+        races: usize,
+    ) -> Result<bool> {
+        let mut layers: Vec<(Extent, Overlap)> = vec![];
+        let mut files: Vec<Arc<MappedFile>> = vec![];
+        let mut inner = self.locked();
+        self.current(&mut inner, false)?;
+        region.check_within(&inner.shape_now(&self.spec))?;
+        if region.is_empty() {
+            return Ok(true);
+        }
+        let (mut is_covered, has_base) = (false, inner.has_base);
+        let mut log = None;
+        if let Some(staged) = &mut inner.staged {
+            is_covered = staged.extents.covering(region, &mut layers);
+            for (extent, _) in &layers {
+                match staged.mapped.get(&self.place, &staged.stage, extent.spot.segment) {
+                    Ok(file) if (extent.spot.position + extent.spot.bytes) as usize <= file.len() => files.push(file),
+                    Ok(_) => {
+                        return Err(ObjectError::new(
+                            Kind::Damaged,
+                            format!("an extent of {} lies beyond its segment's end", self.directory.display()),
+                        ));
+                    }
+                    // Its generation has just ended.
+                    Err(error) if error.kind == Kind::NotFound && !self.is_in_place(&staged.stage, &staged.log) => {
+                        inner.staged = None;
+                        return Ok(false);
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+            log = Some(staged.log.clone());
+            if races >= RACES_MAX && starving.is_none() {
+                staged.log.header().starved.fetch_add(1, AcqRel);
+                *starving = log.clone();
+            }
+        }
+        drop(inner);
+        if !is_covered {
+            // SAFETY: the caller's buffer.
+            let buffer = unsafe { std::slice::from_raw_parts_mut(cells, bytes) };
+            if has_base {
+                self.base.read(&self.place, region, buffer)?;
+            } else {
+                fill(buffer, &self.spec.fill);
+            }
+        }
+        let size = self.spec.data_type.size();
+        for ((extent, overlap), file) in layers.iter().zip(&files).rev() {
+            // SAFETY: the extent lies in its segment, as was looked at; the caller's buffer has all cells of the region.
+            unsafe {
+                let source = file.base().add(extent.spot.position as usize) as *const u8;
+                if extent.region == *region {
+                    copy(source, cells, bytes, false);
+                } else {
+                    copy_overlap(overlap, size, source, cells);
+                }
+            }
+        }
+        std::sync::atomic::fence(SeqCst);
+        let Some(log) = log else { return Ok(true) };
+        let is_buried = |extent: &Extent| log.state(extent.record) != State::Committed;
+        if !layers.iter().any(|(extent, _)| is_buried(extent)) {
+            return Ok(true);
+        }
+        // What buried them is in the log: the next look finds it.
+        let mut inner = self.locked();
+        if let Some(staged) = inner.staged.as_mut().filter(|staged| staged.log.ino() == log.ino()) {
+            layers.iter().filter(|(extent, _)| is_buried(extent)).for_each(|(extent, _)| {
+                staged.extents.remove(extent.record);
+            });
+        }
+        Ok(false)
+    }
+
+    /// Makes the array larger in dimensions that grow, without putting anything.
+    pub fn grow(&self, shape: &[u64]) -> Result<()> {
+        let region = Region::whole(shape)?;
+        self.check_put(&region, region.cells() as usize * self.spec.data_type.size())?;
+        loop {
+            let mut inner = self.locked();
+            self.current(&mut inner, true)?;
+            let now = inner.shape_now(&self.spec);
+            self.check_bounds(&region, &now)?;
+            if shape.iter().zip(&now).any(|(wanted, now)| wanted < now) {
+                return Err(ObjectError::invalid(format!(
+                    "an array of shape {now:?} can't be made smaller, to {shape:?}"
+                )));
+            }
+            let log = inner.staged.as_ref().expect("growing has staged the array").log.clone();
+            drop(inner);
+            if self.publish(&log, &Body::growth(&region))? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits so long for the region (`None`: as long as it takes; zero: does not wait).
+    pub fn lock(&self, region: &Region, mode: LockMode, patience: Option<Duration>) -> Result<RegionLock> {
+        region.check_rank(self.spec.rank())?;
+        loop {
+            let table = self.lock_table()?;
+            let lock = table.lock(region, mode, patience)?;
+            // The array's staged form may have ended meanwhile, and with it this table.
+            if self.lock_table()?.ino() == table.ino() {
+                return Ok(lock);
+            }
+        }
+    }
+
+    fn lock_table(&self) -> Result<Arc<LockTable>> {
+        let mut inner = self.locked();
+        self.current(&mut inner, true)?;
+        self.table_of(&mut inner)
+    }
+
+    fn table_of(&self, inner: &mut Inner) -> Result<Arc<LockTable>> {
+        if let Some(table) = &inner.locks {
+            return Ok(table.clone());
+        }
+        let stage = &inner.staged.as_ref().expect("locking has staged the array").stage;
+        let table = LockTable::open(&stage.locks(&self.place))?;
+        inner.locks = Some(table.clone());
+        Ok(table)
+    }
+}
+
+impl Inner {
+    fn shape_now(&self, spec: &ArraySpec) -> Vec<u64> {
+        let Some(staged) = &self.staged else { return self.shape.clone() };
+        let reach = staged.extents.reach;
+        (0..self.shape.len())
+            .map(|d| if spec.unlimited[d] { self.shape[d].max(reach[d]) } else { self.shape[d] })
+            .collect()
+    }
+}
+
+impl Staged {
+    /// Takes in what was published; own extents that newer ones cover are buried, and their room used again.
+    fn catch_up(&mut self) {
+        let Staged { log, extents, allocator, .. } = self;
+        extents.catch_up(log, |covered| {
+            if allocator.owns(covered.spot.segment) && log.bury(covered.record) {
+                allocator.give(covered.spot);
+            }
+        });
+    }
+}

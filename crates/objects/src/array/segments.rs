@@ -1,0 +1,175 @@
+//! Segments: files of packed cells in the tiers. A client writes only into segments that it made itself, so room inside
+//! them is found without asking anybody; everybody maps and reads all of them.
+//!
+//! Segments are kept while the array is open: memory that was touched before is ten times as fast.
+
+use super::mapped::MappedFile;
+use super::stage::{ROOT_DEVICE, Stage, give_room};
+use crate::place::Place;
+use crate::placed::best_device;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use terrace_core::objects::{Kind, ObjectError, Result};
+
+/// A first segment of an array that is put in small pieces.
+const SEGMENT_FIRST: u64 = 256 << 10;
+const SEGMENT_MAX: u64 = 256 << 20;
+const PAGE: u64 = 4096;
+
+/// Where an extent's cells are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Spot {
+    pub segment: u32,
+    pub position: u64,
+    pub bytes: u64,
+}
+
+/// Segments that are mapped, by number.
+#[derive(Default)]
+pub struct Mapped {
+    files: HashMap<u32, Arc<MappedFile>>,
+}
+
+impl Mapped {
+    /// `NotFound`: its generation has ended.
+    pub fn get(&mut self, place: &Place, stage: &Stage, segment: u32) -> Result<Arc<MappedFile>> {
+        if let Some(file) = self.files.get(&segment) {
+            return Ok(file.clone());
+        }
+        let file = Arc::new(MappedFile::open(&stage.segment(place, segment))?);
+        self.files.insert(segment, file.clone());
+        Ok(file)
+    }
+}
+
+/// Room in this client's own segments.
+#[derive(Default)]
+pub struct Allocator {
+    own: Vec<Own>,
+    /// Room of buried extents, oldest first, by size.
+    free: HashMap<u64, VecDeque<Spot>>,
+    next_size: u64,
+}
+
+struct Own {
+    number: u32,
+    len: u64,
+    used: u64,
+}
+
+/// So much room does an extent take: whole cache lines, whole pages where it is large.
+fn rounded(bytes: u64) -> u64 {
+    let unit = if bytes >= 64 << 10 { PAGE } else { 64 };
+    bytes.next_multiple_of(unit).max(64)
+}
+
+impl Allocator {
+    pub fn owns(&self, segment: u32) -> bool {
+        self.own.iter().any(|own| own.number == segment)
+    }
+
+    /// The generation has ended: what lies in the segments belongs to the agent now.
+    pub fn forget(&mut self) {
+        self.own.clear();
+        self.free.clear();
+    }
+
+    /// Room in a segment of ours; `None`: a new segment is needed.
+    pub fn take(&mut self, bytes: u64, may_reuse: bool) -> Option<Spot> {
+        let room = rounded(bytes);
+        if may_reuse && let Some(spot) = self.free.get_mut(&room).and_then(VecDeque::pop_front) {
+            return Some(Spot { bytes, ..spot });
+        }
+        let own = self.own.iter_mut().rev().find(|own| own.len - own.used >= room)?;
+        let position = own.used;
+        own.used += room;
+        Some(Spot { segment: own.number, position, bytes })
+    }
+
+    /// The bytes of an extent that nobody is to read any more.
+    pub fn give(&mut self, spot: Spot) {
+        self.free.entry(rounded(spot.bytes)).or_default().push_back(spot);
+    }
+
+    /// Makes a new segment with room for `bytes`, in the fastest tier that has it. `None`: no tier has.
+    pub fn grow(
+        &mut self,
+        place: &Place,
+        stage: &Stage,
+        number: impl Fn() -> u64,
+        mapped: &mut Mapped,
+        bytes: u64,
+    ) -> Result<Option<()>> {
+        let room = rounded(bytes).next_multiple_of(PAGE);
+        let comfortable = room.max(self.next_size.clamp(SEGMENT_FIRST, SEGMENT_MAX));
+        let mut tried = 0u32;
+        while let Some(device) = best_device(place, tried, room as i64) {
+            tried |= 1 << device;
+            let slot = &place.index().header.devices[device as usize % terrace_index::DEVICES];
+            // A generous segment only where it does not fill the tier.
+            let sizes = [comfortable, room].into_iter().filter(|&size| size == room || (size as i64) < slot.free() / 4);
+            for size in sizes {
+                if !slot.reserve(size as i64) {
+                    continue;
+                }
+                match self.make(place, stage, device, number(), mapped, size) {
+                    Ok(()) => {
+                        self.next_size = size.saturating_mul(2);
+                        return Ok(Some(()));
+                    }
+                    Err(error) => {
+                        slot.unreserve(size as i64);
+                        if error.kind != Kind::NoSpace {
+                            return Err(error);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The same in the root's own storage, the last tier.
+    pub fn grow_in_root(
+        &mut self,
+        place: &Place,
+        stage: &Stage,
+        number: u64,
+        mapped: &mut Mapped,
+        bytes: u64,
+    ) -> Result<()> {
+        let room = rounded(bytes).next_multiple_of(PAGE);
+        self.make(place, stage, ROOT_DEVICE, number, mapped, room)
+    }
+
+    fn make(
+        &mut self,
+        place: &Place,
+        stage: &Stage,
+        device: u32,
+        number: u64,
+        mapped: &mut Mapped,
+        size: u64,
+    ) -> Result<()> {
+        if number >= 1 << 24 {
+            return Err(ObjectError::new(Kind::NoSpace, "an array of 16 million segments takes no more: flush it"));
+        }
+        let segment = device << 24 | number as u32;
+        stage.make_dir(place, device)?;
+        let file = MappedFile::create(&stage.segment(place, segment), size, size)?;
+        mapped.files.insert(segment, Arc::new(file));
+        self.own.push(Own { number: segment, len: size, used: 0 });
+        Ok(())
+    }
+}
+
+/// Removes a segment that nothing lies in any more, and gives its room back.
+pub fn remove_segment(place: &Place, stage: &Stage, segment: u32) -> u64 {
+    let path = stage.segment(place, segment);
+    let Ok(found) = std::fs::symlink_metadata(&path) else { return 0 };
+    if rustix::fs::unlink(&path).is_err() {
+        return 0;
+    }
+    give_room(place, segment >> 24, found.len() as i64);
+    found.len()
+}
