@@ -6,6 +6,12 @@ use std::fmt;
 pub enum ModelError {
     /// A count or a bandwidth that must be above zero is not.
     NotPositive { what: &'static str, value: f64 },
+    /// A time or a part that can't be below zero is, or is no number.
+    Negative { what: &'static str, value: f64 },
+    /// A number is above what another allows.
+    TooLarge { what: &'static str, value: f64, limit: f64 },
+    /// A list that must say something is empty.
+    Missing { what: &'static str, why: &'static str },
     /// Bytes are to be moved through a tier that the profile names but no bandwidth is known for.
     TierCount { profile: usize, rates: usize },
 }
@@ -16,6 +22,13 @@ impl fmt::Display for ModelError {
             ModelError::NotPositive { what, value } => {
                 write!(formatter, "`{what}` is {value}, but the model needs a number above zero")
             }
+            ModelError::Negative { what, value } => {
+                write!(formatter, "`{what}` is {value}, but the model needs zero or more")
+            }
+            ModelError::TooLarge { what, value, limit } => {
+                write!(formatter, "`{what}` is {value}, but {limit} is the most that there can be")
+            }
+            ModelError::Missing { what, why } => write!(formatter, "`{what}` is missing: {why}"),
             ModelError::TierCount { profile, rates } => write!(
                 formatter,
                 "the run used {profile} tiers, but bandwidths are given for {rates}: give one for each tier, in order"

@@ -6,6 +6,9 @@
 //!   Workload (input, intermediate,      ├─▶ page_cache_s      memory absorbs all but first reads    eq. 4
 //!             final bytes; file size) ──┴─▶ tiers             memory, then local disks, then root   eq. 5–11
 //!
+//!   Platform (any number of tiers, ─┬─▶ closed_form  the same equations, with computing and flush, and what limits
+//!   processors, latencies) + Job ───┴─▶ simulate     the run event by event: contention, metadata, page cache, movers
+//!
 //!   RunProfile (bytes a run really moved) + TierRates ─▶ predict_run ─▶ Prediction (lower and upper bound)
 //! ```
 //!
@@ -19,13 +22,22 @@
 
 mod equations;
 mod error;
+mod job;
+mod ladder;
 mod machine;
+mod measured;
+pub mod platform;
 mod run;
+pub mod simulate;
 mod workload;
 
 pub use equations::{Placement, TierPrediction, durable_alone_s, page_cache_s, place, tiers};
 pub use error::ModelError;
+pub use job::{Flush, Job, Layout};
+pub use ladder::{Bounds, ClosedForm, LargerTier, Term, closed_form, larger_tiers};
 pub use machine::Machine;
+pub use measured::{MEASUREMENTS_VERSION, MeasuredTier, RatesOfProcesses, TierMeasurements};
+pub use platform::Platform;
 pub use run::{Prediction, RunProfile, TierRates, TierTraffic, predict_run};
 pub use workload::{Incrementation, Workload};
 

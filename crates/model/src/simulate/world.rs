@@ -1,0 +1,444 @@
+//! The run itself: starts what each process, mover and pool does next when something of theirs has finished.
+//!
+//! Invariant: every activity of the fabric has one owner, and every owner has one activity at most.
+
+use super::fabric::{ActivityId, Fabric};
+use super::hardware::{Hardware, Transfer};
+use super::movers::{Flushing, NodeMovers};
+use super::program::{Place, Process, Step};
+use super::{Simulated, Traffic, Way};
+use crate::error::ModelError;
+use crate::job::{Flush, Job, Layout};
+use crate::platform::Platform;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// Longer than any run: other programs don't end.
+const OTHERS_S: f64 = 1e18;
+
+#[derive(Clone, Copy)]
+enum Owner {
+    Nobody,
+    Process(usize),
+    /// The agent's start.
+    Start,
+    Settled(usize),
+    /// A mover's thread: node, file, when it began.
+    MoverOperations(usize, Flushing, f64),
+    MoverCopy(usize, Flushing, f64),
+    /// Dirty pages that reach their disk: node, pool, bytes.
+    WriteBack(usize, usize, f64),
+}
+
+/// Dirty pages of one node before one tier.
+struct Pool {
+    limit: f64,
+    /// Writing back starts above this.
+    begin: f64,
+    dirty: f64,
+    waiting: Vec<(Place, f64)>,
+}
+
+pub struct World<'a> {
+    platform: &'a Platform,
+    job: &'a Job,
+    way: Way,
+    fabric: Fabric,
+    hardware: Hardware<'a>,
+    processes: Vec<Process>,
+    running: usize,
+    movers: Vec<NodeMovers>,
+    settling: Vec<Option<(usize, Flushing)>>,
+    flushing: u64,
+    /// Of each node, one for each tier, the durable tier's last.
+    pools: Vec<Vec<Pool>>,
+    owners: Vec<Owner>,
+    random: ChaCha8Rng,
+    directory_shift: Vec<u32>,
+    disk_next: u32,
+    input_bytes: f64,
+    intermediate_bytes: f64,
+    final_bytes: f64,
+    compute_s: f64,
+    traffic: Traffic,
+    program_s: f64,
+    /// Of all mover threads together.
+    moving_s: f64,
+}
+
+impl<'a> World<'a> {
+    pub fn new(platform: &'a Platform, job: &'a Job, way: Way, seed: u64) -> World<'a> {
+        let mut fabric = Fabric::default();
+        let hardware = Hardware::new(platform, &mut fabric);
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let directory_shift = (0..=job.iterations).map(|_| random.random_range(0..platform.durable.disks)).collect();
+        let count = platform.processes();
+        let per_node = u64::from(platform.processes_per_node);
+        let processes: Vec<Process> = (0..count).map(|rank| Process::new(rank, count, per_node, job)).collect();
+        let (input_bytes, intermediate_bytes, final_bytes) = job.item_bytes();
+        let tiers = platform.tiers.len();
+        let pools = (0..platform.nodes)
+            .map(|_| {
+                (0..=tiers)
+                    .map(|tier| {
+                        let cached = platform.cache.as_ref().map_or(0, |cache| cache.dirty_bytes);
+                        let in_memory = platform.tiers.get(tier).is_some_and(|tier| tier.in_memory);
+                        let limit = match tier == tiers {
+                            true if platform.cache.is_some() => platform.durable.dirty_bytes,
+                            false if !in_memory => cached,
+                            _ => 0,
+                        } as f64;
+                        Pool {
+                            limit,
+                            begin: if tier == tiers { 0.0 } else { limit / 2.0 },
+                            dirty: 0.0,
+                            waiting: vec![],
+                        }
+                    })
+                    .collect()
+            })
+            .collect();
+        World {
+            platform,
+            job,
+            way,
+            hardware,
+            running: processes.iter().filter(|process| process.step != Step::Done).count(),
+            processes,
+            movers: (0..platform.nodes).map(|_| NodeMovers::new(platform)).collect(),
+            settling: vec![],
+            flushing: 0,
+            pools,
+            owners: vec![],
+            random,
+            directory_shift,
+            disk_next: 0,
+            input_bytes,
+            intermediate_bytes,
+            final_bytes,
+            compute_s: job.compute_s / (job.items() as f64 * f64::from(job.iterations)),
+            traffic: Traffic {
+                tier_read_bytes: vec![0.0; tiers],
+                tier_written_bytes: vec![0.0; tiers],
+                ..Traffic::default()
+            },
+            program_s: 0.0,
+            moving_s: 0.0,
+            fabric,
+        }
+    }
+
+    pub fn run(mut self) -> Result<Simulated, ModelError> {
+        let start_s = if self.way == Way::Terrace { self.platform.mover.start_s } else { 0.0 };
+        let start = self.fabric.wait(start_s);
+        self.own(start, Owner::Start);
+        let mut finish_s = 0.0;
+        while self.running > 0 || self.flushing > 0 {
+            let Some(finished) = self.fabric.advance() else {
+                return Err(ModelError::Missing { what: "bandwidth", why: "a transfer would never end" });
+            };
+            // All owners first: what starts next may get the number of what has just finished.
+            let owners: Vec<Owner> = finished
+                .into_iter()
+                .map(|id| std::mem::replace(&mut self.owners[id.0 as usize], Owner::Nobody))
+                .collect();
+            for owner in owners {
+                self.finished(owner);
+            }
+            finish_s = self.fabric.now_s();
+        }
+        let threads = f64::from(self.platform.nodes) * f64::from(self.platform.mover.threads);
+        Ok(Simulated {
+            makespan_s: finish_s,
+            movers_busy: if finish_s > 0.0 { self.moving_s / (threads * finish_s) } else { 0.0 },
+            program_s: self.program_s,
+            busy: self.hardware.busy(&self.fabric),
+            events: self.fabric.events(),
+            traffic: self.traffic,
+        })
+    }
+
+    fn own(&mut self, id: ActivityId, owner: Owner) {
+        let place = id.0 as usize;
+        if place >= self.owners.len() {
+            self.owners.resize(place + 1, Owner::Nobody);
+        }
+        self.owners[place] = owner;
+    }
+
+    fn finished(&mut self, owner: Owner) {
+        match owner {
+            Owner::Nobody => {}
+            Owner::Start => {
+                for node in 0..self.platform.nodes as usize {
+                    for _ in 0..self.platform.other_threads {
+                        let id = self.hardware.compute(&mut self.fabric, node, OTHERS_S);
+                        self.own(id, Owner::Nobody);
+                    }
+                }
+                for number in 0..self.processes.len() {
+                    if self.processes[number].step != Step::Done {
+                        self.begin(number);
+                    }
+                }
+            }
+            Owner::Process(number) => self.step_done(number),
+            Owner::Settled(place) => {
+                if let Some((node, file)) = self.settling[place].take() {
+                    self.movers[node].wait(file);
+                    self.move_next(node);
+                }
+            }
+            Owner::MoverOperations(node, file, begin_s) => {
+                let disk = self.draw_disk();
+                let from = self.file_read(node, Place::Tier { tier: file.tier, device: file.device }, file.bytes).0;
+                let transfer = self.hardware.copy(from, self.hardware.durable_write(node, disk));
+                self.transfer(file.bytes, &transfer, Owner::MoverCopy(node, file, begin_s));
+            }
+            Owner::MoverCopy(node, file, begin_s) => {
+                self.moving_s += self.fabric.now_s() - begin_s;
+                self.flushing -= 1;
+                self.traffic.flushed_bytes += file.bytes;
+                self.traffic.evicted_bytes += self.movers[node].finish(file);
+                self.move_next(node);
+            }
+            Owner::WriteBack(node, pool, bytes) => self.pools[node][pool].dirty -= bytes,
+        }
+    }
+
+    fn transfer(&mut self, bytes: f64, transfer: &Transfer, owner: Owner) {
+        let id = self.hardware.start(&mut self.fabric, bytes, transfer);
+        self.own(id, owner);
+    }
+
+    /// Starts the step that the process has come to.
+    fn begin(&mut self, number: usize) {
+        let process = &self.processes[number];
+        let (node, step, place, item) = (process.node, process.step, process.place, process.item);
+        let owner = Owner::Process(number);
+        match step {
+            Step::Open => {
+                let disk = self.named_disk(item, 0);
+                self.processes[number].place = Place::Durable { disk };
+                let id = self.hardware.operations(&mut self.fabric, 1.0, 0.0);
+                self.own(id, owner);
+            }
+            Step::Read => {
+                let Place::Durable { disk } = place else { unreachable!("the input lies in the durable tier") };
+                self.traffic.durable_read_bytes += self.input_bytes;
+                let transfer = self.hardware.durable_read(node, disk);
+                self.transfer(self.input_bytes, &transfer, owner);
+            }
+            Step::Compute => {
+                let id = self.hardware.compute(&mut self.fabric, node, self.compute_s);
+                self.own(id, owner);
+            }
+            Step::Create => {
+                let place = self.place(number);
+                self.processes[number].place = place;
+                // A file in a tier has a link in the durable tier's namespace: one operation there in any case.
+                let extra_s = match place {
+                    Place::Tier { tier, .. } => self.platform.tiers[tier].latency_s,
+                    Place::Durable { .. } => 0.0,
+                };
+                let id = self.hardware.operations(&mut self.fabric, 1.0, extra_s);
+                self.own(id, owner);
+            }
+            Step::Write => self.write(number),
+            Step::WriteThrough => {
+                let bytes = self.processes[number].through_bytes;
+                let transfer = self.file_write(node, place);
+                self.transfer(bytes, &transfer, owner);
+            }
+            Step::OpenBack => {
+                let id = match place {
+                    Place::Durable { .. } => self.hardware.operations(&mut self.fabric, 1.0, 0.0),
+                    Place::Tier { tier, .. } => self.fabric.wait(self.platform.tiers[tier].latency_s),
+                };
+                self.own(id, owner);
+            }
+            Step::ReadBack => {
+                let bytes = self.intermediate_bytes;
+                let (transfer, cached) = self.file_read(node, place, bytes);
+                match place {
+                    _ if cached => self.traffic.cache_read_bytes += bytes,
+                    Place::Durable { .. } => self.traffic.durable_read_bytes += bytes,
+                    Place::Tier { tier, .. } => self.traffic.tier_read_bytes[tier] += bytes,
+                }
+                self.transfer(bytes, &transfer, owner);
+            }
+            Step::Done => {}
+        }
+    }
+
+    fn step_done(&mut self, number: usize) {
+        let process = &self.processes[number];
+        let (node, place, last) = (process.node, process.place, process.is_last());
+        let (step, through_bytes) = (process.step, process.through_bytes);
+        let bytes = self.write_bytes(number);
+        if step == Step::Write {
+            self.make_dirty(node, place, bytes - through_bytes);
+        }
+        let written = match step {
+            Step::Write => through_bytes == 0.0,
+            Step::WriteThrough => true,
+            _ => false,
+        };
+        let more = self.processes[number].advance();
+        if written {
+            self.processes[number].through_bytes = 0.0;
+            self.closed(node, place, bytes, last);
+        }
+        if more {
+            self.begin(number);
+            return;
+        }
+        self.running -= 1;
+        if self.running == 0 {
+            self.program_s = self.fabric.now_s();
+            // The final flush waits for nothing.
+            for place in 0..self.settling.len() {
+                self.finished(Owner::Settled(place));
+            }
+        }
+    }
+
+    fn write_bytes(&self, number: usize) -> f64 {
+        if self.processes[number].is_last() { self.final_bytes } else { self.intermediate_bytes }
+    }
+
+    /// Into the page cache as far as it takes it, where the tier has one; the rest goes past it.
+    fn write(&mut self, number: usize) {
+        let (node, place) = (self.processes[number].node, self.processes[number].place);
+        let bytes = self.write_bytes(number);
+        match place {
+            Place::Durable { .. } => self.traffic.durable_written_bytes += bytes,
+            Place::Tier { tier, .. } => self.traffic.tier_written_bytes[tier] += bytes,
+        }
+        let owner = Owner::Process(number);
+        let number_of_pool = self.pool_of(place);
+        let pool = &mut self.pools[node][number_of_pool];
+        if pool.limit <= 0.0 {
+            self.processes[number].through_bytes = 0.0;
+            let transfer = self.file_write(node, place);
+            return self.transfer(bytes, &transfer, owner);
+        }
+        let admitted = bytes.min(pool.limit - pool.dirty).max(0.0);
+        pool.dirty += admitted;
+        self.processes[number].through_bytes = bytes - admitted;
+        let transfer = self.hardware.cache_write(node);
+        self.transfer(admitted, &transfer, owner);
+    }
+
+    fn make_dirty(&mut self, node: usize, place: Place, bytes: f64) {
+        let number = self.pool_of(place);
+        let pool = &mut self.pools[node][number];
+        if pool.limit <= 0.0 {
+            return;
+        }
+        pool.waiting.push((place, bytes));
+        if pool.dirty > pool.begin {
+            for (place, bytes) in std::mem::take(&mut pool.waiting) {
+                let transfer = self.file_write(node, place);
+                self.transfer(bytes, &transfer, Owner::WriteBack(node, number, bytes));
+            }
+        }
+    }
+
+    fn pool_of(&self, place: Place) -> usize {
+        match place {
+            Place::Durable { .. } => self.platform.tiers.len(),
+            Place::Tier { tier, .. } => tier,
+        }
+    }
+
+    fn file_write(&self, node: usize, place: Place) -> Transfer {
+        match place {
+            Place::Durable { disk } => self.hardware.durable_write(node, disk),
+            Place::Tier { tier, device } => self.hardware.tier_write(node, tier, device),
+        }
+    }
+
+    /// Of a file that was written a moment ago; `true`: from the page cache, which still has it if it can hold the files that
+    /// the node's processes have under way.
+    fn file_read(&self, node: usize, place: Place, bytes: f64) -> (Transfer, bool) {
+        let held = bytes * f64::from(self.platform.processes_per_node);
+        let cached = self.platform.cache.as_ref().is_some_and(|cache| cache.bytes as f64 >= held);
+        match place {
+            Place::Tier { tier, .. } if cached && !self.platform.tiers[tier].in_memory => {
+                (self.hardware.cache_read(node), true)
+            }
+            Place::Tier { tier, device } => (self.hardware.tier_read(node, tier, device), false),
+            Place::Durable { .. } if cached && self.platform.durable.cached_on_reopen => {
+                (self.hardware.cache_read(node), true)
+            }
+            Place::Durable { disk } => (self.hardware.durable_read(node, disk), false),
+        }
+    }
+
+    /// Where the process's new file goes.
+    fn place(&mut self, number: usize) -> Place {
+        let bytes = self.write_bytes(number);
+        let (node, item, iteration) =
+            (self.processes[number].node, self.processes[number].item, self.processes[number].iteration);
+        if self.way == Way::Terrace
+            && let Some((tier, device, dropped)) = self.movers[node].place(bytes)
+        {
+            self.traffic.evicted_bytes += dropped;
+            return Place::Tier { tier, device };
+        }
+        Place::Durable { disk: self.named_disk(item, iteration + 1) }
+    }
+
+    /// The disk of item `item`'s file in directory `directory` (0: the input's).
+    fn named_disk(&mut self, item: u64, directory: u32) -> u32 {
+        match &self.job.layout {
+            Layout::Names(list) => {
+                let of_name = list[(item % list.len() as u64) as usize];
+                let shift = self.directory_shift[directory as usize];
+                (of_name % self.platform.durable.disks + shift) % self.platform.durable.disks
+            }
+            _ => self.draw_disk(),
+        }
+    }
+
+    fn draw_disk(&mut self) -> u32 {
+        let disks = self.platform.durable.disks;
+        if self.job.layout == Layout::RoundRobin {
+            self.disk_next = (self.disk_next + self.platform.durable.stripe_disks) % disks;
+            return self.disk_next;
+        }
+        self.random.random_range(0..disks)
+    }
+
+    /// A file was closed: if policy flushes it, its flush may begin after the settle time.
+    fn closed(&mut self, node: usize, place: Place, bytes: f64, last: bool) {
+        let flushed = match self.job.flush {
+            Flush::All => true,
+            Flush::Final => last,
+            Flush::None => false,
+        };
+        let Place::Tier { tier, device } = place else { return };
+        if !flushed || bytes <= 0.0 {
+            return;
+        }
+        self.flushing += 1;
+        let file = Flushing { tier, device, bytes };
+        if self.platform.mover.settle_s > 0.0 {
+            self.settling.push(Some((node, file)));
+            let timer = self.fabric.wait(self.platform.mover.settle_s);
+            self.own(timer, Owner::Settled(self.settling.len() - 1));
+        } else {
+            self.movers[node].wait(file);
+            self.move_next(node);
+        }
+    }
+
+    fn move_next(&mut self, node: usize) {
+        while let Some(file) = self.movers[node].begin() {
+            let count = self.platform.mover.operations_per_file;
+            let id = self.hardware.operations(&mut self.fabric, count, 0.0);
+            self.own(id, Owner::MoverOperations(node, file, self.fabric.now_s()));
+        }
+    }
+}
