@@ -1,0 +1,324 @@
+//! The coordinator: starts workers, lets them begin together, and notices at once when one of them dies.
+//!
+//!   launch ──▶ join (token, clock offset) ──▶ Group ──operation──▶ one report a worker, or what ended it
+//!
+//! One thread for each connection does nothing but read; all messages come through one channel, so the coordinator waits
+//! at one place. Invariant: an operation ends for all workers or the group is ended; a group is never half alive.
+
+mod launch;
+
+pub use launch::LaunchKind;
+
+use crate::clock::{self, Offset, now_ns};
+use crate::error::{Error, Result};
+use crate::experiment::Launch;
+use crate::protocol::{Assignment, FromWorker, PassReport, ToWorker, notice_death, receive, send};
+use launch::Launched;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// How long workers may take to join: a batch system may start them one by one.
+const JOIN_PATIENCE: Duration = Duration::from_secs(60);
+/// Time between the order to start and the start, so that the order has reached everybody.
+const START_MARGIN_NS: u64 = 3_000_000;
+const PINGS: usize = 16;
+
+pub struct Group {
+    peers: Vec<Peer>,
+    messages: Receiver<(usize, io::Result<FromWorker>)>,
+    launched: Launched,
+}
+
+pub struct Peer {
+    stream: TcpStream,
+    pub host: String,
+    pub pid: u32,
+    pub offset: Offset,
+}
+
+/// What came of an operation.
+pub struct Outcome {
+    /// One for each worker; `None` for one that has not ended it.
+    pub reports: Vec<Option<PassReport>>,
+    pub residency: crate::cache::Residency,
+    /// Why it did not end as it should.
+    pub failure: Option<String>,
+}
+
+impl Group {
+    /// Starts so many workers and waits until all have joined.
+    pub fn start(launch: &Launch, kind: &LaunchKind, workers: u32) -> Result<Group> {
+        let address = launch.address.clone().unwrap_or_else(|| "127.0.0.1:0".into());
+        let address = if address.contains(':') { address } else { format!("{address}:0") };
+        let listener = TcpListener::bind(&address).map_err(|error| {
+            Error::input(
+                format!("can't listen on {address}: {error}"),
+                "`launch.address` must be an address of this machine",
+            )
+        })?;
+        let address = listener.local_addr().map_err(|error| Error::io("listen on", &address, error))?;
+        let token = launch::token()?;
+        let mut launched = Launched::start(launch, kind, workers, &address.to_string(), &token)?;
+        let streams = join(&listener, workers, &token, &mut launched)?;
+        let (sender, messages) = channel();
+        let mut peers = Vec::new();
+        for (index, (stream, hello)) in streams.into_iter().enumerate() {
+            peers.push(peer(index, stream, hello, &sender)?);
+        }
+        let mut group = Group { peers, messages, launched };
+        group.measure_clocks()?;
+        Ok(group)
+    }
+
+    pub fn len(&self) -> usize {
+        self.peers.len()
+    }
+    pub fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+    pub fn hosts(&self) -> Vec<String> {
+        self.peers.iter().map(|peer| peer.host.clone()).collect()
+    }
+    pub fn offsets(&self) -> Vec<Offset> {
+        self.peers.iter().map(|peer| peer.offset).collect()
+    }
+
+    fn measure_clocks(&mut self) -> Result<()> {
+        for index in 0..self.peers.len() {
+            // Processes of one boot of one machine have one clock.
+            if self.peers[index].offset.uncertainty_ns == 0 {
+                continue;
+            }
+            let mut samples = Vec::new();
+            for _ in 0..PINGS {
+                let before = now_ns();
+                self.tell(index, &ToWorker::Ping)?;
+                match self.next()? {
+                    (_, Ok(FromWorker::Pong { at_ns })) => samples.push((before, at_ns, now_ns())),
+                    (who, Ok(other)) => return Err(Error::failed(format!("worker {who} says {other:?} too early"))),
+                    (who, Err(_)) => return Err(Error::failed(self.death(who))),
+                }
+            }
+            self.peers[index].offset = Offset::from_samples(&samples).expect("there are samples");
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, index: usize, message: &ToWorker) -> Result<()> {
+        send(&mut self.peers[index].stream, message).map_err(|_| Error::failed(self.death(index)))
+    }
+    fn tell_all(&mut self, message: &ToWorker) -> Result<()> {
+        (0..self.peers.len()).try_for_each(|index| self.tell(index, message))
+    }
+    fn start_all(&mut self) -> Result<()> {
+        let uncertainty = self.peers.iter().map(|peer| peer.offset.uncertainty_ns).max().unwrap_or(0);
+        let at = now_ns() + START_MARGIN_NS + 4 * uncertainty;
+        for index in 0..self.peers.len() {
+            let at_ns = self.peers[index].offset.to_other(at);
+            self.tell(index, &ToWorker::Start { at_ns })?;
+        }
+        Ok(())
+    }
+    fn next(&self) -> Result<(usize, io::Result<FromWorker>)> {
+        self.messages.recv().map_err(|_| Error::failed("all workers are gone"))
+    }
+
+    /// Lets all workers do one operation. A failure ends the group: the caller starts a new one.
+    pub fn perform(&mut self, assignments: &[Assignment]) -> Outcome {
+        let mut outcome = Outcome {
+            reports: vec![None; self.peers.len()],
+            residency: crate::cache::Residency::default(),
+            failure: None,
+        };
+        if let Err(error) = self.try_perform(assignments, &mut outcome) {
+            outcome.failure = Some(error.to_string());
+            self.end_now();
+        }
+        outcome
+    }
+
+    fn try_perform(&mut self, assignments: &[Assignment], outcome: &mut Outcome) -> Result<()> {
+        for (index, assignment) in assignments.iter().enumerate() {
+            self.tell(index, &ToWorker::Prepare(Box::new(assignment.clone())))?;
+        }
+        let mut waiting = self.peers.len();
+        let mut done = 0;
+        let mut walls: BTreeMap<usize, u64> = BTreeMap::new();
+        let mut started = false;
+        while done < self.peers.len() {
+            let (index, message) = self.next()?;
+            match message {
+                Ok(FromWorker::Prepared { cache }) if !started => {
+                    outcome.residency.pages += cache.pages;
+                    outcome.residency.resident += cache.resident;
+                    waiting -= 1;
+                    if waiting == 0 {
+                        started = true;
+                        waiting = self.peers.len();
+                        self.start_all()?;
+                    }
+                }
+                Ok(FromWorker::Barrier) => {
+                    waiting -= 1;
+                    if waiting == 0 {
+                        waiting = self.peers.len();
+                        self.start_all()?;
+                    }
+                }
+                Ok(FromWorker::Stonewalled { requests }) => {
+                    walls.insert(index, requests);
+                    if walls.len() == self.peers.len() {
+                        let requests = walls.values().copied().max().unwrap_or(0);
+                        walls.clear();
+                        self.tell_all(&ToWorker::WearOut { requests })?;
+                    }
+                }
+                Ok(FromWorker::Done(report)) => {
+                    outcome.reports[index] = Some(*report);
+                    done += 1;
+                }
+                Ok(FromWorker::Failed { message, .. }) => {
+                    return Err(Error::failed(format!("worker {index}: {message}")));
+                }
+                Ok(other) => return Err(Error::failed(format!("worker {index} says {other:?} out of turn"))),
+                Err(_) => return Err(Error::failed(self.death(index))),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the workers remove the run's files; returns how long the slowest took.
+    pub fn remove(&mut self, assignments: &[Assignment]) -> Result<u64> {
+        for (index, assignment) in assignments.iter().enumerate() {
+            self.tell(index, &ToWorker::Remove(Box::new(assignment.clone())))?;
+        }
+        let mut slowest = 0;
+        let mut failure = None;
+        for _ in 0..self.peers.len() {
+            match self.next()? {
+                (_, Ok(FromWorker::Removed { ns })) => slowest = slowest.max(ns),
+                (index, Ok(FromWorker::Failed { message, .. })) => failure = Some(format!("worker {index}: {message}")),
+                (index, Ok(other)) => return Err(Error::failed(format!("worker {index} says {other:?} out of turn"))),
+                (index, Err(_)) => return Err(Error::failed(self.death(index))),
+            }
+        }
+        failure.map_or(Ok(slowest), |failure| Err(Error::failed(failure)))
+    }
+
+    fn death(&mut self, index: usize) -> String {
+        let (host, pid) = (self.peers[index].host.clone(), self.peers[index].pid);
+        let how = self.launched.how_it_ended(pid);
+        format!("worker {index} (process {pid} on {host}) died{how}")
+    }
+
+    /// Ends all workers, whatever they do.
+    fn end_now(&mut self) {
+        for peer in &self.peers {
+            // Its reading thread sees the end and leaves the process.
+            let _ = peer.stream.shutdown(std::net::Shutdown::Both);
+        }
+        self.launched.kill();
+    }
+
+    /// Ends the workers in peace.
+    pub fn finish(mut self) {
+        let _ = self.tell_all(&ToWorker::Bye);
+        self.launched.wait(Duration::from_secs(20));
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.end_now();
+    }
+}
+
+struct Hello {
+    host: String,
+    pid: u32,
+    same_clock: bool,
+}
+
+fn join(listener: &TcpListener, workers: u32, token: &str, launched: &mut Launched) -> Result<Vec<(TcpStream, Hello)>> {
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+    let deadline = Instant::now() + JOIN_PATIENCE;
+    let mut ranked: BTreeMap<u32, (TcpStream, Hello)> = BTreeMap::new();
+    let mut others = Vec::new();
+    while ranked.len() + others.len() < workers as usize {
+        if let Some(reason) = launched.failed_early() {
+            return Err(Error::failed(format!("the workers could not be started: {reason}")));
+        }
+        if Instant::now() > deadline {
+            let joined = ranked.len() + others.len();
+            return Err(Error::failed(format!(
+                "{joined} of {workers} workers joined within {} s (can they reach {:?}? see `launch.address`)",
+                JOIN_PATIENCE.as_secs(),
+                listener.local_addr().ok()
+            )));
+        }
+        let mut waits = [rustix::event::PollFd::from_borrowed_fd(listener.as_fd(), rustix::event::PollFlags::IN)];
+        let patience = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+        if !matches!(rustix::event::poll(&mut waits, Some(&patience)), Ok(ready) if ready > 0) {
+            continue;
+        }
+        let Ok((mut stream, from)) = listener.accept() else { continue };
+        // Somebody who says nothing must not hold up the others for long.
+        let heard =
+            stream.set_read_timeout(Some(Duration::from_secs(2))).and_then(|()| receive::<FromWorker>(&mut stream));
+        let Ok(FromWorker::Hello { token: theirs, host, pid, rank, boot_id: theirs_boot }) = heard else { continue };
+        if !equal(&theirs, token) {
+            eprintln!("terrace-bench: warning: a connection from {from} with a wrong token was refused");
+            continue;
+        }
+        stream
+            .set_read_timeout(None)
+            .and_then(|()| notice_death(&stream))
+            .map_err(|error| Error::io("set up the connection to", from, error))?;
+        let hello = Hello { host, pid, same_clock: !boot_id.is_empty() && boot_id == theirs_boot };
+        match rank.filter(|rank| *rank < workers && !ranked.contains_key(rank)) {
+            Some(rank) => drop(ranked.insert(rank, (stream, hello))),
+            None => others.push((stream, hello)),
+        }
+    }
+    let mut others = others.into_iter();
+    Ok((0..workers).filter_map(|index| ranked.remove(&index).or_else(|| others.next())).collect())
+}
+
+/// Without telling by its time how much of the token was right.
+fn equal(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |wrong, (a, b)| wrong | (a ^ b)) == 0
+}
+
+fn peer(
+    index: usize,
+    stream: TcpStream,
+    hello: Hello,
+    sender: &Sender<(usize, io::Result<FromWorker>)>,
+) -> Result<Peer> {
+    let mut reading = stream.try_clone().map_err(|error| Error::io("set up the connection to", &hello.host, error))?;
+    let sender = sender.clone();
+    std::thread::spawn(move || {
+        loop {
+            let message = receive::<FromWorker>(&mut reading);
+            let ended = message.is_err();
+            if sender.send((index, message)).is_err() || ended {
+                return;
+            }
+        }
+    });
+    let uncertainty_ns = if hello.same_clock { 0 } else { u64::MAX };
+    Ok(Peer { stream, host: hello.host, pid: hello.pid, offset: Offset { ns: 0, uncertainty_ns } })
+}
+
+/// Spread of the workers' first requests on our clock.
+pub fn start_spread_s(reports: &[(&PassReport, Offset)]) -> f64 {
+    let starts = reports.iter().map(|(report, offset)| offset.to_ours(report.began_ns));
+    match (starts.clone().min(), starts.max()) {
+        (Some(first), Some(last)) => clock::seconds(last - first),
+        _ => 0.0,
+    }
+}

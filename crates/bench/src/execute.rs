@@ -1,0 +1,383 @@
+//! Carries a plan out: block by block, run by run, and writes a row for each operation.
+//!
+//! Groups of workers are kept as long as the next run needs the same. A run that fails ends its group, is marked and
+//! cleaned up; the experiment goes on with the next one, because an unattended night should not end at its first error.
+
+use crate::coordinator::{Group, LaunchKind, Outcome};
+use crate::error::{Error, Result};
+use crate::experiment::{Experiment, Replications, StoppingRule};
+use crate::plan::{Plan, Run};
+use crate::protocol::Assignment;
+use crate::results::{Facts, Row, Store, row, unix_seconds};
+use crate::settings::{BackendSettings, Files, Operation, Reorder, RunSettings, Workload};
+use crate::signature::Identity;
+use crate::statistics::median_interval;
+use crate::worker::path_of;
+use crate::workload::mix;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Who is told how it goes.
+pub trait Progress {
+    fn begins(&mut self, _done: u64, _all: u64, _run: &Run, _replication: u32) {}
+    fn row(&mut self, _row: &Row) {}
+    fn warns(&mut self, _message: &str) {}
+}
+
+pub struct Silent;
+impl Progress for Silent {}
+
+pub struct Executor<'a> {
+    experiment: &'a Experiment,
+    plan: &'a Plan,
+    store: Store,
+    rows: Vec<Row>,
+    hash: String,
+    group: Option<(LaunchKind, u32, Group)>,
+}
+
+/// How an experiment ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    pub rows: u64,
+    pub failed: u64,
+    pub wrong: u64,
+}
+
+impl<'a> Executor<'a> {
+    /// `rows` are those of an interrupted experiment that is resumed.
+    pub fn new(experiment: &'a Experiment, plan: &'a Plan, store: Store, rows: Vec<Row>) -> Executor<'a> {
+        Executor { experiment, plan, store, rows, hash: plan.hash(), group: None }
+    }
+
+    pub fn run(&mut self, progress: &mut dyn Progress) -> Result<Tally> {
+        let directory = &self.experiment.directory;
+        std::fs::create_dir_all(directory).map_err(|error| Error::io("create", directory.display(), error))?;
+        let complete = Store::complete(&self.rows, self.plan);
+        let all = (self.plan.blocks.len() * self.plan.runs.len()) as u64;
+        let mut tally = Tally::default();
+        let mut done = 0;
+        for (replication, block) in self.plan.blocks.iter().enumerate() {
+            let replication = replication as u32;
+            let settled = self.settled(replication);
+            for id in block {
+                let run = &self.plan.runs[*id as usize];
+                progress.begins(done, all, run, replication);
+                done += 1;
+                for repetition in 0..run.settings.repetitions {
+                    if complete.contains(&(*id, replication, repetition)) || settled.contains(id) {
+                        continue;
+                    }
+                    self.repetition(run, replication, repetition, &mut tally, progress)?;
+                    std::thread::sleep(run.settings.delay.duration());
+                }
+                if !settled.contains(id) {
+                    std::thread::sleep(self.experiment.delay.duration());
+                }
+            }
+        }
+        if let Some((_, _, group)) = self.group.take() {
+            group.finish();
+        }
+        Ok(tally)
+    }
+
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Runs whose intervals are narrow enough by the stopping rule.
+    fn settled(&self, replication: u32) -> BTreeSet<u32> {
+        let Replications::Until(rule) = self.experiment.replications else { return BTreeSet::new() };
+        if replication < rule.min {
+            return BTreeSet::new();
+        }
+        settled(&self.rows, &rule)
+    }
+
+    fn repetition(
+        &mut self,
+        run: &Run,
+        replication: u32,
+        repetition: u32,
+        tally: &mut Tally,
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        let assignments = match self.assignments(run, replication, repetition) {
+            Ok(assignments) => assignments,
+            Err(error) => {
+                self.failed_to_start(run, replication, repetition, &error, tally, progress)?;
+                return Ok(());
+            }
+        };
+        let mut failed = false;
+        let mut last = None;
+        for operation in &run.settings.operations {
+            if let Some(row) = last.take() {
+                self.keep(row, tally, progress)?;
+            }
+            let mut assignments = assignments.clone();
+            for assignment in &mut assignments {
+                assignment.operation = *operation;
+            }
+            let started_unix_s = unix_seconds();
+            let (_, _, group) = self.group.as_mut().expect("the assignments were made for a group");
+            let (hosts, offsets) = (group.hosts(), group.offsets());
+            let outcome = group.perform(&assignments);
+            failed = outcome.failure.is_some();
+            let base = Row { started_unix_s, ..self.base(replication, repetition) };
+            let facts = Facts { run, operation: *operation, hosts: &hosts, offsets: &offsets };
+            let mut row = row(&facts, &outcome, base);
+            if *operation == Operation::Read {
+                row.own_node_reads =
+                    assignments.iter().filter(|a| hosts[a.worker as usize] == hosts[a.reads_of as usize]).count()
+                        as u32;
+            }
+            last = Some(row);
+            if failed {
+                self.group = None;
+                break;
+            }
+        }
+        // The last operation's row waits for the removal, whose time it has.
+        let remove_s = self.clean_up(run, &assignments, failed, progress);
+        match last {
+            Some(row) => self.keep(Row { remove_s, ..row }, tally, progress),
+            None => Ok(()),
+        }
+    }
+
+    fn keep(&mut self, row: Row, tally: &mut Tally, progress: &mut dyn Progress) -> Result<()> {
+        tally.rows += 1;
+        match row.status {
+            crate::results::Status::Ok => {}
+            crate::results::Status::Partial => tally.failed += 1,
+            crate::results::Status::Wrong => tally.wrong += 1,
+        }
+        progress.row(&row);
+        self.store.append(&row)?;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    fn base(&self, replication: u32, repetition: u32) -> Row {
+        Row {
+            experiment: self.plan.name.clone(),
+            plan: self.hash.clone(),
+            replication,
+            repetition,
+            sequence: self.rows.len() as u64,
+            started_unix_s: unix_seconds(),
+            ..Row::default()
+        }
+    }
+
+    /// Workers that could not be started are a row too, or the table would lack them silently.
+    fn failed_to_start(
+        &mut self,
+        run: &Run,
+        replication: u32,
+        repetition: u32,
+        error: &Error,
+        tally: &mut Tally,
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        let outcome = Outcome {
+            reports: vec![],
+            residency: crate::cache::Residency::default(),
+            failure: Some(format!("{error}{hint}")),
+        };
+        let facts = Facts { run, operation: run.settings.operations[0], hosts: &[], offsets: &[] };
+        let row = row(&facts, &outcome, self.base(replication, repetition));
+        self.keep(row, tally, progress)
+    }
+
+    /// Removes the run's files by the workers, or by ourselves where those are dead. Returns how long the workers took.
+    fn clean_up(
+        &mut self,
+        run: &Run,
+        assignments: &[Assignment],
+        failed: bool,
+        progress: &mut dyn Progress,
+    ) -> Option<f64> {
+        if run.settings.keep || matches!(run.settings.backend, BackendSettings::Null(_)) {
+            return None;
+        }
+        if matches!(run.settings.workload, Workload::Metadata(_)) {
+            remove_tree(&assignments[0].directory.join(&assignments[0].file_stem), progress);
+            return None;
+        }
+        if !failed && let Some((_, _, group)) = &mut self.group {
+            match group.remove(assignments) {
+                Ok(ns) => return Some(crate::clock::seconds(ns)),
+                Err(error) => {
+                    progress.warns(&format!("the run's files were not removed: {error}"));
+                    self.group = None;
+                }
+            }
+        }
+        for assignment in assignments {
+            let path = path_of(assignment, assignment.worker);
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    progress.warns(&format!("can't remove {}: {error}", path.display()));
+                }
+                _ => {}
+            }
+            if run.settings.directory_per_worker
+                && let Some(parent) = path.parent()
+            {
+                let _ = std::fs::remove_dir(parent);
+            }
+            if run.settings.files == Files::Shared && !run.settings.directory_per_worker {
+                break;
+            }
+        }
+        None
+    }
+
+    fn assignments(&mut self, run: &Run, replication: u32, repetition: u32) -> Result<Vec<Assignment>> {
+        let settings = &run.settings;
+        let kind = launch_kind(settings, &self.experiment.directory);
+        if settings.backend.needs_mpi() {
+            crate::backend::build_shim(&settings.backend)?;
+        }
+        if self.group.as_ref().is_none_or(|(have, workers, _)| *have != kind || *workers != settings.workers) {
+            if let Some((_, _, old)) = self.group.take() {
+                old.finish();
+            }
+            let group = Group::start(&self.experiment.launch, &kind, settings.workers)?;
+            self.group = Some((kind, settings.workers, group));
+        }
+        let hosts = self.group.as_ref().expect("there is a group now").2.hosts();
+        let reads_of = readers(settings.reorder, &hosts)?;
+        // What was written before this experiment has the first numbers.
+        let writes = settings.operations.contains(&Operation::Write);
+        let (run_number, replication_number, repetition_number) = match (settings.seed, writes) {
+            (_, false) => (0, 0, 0),
+            (Some(_), true) => (0, replication, repetition),
+            (None, true) => (run.id, replication, repetition),
+        };
+        let seed = settings.seed.unwrap_or(self.experiment.seed);
+        let identity =
+            Identity { seed, run: run_number, replication: replication_number, repetition: repetition_number, file: 0 };
+        let draw_seed = [run_number, replication_number, repetition_number]
+            .into_iter()
+            .fold(mix(seed), |drawn, number| mix(drawn ^ mix(u64::from(number) + 1)));
+        let file_stem =
+            settings.file_name.clone().unwrap_or_else(|| format!("run{:04}-{replication:03}-{repetition:03}", run.id));
+        Ok(reads_of
+            .into_iter()
+            .enumerate()
+            .map(|(worker, reads_of)| Assignment {
+                settings: settings.clone(),
+                operation: settings.operations[0],
+                identity,
+                draw_seed,
+                directory: self.experiment.directory.clone(),
+                file_stem: file_stem.clone(),
+                worker: worker as u32,
+                reads_of,
+            })
+            .collect())
+    }
+}
+
+fn remove_tree(top: &Path, progress: &mut dyn Progress) {
+    match std::fs::remove_dir_all(top) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            progress.warns(&format!("can't remove {}: {error}", top.display()));
+        }
+        _ => {}
+    }
+}
+
+fn launch_kind(settings: &RunSettings, directory: &Path) -> LaunchKind {
+    match &settings.backend {
+        BackendSettings::TerraceFiles(files) => {
+            let mut arguments = vec!["--root".to_owned(), directory.to_string_lossy().into_owned()];
+            arguments.extend(files.arguments.iter().cloned());
+            LaunchKind::TerraceRun(arguments)
+        }
+        backend if backend.needs_mpi() => LaunchKind::Mpi,
+        _ => LaunchKind::Plain,
+    }
+}
+
+/// Runs of which every operation's median is known well enough.
+pub fn settled(rows: &[Row], rule: &StoppingRule) -> BTreeSet<u32> {
+    let mut samples: BTreeMap<(u32, &str), Vec<f64>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.counts()) {
+        samples.entry((row.run, row.operation.as_str())).or_default().push(row.rate());
+    }
+    let mut narrow: BTreeMap<u32, bool> = BTreeMap::new();
+    for ((run, _), mut rates) in samples {
+        rates.sort_by(f64::total_cmp);
+        let interval = median_interval(&rates, rule.confidence);
+        let width = (interval.high - interval.low) / crate::statistics::median(&rates);
+        let enough = rates.len() >= rule.min as usize && width <= rule.relative_width;
+        *narrow.entry(run).or_insert(true) &= enough;
+    }
+    narrow.into_iter().filter(|(_, narrow)| *narrow).map(|(run, _)| run).collect()
+}
+
+/// Whose data each worker reads.
+pub fn readers(reorder: Reorder, hosts: &[String]) -> Result<Vec<u32>> {
+    let workers = hosts.len() as u32;
+    match reorder {
+        Reorder::None => Ok((0..workers).collect()),
+        Reorder::Shift(shift) => Ok((0..workers).map(|worker| (worker + shift % workers) % workers).collect()),
+        Reorder::Node => {
+            let mut nodes: Vec<(&String, Vec<u32>)> = Vec::new();
+            for (worker, host) in hosts.iter().enumerate() {
+                match nodes.iter_mut().find(|(known, _)| *known == host) {
+                    Some((_, members)) => members.push(worker as u32),
+                    None => nodes.push((host, vec![worker as u32])),
+                }
+            }
+            if nodes.len() < 2 {
+                return Err(Error::input(
+                    format!("reads can't be reordered by node: all {workers} workers run on one node"),
+                    "start workers on several hosts, or use `\"reorder\": {\"shift\": 1}`",
+                ));
+            }
+            let each = nodes[0].1.len();
+            if nodes.iter().any(|(_, members)| members.len() != each) {
+                return Err(Error::input(
+                    "reads can't be reordered by node: the nodes have different numbers of workers",
+                    "start as many workers on each node",
+                ));
+            }
+            let mut reads_of = vec![0; hosts.len()];
+            for (index, (_, members)) in nodes.iter().enumerate() {
+                let next = &nodes[(index + 1) % nodes.len()].1;
+                for (worker, other) in members.iter().zip(next) {
+                    reads_of[*worker as usize] = *other;
+                }
+            }
+            Ok(reads_of)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_by_node_go_to_another_node_and_to_all_data() {
+        let hosts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        // Workers lie as they come, not in blocks.
+        let hosts_of_four = hosts(&["a", "b", "a", "b"]);
+        let mut readers_of_four = readers(Reorder::Node, &hosts_of_four).unwrap();
+        for (worker, other) in readers_of_four.iter().enumerate() {
+            assert_ne!(hosts_of_four[worker], hosts_of_four[*other as usize]);
+        }
+        readers_of_four.sort_unstable();
+        assert_eq!(readers_of_four, [0, 1, 2, 3]);
+        assert!(readers(Reorder::Node, &hosts(&["a", "a"])).unwrap_err().to_string().contains("one node"));
+        assert!(readers(Reorder::Node, &hosts(&["a", "a", "b"])).is_err());
+        assert_eq!(readers(Reorder::Shift(5), &hosts(&["a", "a", "a"])).unwrap(), [2, 0, 1]);
+    }
+}

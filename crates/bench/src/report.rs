@@ -1,0 +1,142 @@
+//! The report of an experiment: a summary by ourselves; plots and the analysis of variance by Python, where the field has them.
+//!
+//!   rows ──▶ summary.json ──report.py (matplotlib, statsmodels)──▶ report.html, *.png, effects.json
+//!
+//! Python's packages lie in an environment of their own, made once: in the user's cache, or wherever
+//! `TERRACE_BENCH_PYTHON` says that there is a Python that has them.
+
+use crate::error::{Error, Result};
+use crate::plan::describe;
+use crate::results::{Row, write, write_json};
+use crate::statistics::{Method, Summary, summarise};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const SCRIPT: &str = include_str!("../report/report.py");
+const REQUIREMENTS: &str = include_str!("../report/requirements.txt");
+pub const PYTHON_VARIABLE: &str = "TERRACE_BENCH_PYTHON";
+
+/// One run's operation over all replications.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunSummary {
+    pub run: u32,
+    pub factors: BTreeMap<String, String>,
+    pub label: String,
+    pub operation: String,
+    pub count: usize,
+    /// Bytes or operations a second.
+    pub rate: Summary,
+    pub unit: &'static str,
+    pub median_text: String,
+    pub interval_text: String,
+    pub harmonic_mean_text: String,
+    /// Medians over the replications.
+    pub latency_median_ns: u64,
+    pub latency_p99_ns: u64,
+    pub own_share: f64,
+}
+
+pub fn summarise_rows(rows: &[Row], confidence: f64) -> Vec<RunSummary> {
+    let mut groups: BTreeMap<(u32, &str), Vec<&Row>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.counts()) {
+        groups.entry((row.run, &row.operation)).or_default().push(row);
+    }
+    let middle = |mut values: Vec<u64>| {
+        values.sort_unstable();
+        values[values.len() / 2]
+    };
+    let mut summaries = Vec::new();
+    for ((run, operation), rows) in groups {
+        let rates: Vec<f64> = rows.iter().map(|row| row.rate()).collect();
+        let Some(rate) = summarise(&rates, confidence) else { continue };
+        let (first, unit) = (rows[0], rows[0].unit());
+        let mark = if rate.interval.method == Method::Bootstrap { " *" } else { "" };
+        let interval_text = match rate.interval.method {
+            Method::None => "-".into(),
+            _ => format!("{} … {}{mark}", show_rate(rate.interval.low, unit), show_rate(rate.interval.high, unit)),
+        };
+        let transfer: f64 = rows.iter().map(|row| row.transfer_s).sum();
+        let own: f64 = rows.iter().map(|row| row.own_s).sum();
+        summaries.push(RunSummary {
+            run,
+            factors: first.factors.clone(),
+            label: describe(&first.factors),
+            operation: operation.to_owned(),
+            count: rate.count,
+            median_text: show_rate(rate.median, unit),
+            interval_text,
+            harmonic_mean_text: show_rate(rate.harmonic_mean, unit),
+            rate,
+            unit,
+            latency_median_ns: middle(rows.iter().map(|row| row.latency_median_ns).collect()),
+            latency_p99_ns: middle(rows.iter().map(|row| row.latency_p99_ns).collect()),
+            own_share: if transfer > 0.0 { own / transfer } else { 0.0 },
+        });
+    }
+    summaries
+}
+
+pub fn show_rate(value: f64, unit: &str) -> String {
+    if unit == "bytes/s" { format!("{:.1} MiB/s", value / 1_048_576.0) } else { format!("{value:.0} /s") }
+}
+
+/// Writes summary.json, and with Python report.html, the plots and effects.json.
+pub fn page(directory: &Path, rows: &[Row]) -> Result<PathBuf> {
+    write_json(&directory.join("summary.json"), &serde_json::json!({ "runs": summarise_rows(rows, 0.95) }))?;
+    let python = python()?;
+    let work = tempfile::tempdir().map_err(|error| Error::io("make", "a temporary directory", error))?;
+    let script = work.path().join("report.py");
+    write(&script, SCRIPT)?;
+    let output = Command::new(&python)
+        .arg(&script)
+        .arg("page")
+        .arg(directory)
+        .env("MPLCONFIGDIR", work.path())
+        .output()
+        .map_err(|error| Error::io("run", python.display(), error))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::failed(format!("the report's Python failed: {}", said.trim())));
+    }
+    Ok(directory.join("report.html"))
+}
+
+/// A Python that has the packages; makes the environment if there is none yet.
+fn python() -> Result<PathBuf> {
+    if let Some(python) = std::env::var_os(PYTHON_VARIABLE) {
+        return Ok(python.into());
+    }
+    let hash: String = Sha256::digest(REQUIREMENTS).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+    let environment = crate::backend::cache_directory()?.join(format!("python-{hash}"));
+    let python = environment.join("bin/python");
+    let stamp = environment.join("complete");
+    if stamp.exists() {
+        return Ok(python);
+    }
+    eprintln!("terrace-bench: installing matplotlib and statsmodels into {} (once)", environment.display());
+    let hint = format!(
+        "the report needs Python 3.10 or newer with venv and pip, and a package index; or set {PYTHON_VARIABLE} to a Python that has: {}",
+        REQUIREMENTS.split_whitespace().collect::<Vec<_>>().join(" ")
+    );
+    let run = |command: &mut Command| {
+        let output =
+            command.output().map_err(|error| Error::input(format!("can't run {command:?}: {error}"), &hint))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let reason = said.trim().lines().last().unwrap_or_default().to_owned();
+        Err(Error::input(format!("{command:?} failed: {reason}"), &hint))
+    };
+    run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
+    let requirements = environment.join("requirements.txt");
+    write(&requirements, REQUIREMENTS)?;
+    run(Command::new(&python)
+        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
+        .arg(&requirements))?;
+    write(&stamp, "")?;
+    Ok(python)
+}

@@ -1,0 +1,456 @@
+//! The settings of one run: what workers do, to which files, by which calls.
+
+mod storage;
+
+pub use storage::*;
+
+use crate::error::{Error, Result};
+use crate::quantity::{Bytes, Span};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunSettings {
+    /// Worker processes.
+    pub workers: u32,
+    /// What is measured, one after the other. Metadata workloads: create, stat, list, unlink.
+    pub operations: Vec<Operation>,
+    /// How often the operations are done in each replication.
+    pub repetitions: u32,
+    pub files: Files,
+    /// Below the experiment's directory; without one it is named after the run, the replication and the repetition.
+    pub file_name: Option<String>,
+    /// Each worker's file in a directory of its own.
+    pub directory_per_worker: bool,
+    /// Leave the files there.
+    pub keep: bool,
+    pub workload: Workload,
+    pub backend: BackendSettings,
+    pub layout: LayoutSettings,
+    /// When data is made durable.
+    pub flush: Flush,
+    /// State of the page cache before reads.
+    pub cache: Cache,
+    /// Each worker reads what another one wrote.
+    pub reorder: Reorder,
+    /// Wait for all workers after open and before close, so that phases don't overlap.
+    pub barriers: bool,
+    pub stonewall: Option<Stonewall>,
+    /// Open loop: requests are issued when they are due, not when the last one is done.
+    pub rate: Option<Rate>,
+    /// Merge requests of one worker that follow each other in the file.
+    pub coalesce: Coalesce,
+    /// Check every byte that is read. Off, reads cost nothing but the read.
+    pub verify: bool,
+    /// Time between two repetitions.
+    pub delay: Span,
+    /// Seed of the run, instead of the experiment's.
+    pub seed: Option<u64>,
+}
+
+impl Default for RunSettings {
+    fn default() -> Self {
+        RunSettings {
+            workers: 1,
+            operations: vec![Operation::Write, Operation::Read],
+            repetitions: 1,
+            files: Files::Shared,
+            file_name: None,
+            directory_per_worker: false,
+            keep: false,
+            workload: Workload::Offset(OffsetWorkload::default()),
+            backend: BackendSettings::default(),
+            layout: LayoutSettings::default(),
+            flush: Flush::End,
+            cache: Cache::AsIs,
+            reorder: Reorder::None,
+            barriers: false,
+            stonewall: None,
+            rate: None,
+            coalesce: Coalesce::Off,
+            verify: true,
+            delay: Span(0.0),
+            seed: None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    Write,
+    Read,
+    /// Reads and writes in the ratio of the workload's `read_fraction`, on files that were written before.
+    Mixed,
+    Create,
+    Stat,
+    List,
+    Unlink,
+}
+
+impl Operation {
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Write => "write",
+            Operation::Read => "read",
+            Operation::Mixed => "mixed",
+            Operation::Create => "create",
+            Operation::Stat => "stat",
+            Operation::List => "list",
+            Operation::Unlink => "unlink",
+        }
+    }
+    pub fn is_metadata(self) -> bool {
+        !matches!(self, Operation::Write | Operation::Read | Operation::Mixed)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Files {
+    Shared,
+    PerWorker,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Workload {
+    /// Requests at offsets of a file.
+    Offset(OffsetWorkload),
+    /// Variables over an n-dimensional grid that is divided among the workers.
+    Dataset(DatasetWorkload),
+    /// Particles with properties, divided among the workers.
+    Particles(ParticleWorkload),
+    /// Trees of small files.
+    Metadata(MetadataWorkload),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct OffsetWorkload {
+    pub pattern: Pattern,
+    /// Bytes of each worker: one size, or one for each worker (taken in turn).
+    pub data_size: Sizes,
+    pub request_size: Sizes,
+    /// Blocks that each worker's data is cut into (`segmented`): block by block, the workers follow each other.
+    pub segments: u32,
+    /// Where the data begins in the file.
+    pub start: Bytes,
+    /// Left free behind each worker's data (`sequential`) or each block (`segmented`).
+    pub gap: Bytes,
+    /// Part of the requests of a mixed operation that read.
+    pub read_fraction: f64,
+}
+
+impl Default for OffsetWorkload {
+    fn default() -> Self {
+        OffsetWorkload {
+            pattern: Pattern::Sequential,
+            data_size: Sizes::One(Bytes(1 << 20)),
+            request_size: Sizes::One(Bytes(256 << 10)),
+            segments: 1,
+            start: Bytes(0),
+            gap: Bytes(0),
+            read_fraction: 0.5,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Pattern {
+    /// Each worker's requests one after the other; in a shared file worker after worker.
+    Sequential,
+    /// Every request once, in a random order, anywhere in the file.
+    Random,
+    /// The workers' requests take turns in a shared file.
+    Strided,
+    /// As sequential, in `segments` rounds.
+    Segmented,
+}
+
+/// One size for all workers, a list of which each takes its own, or a distribution to draw each worker's from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Sizes {
+    One(Bytes),
+    Each(Vec<Bytes>),
+    Drawn(Distribution),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Distribution {
+    #[serde(alias = "unif")]
+    Uniform(UniformParameters),
+    #[serde(alias = "norm")]
+    Normal(NormalParameters),
+    #[serde(alias = "geom")]
+    Geometric(GeometricParameters),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct UniformParameters {
+    pub min: Bytes,
+    pub max: Bytes,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NormalParameters {
+    pub mean: Bytes,
+    #[serde(alias = "stdev")]
+    pub standard_deviation: Bytes,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct GeometricParameters {
+    pub mean: Bytes,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DatasetWorkload {
+    /// One entry for each variable; they lie one after the other in the file, each in row-major order.
+    #[serde(default = "one_float")]
+    pub variables: Vec<DataType>,
+    /// Cells along each dimension, the last one contiguous.
+    pub dimensions: Vec<u64>,
+    /// Into how many parts each dimension is divided; their product is the number of workers.
+    /// Parts differ by one cell at most where a division is uneven. Without it the first dimension is divided.
+    #[serde(default)]
+    pub divisions: Vec<u32>,
+}
+
+fn one_float() -> Vec<DataType> {
+    vec![DataType::Float32]
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum DataType {
+    #[serde(alias = "char")]
+    Int8,
+    Int16,
+    #[serde(alias = "integer")]
+    Int32,
+    #[serde(alias = "long", alias = "long long")]
+    Int64,
+    #[serde(alias = "float")]
+    Float32,
+    #[serde(alias = "double")]
+    Float64,
+}
+
+impl DataType {
+    pub fn bytes(self) -> u64 {
+        match self {
+            DataType::Int8 => 1,
+            DataType::Int16 => 2,
+            DataType::Int32 | DataType::Float32 => 4,
+            DataType::Int64 | DataType::Float64 => 8,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ParticleWorkload {
+    /// All particles; workers get numbers that differ by one at most.
+    pub count: u64,
+    pub properties: Vec<DataType>,
+    #[serde(default)]
+    pub arrangement: Arrangement,
+    /// Largest request.
+    #[serde(default = "default_particle_request")]
+    pub request_size: Bytes,
+}
+
+fn default_particle_request() -> Bytes {
+    Bytes(1 << 20)
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrangement {
+    /// One property of all particles after the other.
+    #[default]
+    Columns,
+    /// All properties of one particle after the other.
+    Records,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct MetadataWorkload {
+    /// Files that each worker makes.
+    pub files: u32,
+    /// Levels of directories.
+    pub depth: u32,
+    /// Directories in each directory.
+    pub fanout: u32,
+    pub file_size: Bytes,
+    /// All workers in one tree, or each in its own.
+    pub shared_tree: bool,
+}
+
+impl Default for MetadataWorkload {
+    fn default() -> Self {
+        MetadataWorkload { files: 100, depth: 1, fanout: 2, file_size: Bytes(0), shared_tree: false }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Flush {
+    Never,
+    /// Once after the last request; part of the measured time.
+    End,
+    /// After each request.
+    Request,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Cache {
+    AsIs,
+    Cold,
+    Warm,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Reorder {
+    None,
+    /// Read what a worker on another node wrote; refused where all workers run on one node.
+    Node,
+    /// Read what the worker so many places further wrote.
+    Shift(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Stonewall {
+    /// Stop issuing requests after this time.
+    pub after: Span,
+    /// Then go on until all have issued as many as the fastest had.
+    #[serde(default)]
+    pub wear_out: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Rate {
+    /// Of each worker.
+    pub requests_per_second: f64,
+    #[serde(default)]
+    pub arrivals: Arrivals,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Arrivals {
+    #[default]
+    Constant,
+    Poisson,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Coalesce {
+    Off,
+    /// Up to the worker's whole part.
+    On,
+    /// Up to so many bytes.
+    UpTo(Bytes),
+}
+
+impl Coalesce {
+    pub fn limit(self) -> Option<u64> {
+        match self {
+            Coalesce::Off => None,
+            // One call moves at most 2 GiB less a page on Linux; a request is one call.
+            Coalesce::On => Some(1 << 30),
+            Coalesce::UpTo(Bytes(bytes)) => Some(bytes),
+        }
+    }
+}
+
+impl RunSettings {
+    /// What can be said before anything runs.
+    pub fn check(&self) -> Result<()> {
+        let wrong = |message: String, hint: &str| Err(Error::input(message, hint));
+        if self.workers == 0 || self.workers > 100_000 {
+            return wrong(format!("{} workers can't work", self.workers), "give a number from 1 to 100000");
+        }
+        if self.repetitions == 0 || self.operations.is_empty() {
+            return wrong("there is nothing to do".into(), "give at least one repetition and one operation");
+        }
+        let metadata = matches!(self.workload, Workload::Metadata(_));
+        if let Some(operation) = self.operations.iter().find(|operation| operation.is_metadata() != metadata) {
+            return wrong(
+                format!("the workload has no operation `{}`", operation.name()),
+                "metadata: create, stat, list, unlink; others: write, read, mixed",
+            );
+        }
+        if self.operations.contains(&Operation::Mixed) && !matches!(self.workload, Workload::Offset(_)) {
+            return wrong("`mixed` needs an offset workload".into(), "use `write` and `read`");
+        }
+        if let Some(name) = &self.file_name
+            && (name.is_empty() || name.split('/').any(|part| part == ".."))
+        {
+            return wrong(format!("`{name}` can't be a file's name"), "give a name below the experiment's directory");
+        }
+        if let Some(rate) = self.rate
+            && !(rate.requests_per_second.is_finite() && rate.requests_per_second > 0.0)
+        {
+            return wrong("`rate.requests_per_second` must be above 0".into(), "for example 1000");
+        }
+        if let Some(stonewall) = self.stonewall
+            && stonewall.after.0 <= 0.0
+        {
+            return wrong("`stonewall.after` must be above 0".into(), "for example `5s`");
+        }
+        if let Coalesce::UpTo(Bytes(0)) = self.coalesce {
+            return wrong("`coalesce.up_to` is 0".into(), "give a size, or `off`");
+        }
+        self.check_backend()?;
+        crate::workload::check(self)
+    }
+
+    fn check_backend(&self) -> Result<()> {
+        let per_worker = self.files == Files::PerWorker;
+        match &self.backend {
+            BackendSettings::Mpiio(mpi) if per_worker && (mpi.collective || mpi.view) => Err(Error::input(
+                "collective calls and file views are for shared files only",
+                "exclude this combination",
+            )),
+            BackendSettings::Mpiio(mpi) if mpi.view && !matches!(self.workload, Workload::Dataset(_)) => {
+                Err(Error::input("a file view needs a dataset workload", "exclude this combination"))
+            }
+            BackendSettings::IoUring(uring) if uring.depth == 0 || uring.depth > 4096 => {
+                Err(Error::input("io_uring's depth must be from 1 to 4096", "for example 32"))
+            }
+            BackendSettings::S3(_) if !per_worker && self.workers > 1 => {
+                Err(Error::input("an S3 object can't be written by several workers", "set `files` to `per_worker`"))
+            }
+            BackendSettings::Null(null) if null.request_time.0 <= 0.0 || null.noise < 0.0 || null.factor <= 0.0 => {
+                Err(Error::input(
+                    "the null backend's request_time and factor must be above 0, noise at least 0",
+                    "see docs/bench.md",
+                ))
+            }
+            backend if self.flush == Flush::Request && !per_worker && backend.needs_mpi() => Err(Error::input(
+                "workers flush a shared file together, so not after each request",
+                "use `\"flush\": \"end\"`",
+            )),
+            _ if self.stonewall.is_some() && self.backend.needs_mpi() => {
+                Err(Error::input("a stonewall can't end calls that workers make together", "use another backend"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

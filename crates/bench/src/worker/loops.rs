@@ -1,0 +1,380 @@
+//! The measured loop: requests one by one, several at once, or whole blocks of arrays.
+//!
+//! A request costs two looks at the clock: when its call begins and when it ends. What lies between calls (making the
+//! data, checking it) is the tool's own time and reported as such; in the buffers that all requests share, it is small.
+//! In an open loop a latency begins when the request was due, so that a stalled storage is charged for all it delays.
+
+use super::Meeting;
+use super::pass::failed;
+use crate::backend::Backend;
+use crate::clock::{now_ns, sleep_until};
+use crate::error::{Error, Result};
+use crate::latencies::{encode, histogram};
+use crate::protocol::{Assignment, PassReport};
+use crate::settings::{Arrivals, Flush, Operation, Rate};
+use crate::signature::{Mismatch, Signature};
+use crate::workload::{self, Request, mix};
+use hdrhistogram::Histogram;
+use memmap2::MmapMut;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::path::Path;
+
+pub struct Work<'a> {
+    assignment: &'a Assignment,
+    part: workload::Part,
+    signature: Signature,
+    /// Page-aligned, touched before the start. One for each request under way.
+    buffers: Vec<MmapMut>,
+    /// Calls that the worker with most makes, where all call together.
+    rounds: Option<u64>,
+    latencies: Histogram<u64>,
+    arrivals: Option<Due>,
+    deadline_ns: Option<u64>,
+    limit: u64,
+}
+
+impl<'a> Work<'a> {
+    pub fn prepare(
+        assignment: &'a Assignment,
+        owner: u32,
+        signature: Signature,
+        backend: &mut dyn Backend,
+    ) -> Result<Work<'a>> {
+        let settings = &assignment.settings;
+        let part = workload::part(settings, assignment.draw_seed, owner)?;
+        let whole_blocks = backend.blocks().is_some() && !part.blocks.is_empty();
+        let largest = if whole_blocks {
+            part.blocks.iter().map(workload::Block::bytes).max().unwrap_or(0)
+        } else {
+            part.request_bytes_max
+        };
+        let count = if whole_blocks { 1 } else { backend.queue().map_or(1, |queue| queue.depth()) };
+        let buffers = (0..count).map(|_| buffer(largest)).collect::<Result<_>>()?;
+        let rounds = if backend.collective() && !whole_blocks {
+            let all: Result<Vec<u64>> = (0..settings.workers)
+                .map(|worker| Ok(workload::part(settings, assignment.draw_seed, worker)?.requests.count() as u64))
+                .collect();
+            all?.into_iter().max()
+        } else {
+            None
+        };
+        Ok(Work {
+            assignment,
+            part,
+            signature,
+            buffers,
+            rounds,
+            latencies: histogram(),
+            arrivals: settings.rate.map(|rate| Due::new(rate, assignment)),
+            deadline_ns: None,
+            limit: u64::MAX,
+        })
+    }
+
+    pub fn run(
+        &mut self,
+        backend: &mut dyn Backend,
+        meeting: &mut dyn Meeting,
+        path: &Path,
+        report: &mut PassReport,
+    ) -> Result<()> {
+        report.bytes_planned = self.part.bytes;
+        report.first_ns = now_ns();
+        report.last_ns = report.first_ns;
+        self.deadline_ns = self.assignment.settings.stonewall.map(|wall| report.first_ns + wall.after.nanoseconds());
+        if let Some(due) = &mut self.arrivals {
+            due.next_ns = report.first_ns;
+        }
+        let done = if backend.blocks().is_some() && !self.part.blocks.is_empty() {
+            self.blocks(backend, path, report)
+        } else if backend.queue().is_some() {
+            self.queued(backend, meeting, path, report)
+        } else {
+            self.one_by_one(backend, meeting, path, report)
+        };
+        report.latencies = encode(&self.latencies);
+        match done {
+            // What was read before the wrong data still counts, and the run is marked.
+            Err(Error::Wrong(message)) => {
+                report.mismatch = Some(message);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn reads(&self, request: &Request) -> bool {
+        match self.assignment.operation {
+            Operation::Read => true,
+            Operation::Mixed => request.read,
+            _ => false,
+        }
+    }
+
+    fn count(&mut self, report: &mut PassReport, bytes: u64, read: bool, latency_ns: u64) {
+        report.requests += 1;
+        report.bytes += bytes;
+        if read {
+            report.read_requests += 1;
+            report.read_bytes += bytes;
+        }
+        *report.sizes.entry(bytes).or_insert(0) += 1;
+        self.latencies.saturating_record(latency_ns.max(1));
+    }
+
+    /// Whether another request may be issued at this time. The first one after the stonewall asks the others.
+    fn goes_on(&mut self, now: u64, meeting: &mut dyn Meeting, report: &mut PassReport) -> Result<bool> {
+        if let Some(deadline) = self.deadline_ns
+            && now >= deadline
+        {
+            self.deadline_ns = None;
+            report.before_stonewall = Some(report.requests);
+            let wears_out = self.assignment.settings.stonewall.is_some_and(|wall| wall.wear_out);
+            self.limit = if wears_out { meeting.stonewalled(report.requests)? } else { 0 };
+        }
+        Ok(report.requests < self.limit)
+    }
+
+    /// The last to finish still meets those who wait at the stonewall.
+    fn leave(&mut self, meeting: &mut dyn Meeting, report: &mut PassReport) -> Result<()> {
+        let wears_out = self.assignment.settings.stonewall.is_some_and(|wall| wall.wear_out);
+        if wears_out && report.before_stonewall.is_none() {
+            report.before_stonewall = Some(report.requests);
+            meeting.stonewalled(report.requests)?;
+        }
+        Ok(())
+    }
+
+    fn one_by_one(
+        &mut self,
+        backend: &mut dyn Backend,
+        meeting: &mut dyn Meeting,
+        path: &Path,
+        report: &mut PassReport,
+    ) -> Result<()> {
+        let flush = self.assignment.settings.flush == Flush::Request;
+        let verify = self.assignment.settings.verify && backend.virtual_ns().is_none();
+        let mut now = report.first_ns;
+        let mut calls = 0;
+        while self.goes_on(now, meeting, report)? {
+            let Some(request) = self.part.requests.next() else { break };
+            let read = self.reads(&request);
+            let buffer = &mut self.buffers[0][..request.bytes as usize];
+            if !read {
+                self.signature.fill(request.offset, buffer);
+            }
+            let due = self.arrivals.as_mut().map(|due| due.wait(report));
+            let began = now_ns();
+            let moved = if read {
+                backend.read(request.offset, buffer)
+            } else {
+                backend.write(request.offset, buffer).and_then(|()| if flush { backend.flush() } else { Ok(()) })
+            };
+            let ended = now_ns();
+            moved.map_err(|error| at(request.offset, read, path, error))?;
+            report.own_ns += began - now;
+            now = ended;
+            calls += 1;
+            report.last_ns = ended;
+            self.count(report, request.bytes, read, ended - due.unwrap_or(began));
+            if read && verify {
+                let found = self.signature.verify(request.offset, &self.buffers[0][..request.bytes as usize]);
+                let checked = now_ns();
+                report.own_ns += checked - ended;
+                now = checked;
+                found.map_err(|mismatch| wrong(path, &mismatch))?;
+                report.bytes_verified += request.bytes;
+            }
+        }
+        self.leave(meeting, report)?;
+        if let Some(rounds) = self.rounds {
+            let write = self.assignment.operation != Operation::Read;
+            for _ in calls..rounds {
+                backend.join_call(write).map_err(|error| failed("join the others' call on", path, error))?;
+            }
+            report.last_ns = now_ns();
+        }
+        Ok(())
+    }
+
+    fn queued(
+        &mut self,
+        backend: &mut dyn Backend,
+        meeting: &mut dyn Meeting,
+        path: &Path,
+        report: &mut PassReport,
+    ) -> Result<()> {
+        let flush = self.assignment.settings.flush == Flush::Request;
+        let verify = self.assignment.settings.verify;
+        let mut free: Vec<usize> = (0..self.buffers.len()).collect();
+        let mut under_way: Vec<Option<(Request, bool, u64)>> = vec![None; self.buffers.len()];
+        let mut busy = 0;
+        let mut more = true;
+        let mut issued = 0;
+        let mut outcome = Ok(());
+        loop {
+            while more && outcome.is_ok() && !free.is_empty() {
+                let now = now_ns();
+                // The stonewall counts what was issued.
+                let counted = std::mem::replace(&mut report.requests, issued);
+                more = self.goes_on(now, meeting, report)?;
+                report.requests = counted;
+                let Some(request) = more.then(|| self.part.requests.next()).flatten() else {
+                    more = false;
+                    break;
+                };
+                let read = self.reads(&request);
+                let slot = free.pop().expect("a slot is free");
+                let buffer = &mut self.buffers[slot][..request.bytes as usize];
+                if !read {
+                    self.signature.fill(request.offset, buffer);
+                }
+                let pointer = buffer.as_mut_ptr();
+                let due = self.arrivals.as_mut().map(|due| due.wait(report));
+                let began = now_ns();
+                report.own_ns += began - now;
+                let queue = backend.queue().expect("the backend has a queue");
+                // SAFETY: the slot's buffer is touched again only after `complete` has returned it, and lives in `self`.
+                let submitted = unsafe { queue.submit(slot, !read, request.offset, pointer, request.bytes as usize) };
+                if let Err(error) = submitted {
+                    outcome = Err(at(request.offset, read, path, error));
+                    break;
+                }
+                under_way[slot] = Some((request, read, due.unwrap_or(began)));
+                issued += 1;
+                busy += 1;
+            }
+            if busy == 0 {
+                break;
+            }
+            // Also after an error: the kernel still has the other buffers.
+            let completed = backend.queue().expect("the backend has a queue").complete();
+            let ended = now_ns();
+            busy -= 1;
+            let slot = match completed {
+                Ok(slot) => slot,
+                Err(error) => {
+                    outcome = outcome.and(Err(failed("move data of", path, error)));
+                    continue;
+                }
+            };
+            let (request, read, began) = under_way[slot].take().expect("a completed slot was submitted");
+            free.push(slot);
+            if outcome.is_err() {
+                continue;
+            }
+            if !read && flush {
+                outcome = backend.flush().map_err(|error| failed("flush", path, error));
+            }
+            let ended = if flush { now_ns() } else { ended };
+            report.last_ns = ended;
+            self.count(report, request.bytes, read, ended - began);
+            if read && verify {
+                match self.signature.verify(request.offset, &self.buffers[slot][..request.bytes as usize]) {
+                    Ok(()) => report.bytes_verified += request.bytes,
+                    Err(mismatch) => outcome = Err(wrong(path, &mismatch)),
+                }
+                report.own_ns += now_ns() - ended;
+            }
+        }
+        self.leave(meeting, report)?;
+        outcome
+    }
+
+    fn blocks(&mut self, backend: &mut dyn Backend, path: &Path, report: &mut PassReport) -> Result<()> {
+        let read = self.assignment.operation == Operation::Read;
+        let verify = self.assignment.settings.verify;
+        for index in 0..self.part.blocks.len() {
+            let block = self.part.blocks[index].clone();
+            let entered = now_ns();
+            let buffer = &mut self.buffers[0][..block.bytes() as usize];
+            if !read {
+                let mut rest = &mut buffer[..];
+                for row in block.rows() {
+                    let (now, later) = rest.split_at_mut(row.bytes as usize);
+                    self.signature.fill(row.offset, now);
+                    rest = later;
+                }
+            }
+            let blocks = backend.blocks().expect("the backend takes blocks");
+            let began = now_ns();
+            let moved = if read { blocks.read_block(&block, buffer) } else { blocks.write_block(&block, buffer) };
+            let ended = now_ns();
+            moved.map_err(|error| at(block.base, read, path, error))?;
+            report.last_ns = ended;
+            report.own_ns += began - entered;
+            self.count(report, block.bytes(), read, ended - began);
+            if read && verify {
+                let mut rest = &self.buffers[0][..block.bytes() as usize];
+                for row in block.rows() {
+                    let (now, later) = rest.split_at(row.bytes as usize);
+                    self.signature.verify(row.offset, now).map_err(|mismatch| wrong(path, &mismatch))?;
+                    rest = later;
+                }
+                report.bytes_verified += block.bytes();
+                // The last block's check lies behind the measured time.
+                if index + 1 < self.part.blocks.len() {
+                    report.own_ns += now_ns() - ended;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn buffer(bytes: u64) -> Result<MmapMut> {
+    let bytes = usize::try_from(bytes.max(1)).map_err(|_| Error::failed("a request is larger than the memory"))?;
+    let mut buffer =
+        MmapMut::map_anon(bytes).map_err(|error| Error::io("allocate", format!("{bytes} bytes"), error))?;
+    // Page faults belong before the start.
+    for page in buffer.chunks_mut(4096) {
+        page[0] = 1;
+    }
+    Ok(buffer)
+}
+
+fn at(offset: u64, read: bool, path: &Path, error: std::io::Error) -> Error {
+    let doing = if read { "read" } else { "write" };
+    Error::io(doing, format!("{} at offset {offset}", path.display()), error)
+}
+
+fn wrong(path: &Path, mismatch: &Mismatch) -> Error {
+    Error::Wrong(format!("{}: {mismatch}", path.display()))
+}
+
+/// When the requests of an open loop are due.
+struct Due {
+    interval_ns: f64,
+    poisson: Option<ChaCha8Rng>,
+    next_ns: u64,
+    /// Parts of a nanosecond, so that a long run keeps its rate.
+    rest: f64,
+}
+
+impl Due {
+    fn new(rate: Rate, assignment: &Assignment) -> Due {
+        let seed = mix(assignment.draw_seed ^ mix(u64::from(assignment.worker) + 77));
+        Due {
+            interval_ns: 1e9 / rate.requests_per_second,
+            poisson: (rate.arrivals == Arrivals::Poisson).then(|| ChaCha8Rng::seed_from_u64(seed)),
+            next_ns: 0,
+            rest: 0.0,
+        }
+    }
+    /// Waits until the next request is due and returns when that is; at once if it is late already.
+    fn wait(&mut self, report: &mut PassReport) -> u64 {
+        let due = self.next_ns;
+        let factor = self.poisson.as_mut().map_or(1.0, |random| -(1.0 - random.random::<f64>()).ln());
+        let step = self.interval_ns * factor + self.rest;
+        self.next_ns += step as u64;
+        self.rest = step.fract();
+        let now = now_ns();
+        if now < due {
+            sleep_until(due);
+        } else {
+            report.late_ns_max = report.late_ns_max.max(now - due);
+        }
+        due
+    }
+}

@@ -1,0 +1,170 @@
+//! One operation of one run on one worker: prepare (not measured), open, transfer, flush, close.
+
+use super::{Meeting, loops, metadata, path_of};
+use crate::backend::{self, Backend, Target};
+use crate::cache::{self, Residency};
+use crate::clock::now_ns;
+use crate::error::{Error, Result};
+use crate::layout;
+use crate::protocol::{Assignment, PassReport};
+use crate::settings::{BackendSettings, Cache, Files, Flush, Operation};
+use crate::signature::{Identity, Signature};
+use crate::workload::{self, Block};
+use std::path::{Path, PathBuf};
+
+/// Backends live as long as runs use the same: a library such as MPI starts once in a process.
+#[derive(Default)]
+pub struct Keeper {
+    made: Option<(BackendSettings, Box<dyn Backend>)>,
+}
+
+impl Keeper {
+    fn backend(&mut self, assignment: &Assignment) -> Result<&mut dyn Backend> {
+        let wanted = &assignment.settings.backend;
+        // The null backend's times are drawn anew in each operation.
+        let fresh = matches!(wanted, BackendSettings::Null(_));
+        if fresh || self.made.as_ref().is_none_or(|(settings, _)| settings != wanted) {
+            self.made = None;
+            let operation = assignment.operation as u64;
+            let seed = [u64::from(assignment.identity.run), u64::from(assignment.worker), operation]
+                .into_iter()
+                .fold(assignment.draw_seed, |seed, part| workload::mix(seed ^ workload::mix(part + 1)));
+            self.made = Some((wanted.clone(), backend::make(&assignment.settings, seed)?));
+        }
+        Ok(self.made.as_mut().expect("it was made just now").1.as_mut())
+    }
+    pub fn finish(&mut self) {
+        self.made = None;
+        backend::Shim::finish_all();
+    }
+}
+
+pub struct Pass<'a> {
+    assignment: &'a Assignment,
+    keeper: &'a mut Keeper,
+    path: PathBuf,
+    blocks: Vec<Block>,
+    file_bytes: u64,
+    cache: Residency,
+}
+
+impl<'a> Pass<'a> {
+    /// Everything that is not to be measured.
+    pub fn prepare(assignment: &'a Assignment, keeper: &'a mut Keeper) -> Result<Pass<'a>> {
+        let settings = &assignment.settings;
+        keeper.backend(assignment)?;
+        if assignment.operation.is_metadata() {
+            metadata::prepare(assignment)?;
+            let path = assignment.directory.clone();
+            return Ok(Pass { assignment, keeper, path, blocks: vec![], file_bytes: 0, cache: Residency::default() });
+        }
+        let owner = owner(assignment);
+        let path = path_of(assignment, owner);
+        let part = workload::part(settings, assignment.draw_seed, owner)?;
+        let file_bytes = workload::file_bytes(settings, assignment.draw_seed, owner)?;
+        let local = !matches!(settings.backend, BackendSettings::S3(_) | BackendSettings::Null(_));
+        let mut cache = Residency::default();
+        if assignment.operation == Operation::Write {
+            // In a shared file worker 0 prepares for all: they open it after the start.
+            if local && (settings.files == Files::PerWorker || assignment.worker == 0) {
+                if let Some(parent) = path.parent() {
+                    std::fs::create_dir_all(parent).map_err(|error| Error::io("create", parent.display(), error))?;
+                }
+                layout::set(&settings.layout, &path, file_bytes)?;
+            }
+        } else if local {
+            cache = cache::force(&path, settings.cache)?;
+        } else if settings.cache != Cache::AsIs {
+            return Err(Error::input(
+                format!("the backend `{}` has no page cache to make cold or warm", settings.backend.name()),
+                "leave `cache` as it is",
+            ));
+        }
+        Ok(Pass { assignment, keeper, path, blocks: part.blocks, file_bytes, cache })
+    }
+
+    pub fn cache(&self) -> Residency {
+        self.cache
+    }
+
+    pub fn perform(&mut self, meeting: &mut dyn Meeting) -> Result<PassReport> {
+        let assignment = self.assignment;
+        let settings = &assignment.settings;
+        if assignment.operation.is_metadata() {
+            return metadata::perform(assignment);
+        }
+        let owner = owner(assignment);
+        let write = assignment.operation != Operation::Read;
+        let signature = Signature::new(Identity { file: workload::file_of(settings, owner), ..assignment.identity });
+        let target = Target {
+            path: &self.path,
+            directory: &assignment.directory,
+            file_bytes: self.file_bytes,
+            write,
+            blocks: &self.blocks,
+            shared: settings.files == Files::Shared,
+            worker: assignment.worker,
+        };
+        let backend = self.keeper.backend(assignment)?;
+        let mut work = loops::Work::prepare(assignment, owner, signature, backend)?;
+        let path = self.path.as_path();
+
+        let mut report = PassReport { began_ns: now_ns(), ..PassReport::default() };
+        backend.open(&target).map_err(|error| failed("open", path, error))?;
+        report.opened_ns = now_ns();
+        if settings.barriers {
+            meeting.barrier()?;
+        }
+        let moved = work.run(backend, meeting, path, &mut report);
+        let flushed = match (&moved, settings.flush) {
+            (Ok(()), Flush::End | Flush::Request) if write => backend.flush(),
+            _ => Ok(()),
+        };
+        report.flushed_ns = now_ns();
+        if settings.barriers && moved.is_ok() {
+            meeting.barrier()?;
+        }
+        let closing_ns = now_ns();
+        let closed = backend.close();
+        // The wait for others is in no phase.
+        report.closed_ns = report.flushed_ns + (now_ns() - closing_ns);
+        report.virtual_ns = backend.virtual_ns();
+        moved?;
+        flushed.map_err(|error| failed("flush", path, error))?;
+        closed.map_err(|error| failed("close", path, error))?;
+        if assignment.operation == Operation::Write && assignment.worker == owner {
+            report.layout = layout::read_back(&settings.layout, path)?;
+        }
+        Ok(report)
+    }
+}
+
+/// Whose data the operation is about.
+fn owner(assignment: &Assignment) -> u32 {
+    if assignment.operation == Operation::Read { assignment.reads_of } else { assignment.worker }
+}
+
+pub fn failed(doing: &str, path: &Path, error: std::io::Error) -> Error {
+    Error::io(doing, path.display(), error)
+}
+
+/// Removes this worker's file (of a shared one, worker 0) and says how long it took.
+pub fn remove(assignment: &Assignment, keeper: &mut Keeper) -> Result<u64> {
+    let settings = &assignment.settings;
+    let mine = settings.files == Files::PerWorker || assignment.worker == 0;
+    if !mine {
+        return Ok(0);
+    }
+    let path = path_of(assignment, assignment.worker);
+    let backend = keeper.backend(assignment)?;
+    let began = now_ns();
+    backend.remove(&path).map_err(|error| failed("remove", &path, error))?;
+    let took = now_ns() - began;
+    if settings.directory_per_worker
+        && let Some(parent) = path.parent()
+    {
+        // Others' files may be there.
+        let _ = std::fs::remove_dir(parent);
+    }
+    Ok(took)
+}

@@ -1,0 +1,315 @@
+//! Backends and layouts that need other programs: MPI, HDF5, NetCDF, an S3 store, Lustre's and BeeGFS's commands.
+
+mod support;
+
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{Place, has, rows, skipped, text};
+
+fn mpi() -> bool {
+    let there = has("mpicc") && has("mpirun");
+    if !there {
+        skipped("no MPI (tests/setup.sh installs one)");
+    }
+    there
+}
+
+/// Rows of 376 bytes, in parts that are not contiguous.
+fn grid(dimensions: [u64; 3]) -> Value {
+    json!({ "dataset": { "variables": ["float32"], "dimensions": dimensions, "divisions": [2, 2, 1] } })
+}
+
+#[test]
+fn the_papers_file_is_the_same_whichever_backend_wrote_it() {
+    if !mpi() {
+        return;
+    }
+    let place = Place::new();
+    let way = |name: &str, backend: Value| json!({ "file_name": name, "backend": backend });
+    let rows = place.rows(
+        "r",
+        json!({ "base": { "workers": 4, "keep": true, "seed": 1, "flush": "never", "workload": grid([1152, 576, 94]) },
+            "factors": { "way": {
+                "posix": way("posix", json!({ "posix": {} })),
+                "coalesced": { "file_name": "coalesced", "coalesce": "on" },
+                "cstream": { "file_name": "cstream", "backend": { "cstream": {} } },
+                "mmap": { "file_name": "mmap", "backend": { "mmap": {} }, "coalesce": "on" },
+                "io_uring": { "file_name": "io_uring", "backend": { "io_uring": {} }, "coalesce": "on" },
+                "independent": way("independent", json!({ "mpiio": {} })),
+                "view": way("view", json!({ "mpiio": { "view": true } })),
+                "both": way("both", json!({ "mpiio": { "view": true, "collective": true } })) } } }),
+    );
+    assert!(rows.iter().all(|row| row["status"] == "ok" && row["bytes"] == 1152_u64 * 576 * 94 * 4));
+    let files = place.left();
+    assert_eq!(files.len(), 8);
+    let first = std::fs::read(&files[0]).unwrap();
+    for file in &files[1..] {
+        assert!(std::fs::read(file).unwrap() == first, "{} is another file", file.display());
+    }
+}
+
+#[test]
+fn collective_calls_without_a_view_write_the_same_file_even_when_the_parts_are_uneven() {
+    if !mpi() {
+        return;
+    }
+    let place = Place::new();
+    let workload =
+        json!({ "dataset": { "variables": ["float32", "int16"], "dimensions": [13, 7, 5], "divisions": [3, 1, 1] } });
+    let mpi = |collective: bool, view: bool, seek: bool| json!({ "mpiio": { "collective": collective, "view": view, "seek": seek } });
+    place.rows(
+        "r",
+        json!({ "base": { "workers": 3, "keep": true, "seed": 1, "workload": workload },
+            "factors": { "way": {
+                "posix": { "file_name": "posix" },
+                "collective": { "file_name": "collective", "backend": mpi(true, false, false) },
+                "seek": { "file_name": "seek", "backend": mpi(false, false, true) },
+                "both": { "file_name": "both", "backend": mpi(true, true, false) } } } }),
+    );
+    let contents: std::collections::BTreeSet<Vec<u8>> =
+        place.left().iter().map(|file| std::fs::read(file).unwrap()).collect();
+    assert_eq!(contents.len(), 1);
+}
+
+#[test]
+fn where_each_request_costs_1_ms_views_and_coalescing_win_by_what_they_save() {
+    if !mpi() {
+        return;
+    }
+    let place = Place::new();
+    let slow = json!({ "posix": { "added_delay": "1ms" } });
+    let rows = place.rows(
+        "r",
+        json!({ "replications": 3,
+            "base": { "workers": 4, "operations": ["write"], "flush": "never", "workload": grid([32, 512, 94]) },
+            "factors": { "way": {
+                "rows": { "backend": slow },
+                "coalesced": { "backend": slow, "coalesce": "on" },
+                "collective-view": { "backend": { "mpiio": { "collective": true, "view": true, "added_delay": "1ms" } } } } } }),
+    );
+    let of = |way: &'static str| rows.iter().filter(move |row| row["factors"]["way"] == way);
+    for (way, requests) in [("rows", 4 * 16 * 256), ("coalesced", 4 * 16), ("collective-view", 4)] {
+        assert!(of(way).all(|row| row["requests"] == requests), "{way}");
+    }
+    // What else the machine does only adds: the fastest replication has least of it.
+    let elapsed = |way| of(way).map(|row| row["elapsed_s"].as_f64().unwrap()).fold(f64::INFINITY, f64::min);
+    assert!(elapsed("rows") / elapsed("coalesced") >= 50.0, "{} / {}", elapsed("rows"), elapsed("coalesced"));
+    assert!(
+        elapsed("rows") / elapsed("collective-view") >= 40.0,
+        "{} / {}",
+        elapsed("rows"),
+        elapsed("collective-view")
+    );
+}
+
+#[test]
+fn more_than_2_gib_in_one_mpi_call_are_moved_whole() {
+    if !mpi() {
+        return;
+    }
+    let place = Place::new();
+    // One call of 2.25 GiB, past MPI's int counts of bytes.
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let workload = json!({ "dataset": { "variables": ["int8"], "dimensions": [2304, 1_048_576] } });
+    let rows = place.rows(
+        "r",
+        json!({ "directory": memory.path(), "base": { "workers": 1, "flush": "never", "workload": workload,
+            "backend": { "mpiio": { "view": true, "collective": true } } } }),
+    );
+    assert_eq!(rows[1]["bytes_verified"], 2304_u64 << 20);
+    assert_eq!(rows[1]["requests"], 1);
+}
+
+#[test]
+fn hdf5_and_netcdf_hold_the_same_variables() {
+    if !mpi() {
+        return;
+    }
+    let place = Place::new();
+    let workload = json!({ "dataset": { "variables": ["float32", "float64"], "dimensions": [24, 10, 6], "divisions": [2, 2, 1] } });
+    for backend in ["hdf5", "netcdf"] {
+        for files in ["shared", "per_worker"] {
+            let name = format!("{backend}-{files}");
+            let output = place.run(
+                &name,
+                json!({ "base": { "workers": 4, "files": files, "workload": workload }, "factors": {
+                    "collective": { "no": { "backend": { backend: {} } }, "yes": { "backend": { backend: { "collective": true } } } } } }),
+            );
+            let rows = rows(&place.path(&name));
+            if let Some(error) = rows[0]["error"].as_str().filter(|error| error.contains("can't be built")) {
+                skipped(&format!("{backend}: {}", error.lines().next().unwrap_or_default()));
+                break;
+            }
+            assert!(output.status.success(), "{name}: {:?}", rows.iter().map(|row| &row["error"]).collect::<Vec<_>>());
+            assert!(
+                rows.iter()
+                    .filter(|row| row["operation"] == "read")
+                    .all(|row| row["bytes_verified"] == 24 * 10 * 6 * 12)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_missing_mpi_is_named_with_what_to_install() {
+    let place = Place::new();
+    let output = place
+        .start("r", json!({ "base": { "backend": { "mpiio": {} } } }))
+        .env("PATH", "/nonexistent")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = rows(&place.path("r"))[0]["error"].as_str().unwrap().to_owned();
+    assert!(said.contains("mpicc") && said.contains("libopenmpi-dev"), "{said}");
+    let output = place
+        .start("h", json!({ "base": { "backend": { "hdf5": {} } } }))
+        .env("MPICC", "/bin/true")
+        .env("PATH", "/nonexistent")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = rows(&place.path("h"))[0]["error"].as_str().unwrap().to_owned();
+    assert!(said.contains("hdf5") && said.contains("install"), "{said}");
+}
+
+/// Puts a program of this name before all others.
+fn fake(place: &Place, name: &str, script: &str) -> String {
+    let directory = place.path("programs");
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = directory.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:{}", directory.display(), std::env::var("PATH").unwrap())
+}
+
+#[test]
+fn iore_storage_layouts_are_set_before_the_file_is_made_and_read_back() {
+    let place = Place::new();
+    let log = place.path("log");
+    let script = format!(
+        r#"echo "$@" >> {log}
+case "$1 $2" in
+    "setstripe -S") : > "$6" ;;
+    "getstripe -S") echo 1048576 ;;
+    "getstripe -c") echo ${{FAKE_COUNT:-4}} ;;
+esac"#,
+        log = log.display()
+    );
+    let path = fake(&place, "lfs", &script);
+    let experiment =
+        json!({ "base": { "workers": 2, "layout": { "lustre": { "stripe_size": "1M", "stripe_count": 4 } } } });
+    let output = place.start("r", experiment.clone()).env("PATH", &path).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let calls = std::fs::read_to_string(&log).unwrap();
+    assert!(calls.starts_with("setstripe -S 1048576 -c 4 "), "{calls}");
+    assert_eq!(rows(&place.path("r"))[0]["layout"], "stripe_size=1048576 stripe_count=4");
+
+    // A file system that gives another layout than it was asked for is no measurement of that layout.
+    let output = place.start("other", experiment).env("PATH", &path).env("FAKE_COUNT", "1").output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = rows(&place.path("other"))[0]["error"].as_str().unwrap().to_owned();
+    assert!(said.contains("stripe_count=1 instead"), "{said}");
+}
+
+#[test]
+fn beegfs_and_local_layouts_are_set_and_read_back() {
+    let place = Place::new();
+    let path = fake(
+        &place,
+        "beegfs-ctl",
+        "case $1 in --getentryinfo) echo '+ Number of storage targets: desired: 2'; echo '+ Chunksize: 512K';; esac",
+    );
+    let output = place
+        .start("b", json!({ "base": { "layout": { "beegfs": { "stripe_size": "512K", "stripe_count": 2 } } } }))
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(rows(&place.path("b"))[0]["layout"].as_str().unwrap().contains("Chunksize: 512K"));
+    let rows = place.rows("l", json!({ "base": { "layout": { "local": { "preallocate": true } } } }));
+    assert!(rows[0]["layout"].as_str().unwrap().starts_with("allocated="));
+}
+
+#[test]
+fn a_layout_without_its_program_is_named() {
+    let place = Place::new();
+    let output = place
+        .start("r", json!({ "base": { "layout": { "lustre": {} } } }))
+        .env("PATH", "/nonexistent")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = rows(&place.path("r"))[0]["error"].as_str().unwrap().to_owned();
+    assert!(said.contains("can't run `lfs`"), "{said}");
+}
+
+/// A local S3 server that ends with the test.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn objects_are_written_and_read_in_an_s3_store() {
+    let python = concat!(env!("CARGO_MANIFEST_DIR"), "/../../build/tests-venv/bin/python");
+    let there = Command::new(python).args(["-c", "import moto.server"]).stderr(Stdio::null()).status();
+    if !there.is_ok_and(|status| status.success()) {
+        return skipped("no moto, the S3 server of the tests (tests/setup.sh installs it)");
+    }
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut server = Command::new(python);
+    server.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
+    let _server = Server(server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let address = format!("127.0.0.1:{port}");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while std::net::TcpStream::connect(&address).is_err() {
+        assert!(Instant::now() < deadline, "moto does not start");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let made = Command::new(python)
+        .args(["-c", "import sys, urllib.request as u; u.urlopen(u.Request(sys.argv[1], method='PUT'))"])
+        .arg(format!("http://{address}/bench"))
+        .status()
+        .unwrap();
+    assert!(made.success());
+    let place = Place::new();
+    let output = place
+        .start(
+            "r",
+            json!({ "base": { "workers": 2, "files": "per_worker",
+                "backend": { "s3": { "bucket": "bench", "endpoint": format!("http://{address}") } } },
+                "factors": { "workload.offset.data_size": ["1M", "20M"] } }),
+        )
+        .env("AWS_ACCESS_KEY_ID", "test")
+        .env("AWS_SECRET_ACCESS_KEY", "test")
+        .output()
+        .unwrap();
+    let rows = rows(&place.path("r"));
+    assert!(output.status.success(), "{:?}", rows.iter().map(|row| &row["error"]).collect::<Vec<_>>());
+    assert!(rows.iter().any(|row| row["bytes_verified"] == 40 << 20));
+}
+
+#[test]
+fn programs_under_terrace_run_are_a_backend() {
+    let beside = std::path::Path::new(support::PROGRAM).with_file_name("terrace");
+    if !beside.exists() || !beside.with_file_name("libterrace_intercept.so").exists() {
+        return skipped("`terrace` is not built beside terrace-bench");
+    }
+    let place = Place::new();
+    let tier = tempfile::tempdir_in("/dev/shm").unwrap();
+    let ram = format!("ram={}:64MiB", tier.path().display());
+    let state = place.path("state").display().to_string();
+    let arguments = ["--tier", &ram, "--state", &state];
+    let rows = place.rows(
+        "r",
+        json!({ "base": { "workers": 2, "files": "per_worker", "flush": "never",
+            "backend": { "terrace_files": { "arguments": arguments } } } }),
+    );
+    assert_eq!(rows[1]["bytes_verified"], 2 << 20);
+}
