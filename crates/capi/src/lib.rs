@@ -1,0 +1,32 @@
+//! The C ABI of the objects door: `libterrace.so`, described by `include/terrace.h`.
+//!
+//!   C ──pointers──▶ call (checks, catches panics, keeps the error's text) ──▶ terrace_client
+//!
+//! Invariants: nothing that a program passes is followed before it was looked at (handles are numbers in a table, memory is
+//! checked for NULL); every call returns a code; no panic leaves a call. What C can't tell (whether memory is as long as was
+//! said) is trusted.
+
+// The header tells things in this order.
+mod call;
+
+mod session;
+
+mod bytes;
+
+mod array;
+
+mod transfer;
+
+mod lock;
+
+mod tag;
+
+mod handles;
+
+pub use array::*;
+pub use bytes::*;
+pub use call::{terrace_code, terrace_error, terrace_version};
+pub use lock::*;
+pub use session::*;
+pub use tag::*;
+pub use transfer::*;

@@ -1,0 +1,274 @@
+"""Arrays, regions of them, and locks on regions."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from . import _native
+from .errors import InvalidError
+from .selection import Selection, select
+from .tags import Tags
+from .transfer import Transfer
+
+if TYPE_CHECKING:
+    from .container import Session
+
+LockMode = Literal["read", "write"]
+
+#: A cell that no array has: appends along an axis exclude each other by a lock on it.
+_APPEND_TOKEN = 1 << 61
+
+
+def data_type_name(dtype: Any) -> str:
+    """Terrace's name of a NumPy type. Raises InvalidError for types that arrays can't have."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "S":
+        return f"S{max(1, dtype.itemsize)}"
+    if dtype.kind in "biufc" and dtype.itemsize <= 16 and dtype.name not in ("float16", "longdouble", "float128"):
+        return dtype.name
+    raise InvalidError(
+        f"an array can't have cells of type {dtype}",
+        "bool, int8 to int64, uint8 to uint64, float32, float64, complex64, complex128, or S12 for strings of 12 bytes",
+    )
+
+
+class Lock:
+    """A held lock on a region. Released by `release`, at the end of a `with` block, or when its process ends."""
+
+    __slots__ = ("_native", "mode")
+
+    def __init__(self, native: _native.Lock, mode: str) -> None:
+        self._native = native
+        self.mode = mode
+
+    @property
+    def is_held(self) -> bool:
+        return self._native.is_held
+
+    def release(self) -> None:
+        """Lets others have the region. Releasing twice is allowed."""
+        self._native.release()
+
+    def __enter__(self) -> "Lock":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"<terrace.Lock for {self.mode}, {'held' if self.is_held else 'released'}>"
+
+
+class Array:
+    """An n-dimensional array that several processes put regions into and get regions from.
+
+    Indexing is NumPy's basic indexing: integers, slices with steps of either sign, `...` and `None`. Reading gives a new
+    ndarray; what is put is seen by every process when the call returns, and survives a kill of any of them. Cells are copied
+    once, between the tier's memory and NumPy's, without Python's lock. Cells that were never put read as `fill_value`.
+
+    An index or a slice's stop beyond the extent of an unlimited dimension makes it grow; in other dimensions slices are cut
+    off as NumPy does, and an integer out of bounds is an OutOfBoundsError.
+    """
+
+    def __init__(self, session: "Session", native: _native.Array, name: str) -> None:
+        self._session = session
+        self._native = native
+        self.name = name
+        spec = native.spec()
+        #: NumPy's type of the cells.
+        self.dtype = np.dtype(spec["dtype"])
+        #: Which dimensions grow.
+        self.unlimited: tuple[bool, ...] = spec["unlimited"]
+        #: Cells of one chunk of the durable form, in each dimension.
+        self.chunks: tuple[int, ...] = spec["chunks"]
+        #: Names of the dimensions; empty if they have none.
+        self.dimensions: tuple[str, ...] = spec["dimensions"]
+        self.placement: str = spec["placement"]
+        self._fill: bytes = spec["fill"]
+        #: What cells read as that were never put.
+        self.fill_value = np.frombuffer(self._fill, self.dtype)[0]
+        self.ndim = len(self.unlimited)
+        self._fixed: tuple[int, ...] | None = None if any(self.unlimited) else spec["shape"]
+
+    @property
+    def session(self) -> "Session":
+        return self._session
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As it is now: unlimited dimensions grow with what anybody puts."""
+        return self._fixed or self._native.shape
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def is_writable(self) -> bool:
+        return self._native.is_writable
+
+    @property
+    def tags(self) -> Tags:
+        return Tags(self._session._native, self.name)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.get(index)
+
+    def __setitem__(self, index: Any, values: Any) -> None:
+        self.put(index, values)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("the cells of a terrace.Array can't be had without a copy")
+        cells = self.get(...)
+        return cells if dtype is None else cells.astype(dtype, copy=False)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[number] for number in range(len(self)))
+
+    def _buffer(self, selection: Selection, out: np.ndarray | None) -> tuple[np.ndarray, Any]:
+        """Where the packed cells go, and what the caller gets."""
+        if out is None:
+            packed = np.empty(selection.count, self.dtype)
+            return packed, selection.result(packed)
+        if out.shape != selection.shape or out.dtype != self.dtype:
+            raise InvalidError(
+                f"`out` is {out.dtype} of shape {out.shape}; the selection is {self.dtype} of shape {selection.shape}"
+            )
+        if selection.flipped or not out.flags.c_contiguous or not out.flags.writeable:
+            raise InvalidError(
+                "`out` can't be read into where it is",
+                "give a writable, C-contiguous array, and no negative step",
+            )
+        return out.reshape(selection.count), out
+
+    def get(self, index: Any = ..., out: np.ndarray | None = None) -> Any:
+        """The cells of a selection, as an ndarray of its shape (a scalar, where every dimension has an integer).
+
+        `out`: a C-contiguous array of the selection's shape and the array's type, that is read into and returned.
+        """
+        selection = select(index, self.shape)
+        packed, result = self._buffer(selection, out)
+        if packed.size:
+            self._native.get(selection.offset, selection.count, selection.stride, packed)
+        return result[()] if out is None and not selection.shape else result
+
+    def _values(self, index: Any, values: Any) -> tuple[Selection, np.ndarray]:
+        selection = select(index, self.shape, self.unlimited)
+        values = np.asarray(values)
+        if values.dtype != self.dtype:
+            values = values.astype(self.dtype)
+        return selection, selection.packed(values)
+
+    def put(self, index: Any, values: Any) -> None:
+        """Puts values, broadcast to the selection. Contiguous values of the array's own type are not copied before."""
+        selection, packed = self._values(index, values)
+        if packed.size:
+            self._native.put(selection.offset, selection.count, selection.stride, packed)
+
+    def start_get(self, index: Any = ..., out: np.ndarray | None = None) -> Transfer:
+        """Starts a get and returns at once; `result()` of the transfer has the cells."""
+        selection = select(index, self.shape)
+        packed, result = self._buffer(selection, out)
+        if not packed.size:
+            return Transfer(None, result)
+        native = self._native.start(False, selection.offset, selection.count, selection.stride, packed)
+        return Transfer(native, result)
+
+    def start_put(self, index: Any, values: Any) -> Transfer:
+        """Starts a put and returns at once. The values must not be changed before the transfer is done; they are kept alive
+        until then. Overlapping transfers of one process take effect in the order in which they were started.
+        """
+        selection, packed = self._values(index, values)
+        if not packed.size:
+            return Transfer(None, None)
+        return Transfer(self._native.start(True, selection.offset, selection.count, selection.stride, packed), None)
+
+    def lock(self, index: Any = ..., mode: LockMode = "write", timeout: float | None = None) -> Lock:
+        """Locks a selection's region against overlapping locks of all processes: "read" is shared, "write" is alone.
+
+        Waits so many seconds (None: as long as it takes; 0: not at all), then raises BusyError. Ctrl-C ends the wait.
+        Locks are advice: who does not lock is not kept out.
+        """
+        selection = select(index, self.shape, self.unlimited)
+        native = self._native.lock(selection.offset, selection.count, selection.stride, mode, timeout)
+        return Lock(native, mode)
+
+    @contextlib.contextmanager
+    def locked(self, index: Any = ..., mode: LockMode = "write", timeout: float | None = None) -> Iterator[np.ndarray]:
+        """A selection's cells under a lock, as an ndarray; at the end of the block of a "write" lock it is put back.
+
+        An exception in the block puts nothing back. Cells beyond what an unlimited dimension has yet are the fill value.
+        """
+        selection = select(index, self.shape, self.unlimited)
+        with Lock(self._native.lock(selection.offset, selection.count, selection.stride, mode, timeout), mode):
+            packed = np.full(selection.count, self.fill_value, self.dtype)
+            ends = [o + (c - 1) * s + 1 for o, c, s in zip(selection.offset, selection.count, selection.stride)]
+            if packed.size and all(end <= extent for end, extent in zip(ends, self.shape)):
+                self._native.get(selection.offset, selection.count, selection.stride, packed)
+            yield selection.result(packed)
+            if mode == "write" and packed.size:
+                self._native.put(selection.offset, selection.count, selection.stride, packed)
+
+    def append(self, values: Any, axis: int = 0) -> int:
+        """Puts values behind the last cells of an unlimited axis; where they went. Appends of several processes don't
+        overlap.
+        """
+        axis = range(self.ndim)[axis]
+        if not self.unlimited[axis]:
+            raise InvalidError(
+                f"dimension {axis} of `{self.name}` does not grow",
+                "say so when the array is created: unlimited=[0]",
+            )
+        values = np.asarray(values, self.dtype)
+        if values.ndim == self.ndim - 1:
+            values = np.expand_dims(values, axis)
+        token = [0] * self.ndim
+        token[axis] = _APPEND_TOKEN
+        with Lock(self._native.lock(token, [1] * self.ndim, [1] * self.ndim, "write", None), "write"):
+            start = self.shape[axis]
+            index: list[Any] = [slice(None)] * self.ndim
+            index[axis] = slice(start, start + values.shape[axis])
+            self.put(tuple(index), values)
+        return start
+
+    def grow(self, shape: tuple[int, ...]) -> None:
+        """Makes unlimited dimensions larger without putting anything."""
+        self._native.grow(shape)
+
+    def flush(self) -> None:
+        """Makes the array durable in the root, as a Zarr v3 array."""
+        self._native.flush()
+
+    def evict(self) -> None:
+        """Frees the faster tiers of it, flushing first what is not durable."""
+        self._session._native.evict(self.name)
+
+    def staged_regions(self) -> list[tuple[tuple[slice, ...], int]]:
+        """Regions that are staged, as slices, oldest first, and the bytes of each; the durable form lies below them."""
+        return [
+            (tuple(slice(o, o + (c - 1) * s + 1, s) for o, c, s in zip(offset, count, stride)), size)
+            for offset, count, stride, size in self._native.staged_regions()
+        ]
+
+    def __reduce__(self):
+        return _open, (self._session, self.name, self.is_writable)
+
+    def __repr__(self) -> str:
+        return f"<terrace.Array `{self.name}`, {self.dtype} of shape {self.shape}>"
+
+
+def _open(session: "Session", name: str, is_writable: bool) -> Array:
+    return Array(session, session._native.open_array(name, is_writable), name)
