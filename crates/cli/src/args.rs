@@ -1,5 +1,6 @@
 //! The command line's grammar. Flags that set a setting are named in `terrace_core::declared`; a test compares the two.
 
+use crate::door::DoorArgs;
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -23,12 +24,28 @@ pub struct Cli {
 pub enum Command {
     /// Run a command with its files in the faster tiers, then make them durable
     Run(RunArgs),
+    /// Serve a root's tiers until a signal comes, for programs that use objects
+    Serve(ServeArgs),
+    /// Show what an object is, with its tags
+    Stat(ObjectsArgs),
+    /// Copy an object into a file: an array into NAME.npy (or its plain cells), a bytes object as it is
+    Get(GetArgs),
+    /// Make an object of a file: a .npy file becomes an array, any other a bytes object
+    Put(PutArgs),
+    /// Remove objects
+    Rm(RemoveArgs),
+    /// Show, set and delete tags of an object, or find objects by a tag
+    Tag(TagArgs),
     /// Show what the agent of a root does
     Status(StatusArgs),
     /// List which tier holds what, in which state
     Ls(ListArgs),
     /// Say which rule and tier a path gets, and why
     Explain(PathArgs),
+    /// Take over a file of HDF5, NetCDF, FITS, NumPy or Zarr as arrays (by the Python package)
+    Import(ImportArgs),
+    /// Write an array or a container into a file of HDF5, NetCDF, FITS, NumPy or Zarr (by the Python package)
+    Export(ExportArgs),
     /// Make files durable now
     Flush(FlushArgs),
     /// Free the faster tiers of files, making them durable first
@@ -42,12 +59,47 @@ pub enum Command {
     /// Check the settings and print what is in force
     #[command(after_help = crate::config::declarations_help())]
     Config(ConfigArgs),
+    /// Predict how long a job takes on the durable tier alone and with Terrace, and what limits it
+    Predict(Box<crate::predict::PredictArgs>),
+    /// Measure storage: experiments, tiers (`terrace bench --help`)
+    #[command(disable_help_flag = true)]
+    Bench {
+        /// A command of the tool and its arguments
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARG")]
+        arguments: Vec<OsString>,
+    },
     /// Serve a root's tiers (started by `run`)
     #[command(hide = true)]
     Agent {
         #[arg(long)]
         settings: PathBuf,
     },
+    /// Keep a supervisor at work while a run's programs live (started by `run`)
+    #[command(hide = true)]
+    Keep {
+        #[arg(long)]
+        settings: PathBuf,
+        #[arg(long)]
+        socket: i32,
+    },
+    /// Answer a run's programs' calls (started by `keep`)
+    #[command(hide = true)]
+    Supervise(SuperviseArgs),
+}
+
+/// Descriptors by their numbers.
+#[derive(Args, Debug)]
+pub struct SuperviseArgs {
+    #[arg(long)]
+    pub library: PathBuf,
+    #[arg(long)]
+    pub index: PathBuf,
+    #[arg(long)]
+    pub listener: i32,
+    #[arg(long)]
+    pub board: i32,
+    #[arg(long)]
+    pub socket: i32,
 }
 
 /// Flags that override terrace.toml and the environment.
@@ -151,12 +203,17 @@ impl SettingArgs {
 pub struct RunArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
+    #[command(flatten)]
+    pub door: DoorArgs,
     /// End the program so long after its start, in time for the flush
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "TERRACE_WALLTIME")]
     pub walltime: Option<Duration>,
     /// Time kept for the flush before the walltime's end
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "TERRACE_WALLTIME_MARGIN", default_value = "60s")]
     pub walltime_margin: Duration,
+    /// Serve CFITSIO's reads and writes by its own driver (for programs that load libcfitsio)
+    #[arg(long, env = "TERRACE_CFITSIO")]
+    pub cfitsio: bool,
     /// Write the report as JSON
     #[arg(long, value_name = "FILE", env = "TERRACE_REPORT")]
     pub report: Option<PathBuf>,
@@ -169,6 +226,130 @@ pub struct RunArgs {
     /// The command and its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub struct ConvertSettings {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// hdf5, netcdf, fits, numpy or zarr, where the file's name does not tell
+    #[arg(long)]
+    pub format: Option<String>,
+    /// Tell only what is left out
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct ImportArgs {
+    #[command(flatten)]
+    pub convert: ConvertSettings,
+    pub file: PathBuf,
+    /// A container below the root, which is made if it is not there
+    pub name: String,
+}
+
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    #[command(flatten)]
+    pub convert: ConvertSettings,
+    /// An array or a container below the root
+    pub name: String,
+    pub file: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub struct ServeArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Also serve clients that come by TCP, on this loopback address (tunnel to it from other nodes)
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "token_file")]
+    pub listen: Option<String>,
+    /// File with the token that such clients must show (16 characters or more)
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    pub token_file: Option<PathBuf>,
+    /// Print nothing of our own but errors
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct ObjectsArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Paths below the root
+    #[arg(required = true)]
+    pub names: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct GetArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// A path below the root
+    pub name: String,
+    pub file: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub struct PutArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Replace an object of this name
+    #[arg(long)]
+    pub replace: bool,
+    pub file: PathBuf,
+    /// A path below the root; containers above it are made
+    pub name: String,
+}
+
+#[derive(Args, Debug)]
+pub struct RemoveArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Also containers with what is in them
+    #[arg(long, short)]
+    pub recursive: bool,
+    /// Paths below the root
+    #[arg(required = true)]
+    pub names: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct TagArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Find objects that have this tag (below NAME, if one is given)
+    #[arg(long, value_name = "KEY", conflicts_with = "changes")]
+    pub find: Option<String>,
+    /// … with this value
+    #[arg(long, requires = "find")]
+    pub value: Option<String>,
+    /// … whose text begins so
+    #[arg(long, requires = "find", conflicts_with = "value")]
+    pub prefix: Option<String>,
+    /// … whose text ends so
+    #[arg(long, requires = "find", conflicts_with_all = ["value", "prefix"])]
+    pub suffix: Option<String>,
+    /// … whose text has this in it
+    #[arg(long, requires = "find", conflicts_with_all = ["value", "prefix", "suffix"])]
+    pub infix: Option<String>,
+    /// … from this value on
+    #[arg(long, requires = "find", conflicts_with_all = ["value", "prefix", "suffix", "infix"])]
+    pub from: Option<String>,
+    /// … up to this value
+    #[arg(long, requires = "find", conflicts_with_all = ["value", "prefix", "suffix", "infix"])]
+    pub to: Option<String>,
+    /// Delete the tags whose keys are named
+    #[arg(long)]
+    pub delete: bool,
+    /// A path below the root
+    pub name: Option<String>,
+    /// KEY=VALUE sets, KEY shows; none shows all
+    pub changes: Vec<String>,
 }
 
 #[derive(Args, Debug)]
@@ -243,9 +424,14 @@ pub struct RecoverArgs {
 pub struct DoctorArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// A program to look at
-    #[arg(value_name = "CMD")]
-    pub program: Option<OsString>,
+    #[command(flatten)]
+    pub door: DoorArgs,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// A program to look at; its arguments may follow
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
 }
 
 #[derive(Args, Debug)]

@@ -5,6 +5,7 @@
 
 use crate::failure::{Failure, Result, code};
 use crate::signals::{Signals, Taken, send, stop_self};
+use crate::supervision::Supervision;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -23,7 +24,11 @@ pub struct Ended {
 
 pub struct Start<'a> {
     pub command: &'a [OsString],
-    pub library: &'a Path,
+    /// `None`: the program is reached by the supervisor only.
+    pub library: Option<&'a Path>,
+    /// The CFITSIO driver, where it is wanted.
+    pub driver: Option<&'a Path>,
+    pub supervision: Option<&'a Supervision>,
     pub index: &'a Path,
     /// When the program must have ended.
     pub deadline: Option<Instant>,
@@ -36,11 +41,19 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 pub fn run(start: &Start, signals: &Signals) -> Result<Ended> {
     let begun = Instant::now();
     let mut command = Command::new(&start.command[0]);
-    command.args(&start.command[1..]).env("LD_PRELOAD", preload(start.library, std::env::var_os("LD_PRELOAD")));
+    command.args(&start.command[1..]);
+    let ours: Vec<&Path> = [start.library, start.driver].into_iter().flatten().collect();
+    if !ours.is_empty() {
+        command.env("LD_PRELOAD", preload(&ours, std::env::var_os("LD_PRELOAD")));
+    }
     command.env("TERRACE_INDEX", start.index);
     let mask = signals.mask_for_program();
     // SAFETY: the closure only calls sigprocmask, which is async-signal-safe.
     unsafe { command.pre_exec(mask) };
+    if let Some(supervision) = start.supervision {
+        // SAFETY: the closure makes nothing but system calls on what was made before.
+        unsafe { command.pre_exec(supervision.enter()) };
+    }
     let child = command.spawn().map_err(|error| {
         let how = match error.kind() {
             std::io::ErrorKind::NotFound => code::NOT_FOUND,
@@ -150,16 +163,12 @@ fn parent_in_stat(stat: &[u8]) -> Option<u32> {
 }
 
 /// Ours first, then what was there.
-fn preload(library: &Path, before: Option<OsString>) -> OsString {
-    let mut list = library.as_os_str().to_owned();
-    let others = before.unwrap_or_default();
-    for other in others.as_bytes().split(|byte| matches!(byte, b' ' | b':')).map(OsStr::from_bytes) {
-        if !other.is_empty() && other != library.as_os_str() {
-            list.push(":");
-            list.push(other);
-        }
-    }
-    list
+fn preload(ours: &[&Path], before: Option<OsString>) -> OsString {
+    let before = before.unwrap_or_default();
+    let others = before.as_bytes().split(|byte| matches!(byte, b' ' | b':')).map(OsStr::from_bytes);
+    let others = others.filter(|other| !other.is_empty() && !ours.iter().any(|path| path.as_os_str() == *other));
+    let all: Vec<&OsStr> = ours.iter().map(|path| path.as_os_str()).chain(others).collect();
+    all.join(OsStr::new(":"))
 }
 
 #[cfg(test)]
@@ -167,10 +176,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_library_comes_first_and_once() {
-        let library = Path::new("/l/terrace.so");
-        assert_eq!(preload(library, None), "/l/terrace.so");
-        assert_eq!(preload(library, Some("/a.so /l/terrace.so:/b.so".into())), "/l/terrace.so:/a.so:/b.so");
+    fn our_libraries_come_first_and_once() {
+        let (library, driver) = (Path::new("/l/terrace.so"), Path::new("/l/driver.so"));
+        assert_eq!(preload(&[library], None), "/l/terrace.so");
+        assert_eq!(preload(&[library], Some("/a.so /l/terrace.so:/b.so".into())), "/l/terrace.so:/a.so:/b.so");
+        assert_eq!(preload(&[library, driver], Some("/l/driver.so:/a.so".into())), "/l/terrace.so:/l/driver.so:/a.so");
     }
 
     #[test]

@@ -3,44 +3,112 @@
 use crate::args::DoctorArgs;
 use crate::check;
 use crate::control_client::running;
+use crate::door::Door;
 use crate::failure::{Failure, Result, code};
 use crate::filesystem::{FileSystem, has_leases, memory_available_bytes};
-use crate::program::{Kind, Program};
+use crate::program::{Limit, Program, Reach, Weight, reach};
 use crate::resolve::{Resolved, resolve};
-use std::fmt::Display;
-use std::path::Path;
+use serde::Serialize;
+use std::fmt::{self, Display};
+use std::path::{Path, PathBuf};
 use terrace_core::size::show_bytes;
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Ok,
+    Note,
+    Warning,
+    Broken,
+}
+
+#[derive(Serialize)]
+struct Finding {
+    state: State,
+    what: String,
+    text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
 
 #[derive(Default)]
 struct Findings {
-    broken: u32,
+    list: Vec<Finding>,
 }
 
 impl Findings {
+    fn add(&mut self, state: State, what: &str, text: impl Display, hint: Option<&str>) {
+        let (what, text, hint) = (what.to_owned(), text.to_string(), hint.map(str::to_owned));
+        self.list.push(Finding { state, what, text, hint });
+    }
     fn good(&mut self, what: &str, text: impl Display) {
-        println!("ok      {what}: {text}");
+        self.add(State::Ok, what, text, None);
     }
     fn warn(&mut self, what: &str, text: impl Display) {
-        println!("warning {what}: {text}");
+        self.add(State::Warning, what, text, None);
     }
     fn broken(&mut self, what: &str, text: impl Display, hint: Option<&str>) {
-        self.broken += 1;
-        println!("broken  {what}: {text}");
-        if let Some(hint) = hint {
-            println!("        hint: {hint}");
-        }
+        self.add(State::Broken, what, text, hint);
     }
     fn failure(&mut self, what: &str, failure: &Failure) {
         self.broken(what, &failure.message, failure.hint.as_deref());
+    }
+    fn is_broken(&self) -> bool {
+        self.list.iter().any(|finding| finding.state == State::Broken)
+    }
+}
+
+impl Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match self.state {
+            State::Ok => "ok     ",
+            State::Note => "note   ",
+            State::Warning => "warning",
+            State::Broken => "broken ",
+        };
+        writeln!(f, "{state} {}: {}", self.what, self.text)?;
+        match &self.hint {
+            Some(hint) => writeln!(f, "        hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What `--json` prints of a program.
+#[derive(Serialize)]
+struct Looked {
+    /// The file that was looked up, then its interpreters.
+    chain: Vec<Step>,
+    door: Door,
+    #[serde(flatten)]
+    reach: Reach,
+}
+
+#[derive(Serialize)]
+struct Step {
+    path: PathBuf,
+    kind: String,
+}
+
+impl Looked {
+    fn new(program: &Program, door: Door, reach: Reach) -> Looked {
+        let mut chain = vec![];
+        let mut next = Some(program);
+        while let Some(program) = next {
+            chain.push(Step { path: program.path.clone(), kind: program.kind_in_words() });
+            next = program.interpreter();
+        }
+        Looked { chain, door, reach }
     }
 }
 
 pub fn doctor(args: &DoctorArgs) -> Result<i32> {
     let resolved = resolve(&args.settings)?;
     let mut findings = Findings::default();
-    if let Some(command) = &args.program {
-        program(&mut findings, &Program::find(command));
-    }
+    let looked = match args.command.is_empty() {
+        true => None,
+        false => Some(program(&mut findings, args)?),
+    };
     resolved.warnings.iter().for_each(|warning| findings.warn("settings", warning));
     root(&mut findings, &resolved.settings.root);
     let agent = running(&resolved.settings)?;
@@ -69,20 +137,31 @@ pub fn doctor(args: &DoctorArgs) -> Result<i32> {
         ),
         None => left_behind(&mut findings, &resolved),
     }
-    Ok(if findings.broken > 0 { code::FAILED } else { 0 })
+    if args.json {
+        let all = serde_json::json!({ "program": looked, "findings": findings.list });
+        println!("{all:#}");
+    } else {
+        findings.list.iter().for_each(|finding| print!("{finding}"));
+    }
+    Ok(if findings.is_broken() { code::FAILED } else { 0 })
 }
 
-fn program(findings: &mut Findings, program: &Program) {
-    match &program.last().kind {
-        Kind::Dynamic | Kind::Unknown => findings.good("program", format!("{program}: everything it does is served")),
-        Kind::NotFound | Kind::NotExecutable(_) => findings.broken("program", program, None),
-        Kind::Static | Kind::StaticGo => findings.broken(
-            "program",
-            format!("{program}: the preload library can't reach it"),
-            Some("it reads the right bytes, but sees links where files are in a tier, and what it creates is durable at once; use a dynamically linked build"),
-        ),
-        _ => findings.broken("program", program, Some("use a build for this machine's glibc that needs no extra rights")),
+fn program(findings: &mut Findings, args: &DoctorArgs) -> Result<Looked> {
+    let program = Program::of_command(&args.command);
+    let door = args.door.door()?;
+    let reach = reach(&program, door, rustix::process::geteuid().is_root());
+    let state = if reach.refusal().is_some() { State::Broken } else { State::Ok };
+    findings.add(state, "program", &program, None);
+    findings.add(state, "way", reach.way, None);
+    for Limit { weight, what, advice } in &reach.limits {
+        let state = match weight {
+            Weight::Note => State::Note,
+            Weight::Warning => State::Warning,
+            Weight::Refusal => State::Broken,
+        };
+        findings.add(state, "way", what, Some(advice));
     }
+    Ok(Looked::new(&program, door, reach))
 }
 
 fn root(findings: &mut Findings, root: &Path) {

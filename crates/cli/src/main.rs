@@ -6,11 +6,14 @@
 
 mod agent_process;
 mod args;
+mod bench;
 mod check;
 mod child;
 mod config;
 mod control_client;
+mod convert;
 mod doctor;
+mod door;
 mod dry_run;
 mod engine;
 mod explain;
@@ -19,14 +22,19 @@ mod filesystem;
 mod keeper;
 mod list;
 mod move_files;
+mod npy;
+mod objects;
 mod places;
+mod predict;
 mod program;
 mod progress;
 mod recover;
 mod report;
 mod resolve;
 mod run;
+mod serve;
 mod signals;
+mod supervision;
 mod table;
 
 use args::{Cli, Command};
@@ -35,15 +43,27 @@ use clap::Parser;
 fn main() {
     let done = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
+        Command::Serve(args) => serve::serve(&args),
+        Command::Stat(args) => objects::stat(&args),
+        Command::Get(args) => objects::get(&args),
+        Command::Put(args) => objects::put(&args),
+        Command::Rm(args) => objects::remove(&args),
+        Command::Tag(args) => objects::tag(&args),
         Command::Status(args) => list::status(&args),
         Command::Ls(args) => list::ls(&args),
         Command::Explain(args) => explain::explain(&args),
+        Command::Import(args) => convert::import(&args),
+        Command::Export(args) => convert::export(&args),
         Command::Flush(args) => move_files::flush(&args),
         Command::Evict(args) => move_files::evict(&args),
         Command::Prefetch(args) => move_files::prefetch(&args),
         Command::Recover(args) => recover::recover(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Config(args) => config::config(&args),
+        Command::Keep { settings, socket } => supervision::keep(&settings, socket).map(|()| 0),
+        Command::Supervise(args) => supervision::supervise(args).map(|()| 0),
+        Command::Predict(args) => predict::predict(&args),
+        Command::Bench { arguments } => bench::bench(&arguments),
         Command::Agent { settings } => engine::serve(&settings).map(|()| 0),
     };
     let code = done.unwrap_or_else(|failure| {

@@ -3,6 +3,7 @@
 //! JSON, all sizes in bytes, all times in seconds; `version` grows when a field changes its meaning or goes:
 //!
 //!   version, terrace, command, root, started_unix_s
+//!   door                 the way that programs were reached: both, preload, supervise
 //!   exit_code            of `terrace run`; program_exit_code: the program's own
 //!   program_s            the program's time; flush_wait_s: how much longer the final flush took; total_s: all, with start-up
 //!   tiers[]              name, durable, capacity_bytes, used_bytes, files, written_files, written_bytes
@@ -13,6 +14,7 @@
 //!   agent_restarts, shared (other runs used the same agent meanwhile, so counters are of all of them), warnings[]
 
 use crate::control_client::Moved;
+use crate::door::Door;
 use crate::resolve::Resolved;
 use crate::table::Table;
 use serde::Serialize;
@@ -33,6 +35,7 @@ pub struct Report {
     #[serde(with = "terrace_core::paths")]
     pub root: PathBuf,
     pub started_unix_s: f64,
+    pub door: Door,
     pub exit_code: i32,
     pub program_exit_code: i32,
     pub program_s: f64,
@@ -82,6 +85,7 @@ pub enum Prediction {
 
 pub struct Facts<'a> {
     pub resolved: &'a Resolved,
+    pub door: Door,
     pub command: &'a [String],
     pub started_unix_s: f64,
     pub program_exit_code: i32,
@@ -109,6 +113,7 @@ impl Report {
             command: facts.command.to_vec(),
             root: facts.resolved.settings.root.clone(),
             started_unix_s: facts.started_unix_s,
+            door: facts.door,
             exit_code: facts.program_exit_code,
             program_exit_code: facts.program_exit_code,
             program_s: facts.program_s,
@@ -248,6 +253,7 @@ impl fmt::Display for Report {
             self.program_exit_code,
             show_seconds(self.flush_wait_s)
         )?;
+        writeln!(f, "  programs were reached by {}", self.door.describe())?;
         let mut table = Table::new(&["tier", ">files written", ">written", ">held now", ">capacity"]);
         for tier in &self.tiers {
             let capacity = if tier.durable { "-".into() } else { show_bytes(tier.capacity_bytes) };

@@ -9,14 +9,17 @@ use crate::agent_process::{self, Joined, ensure};
 use crate::args::RunArgs;
 use crate::child::{self, Ended, Start};
 use crate::control_client::{Client, Moved, running};
+use crate::door::Door;
 use crate::failure::{Failure, Result, code, warn};
 use crate::keeper::{Begun, Keeper};
-use crate::program::{Kind, Program};
+use crate::program::{Kind, Program, Weight, reach};
 use crate::progress::Progress;
 use crate::report::{Facts, Report};
 use crate::resolve::{self, Resolved};
 use crate::signals::{Signals, wake};
+use crate::supervision::Supervision;
 use crate::{check, dry_run};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -42,9 +45,11 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     }
     let deadline = deadline(args, begun_at)?;
     check::settings(&resolved.settings, running(&resolved.settings)?.is_some())?;
-    resolved.settings.library = loadable(&resolved.settings)?;
+    let driver = args.cfitsio.then(|| cfitsio_driver(&resolved.settings)).transpose()?;
+    resolved.settings.library = loadable(&resolved.settings, &resolved.settings.library, resolve::LIBRARY)?;
     let settings = &resolved.settings;
-    check_program(&Program::find(&args.command[0]))?;
+    let door = args.door.door()?;
+    check_program(&args.command, door, args.quiet)?;
     if let Some(report) = &args.report {
         check_report_place(report)?;
     }
@@ -57,19 +62,32 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     }
     prefetch(settings);
 
+    let supervision = match door {
+        Door::Preload => None,
+        Door::Both | Door::Supervise => Some(Supervision::start(settings, args.quiet)?),
+    };
     let start = Start {
         command: &args.command,
-        library: &settings.library,
+        library: (door != Door::Supervise).then_some(settings.library.as_path()),
+        driver: driver.as_deref(),
+        supervision: supervision.as_ref(),
         index: &begun.index,
         deadline,
         agent_pid: begun.agent_pid,
     };
     let ended = child::run(&start, &signals)?;
+    // Before the agent's connection ends: what still runs needs the agent.
+    let left_behind = supervision.is_some_and(Supervision::end);
 
     let flush_begun = Instant::now();
     let flushed = flush_attended(settings, &signals, args.quiet);
     let flush_wait = flush_begun.elapsed();
-    let report = report_of(&resolved, &words, &begun, &keeper, &ended, &flushed, flush_wait, begun_at);
+    let report = report_of(&resolved, door, &words, &begun, &keeper, &ended, &flushed, flush_wait, begun_at);
+    if left_behind && !args.quiet {
+        warn(
+            "some of the program's processes still run: their files stay in the tiers and are flushed when they have ended",
+        );
+    }
     drop(keeper);
     finish(args, settings, &ended, flushed, report)
 }
@@ -114,7 +132,7 @@ fn finish(
     Ok(exit_code)
 }
 
-fn not_durable(moved: &Moved, settings: &Settings) -> Failure {
+pub fn not_durable(moved: &Moved, settings: &Settings) -> Failure {
     let mut text = format!("{} files could not be made durable:", moved.failures.len());
     for failure in moved.failures.iter().take(20) {
         text.push_str(&format!("\n  {}: {}", failure.path.display(), failure.reason));
@@ -149,28 +167,22 @@ fn deadline(args: &RunArgs, (now, wall_now): (Instant, SystemTime)) -> Result<Op
     Ok(Some(now + (left - args.walltime_margin)))
 }
 
-fn check_program(program: &Program) -> Result<()> {
-    let last = program.last();
-    match last.kind {
-        Kind::Dynamic | Kind::Unknown | Kind::Script(..) => Ok(()),
-        Kind::NotFound => {
-            Err(Failure::new(program.to_string()).hint("give its path, or correct PATH").code(code::NOT_FOUND))
+/// Refuses by name what could not be served; warns of what will not be.
+fn check_program(command: &[OsString], door: Door, quiet: bool) -> Result<()> {
+    let program = Program::of_command(command);
+    let reach = reach(&program, door, rustix::process::geteuid().is_root());
+    let Some(refusal) = reach.refusal() else {
+        for limit in reach.limits.iter().filter(|limit| limit.weight == Weight::Warning && !quiet) {
+            warn(format!("{program}: {}; {}", limit.what, limit.advice));
         }
-        Kind::NotExecutable(_) => Err(Failure::new(program.to_string())
-            .hint("make it executable (chmod +x), or run it with its interpreter")
-            .code(code::NOT_EXECUTABLE)),
-        Kind::Static | Kind::StaticGo => Err(Failure::bad_input(
-            format!("{program}: the preload library can't reach it"),
-            "use a dynamically linked build of it, or start it from a script that only reads what others wrote",
-        )),
-        Kind::Musl | Kind::OtherMachine => {
-            Err(Failure::bad_input(program.to_string(), "use a build of it for this machine's C library (glibc)"))
-        }
-        Kind::Privileged(_) => Err(Failure::bad_input(
-            program.to_string(),
-            "run it as the user that owns the data, without setuid, setgid or capabilities",
-        )),
-    }
+        return Ok(());
+    };
+    let failure = match program.last().kind {
+        Kind::NotFound => Failure::new(program.to_string()).code(code::NOT_FOUND),
+        Kind::NotExecutable(_) => Failure::new(program.to_string()).code(code::NOT_EXECUTABLE),
+        _ => Failure::new(format!("{program}: {}", refusal.what)).code(code::BAD_INPUT),
+    };
+    Err(failure.hint(&refusal.advice))
 }
 
 fn check_report_place(file: &Path) -> Result<()> {
@@ -187,7 +199,7 @@ fn check_report_place(file: &Path) -> Result<()> {
     }
 }
 
-fn tell_differences(settings: &Settings) {
+pub fn tell_differences(settings: &Settings) {
     if let Some(in_force) = agent_process::in_force(settings) {
         let differ = agent_process::differences(settings, &in_force);
         if !differ.is_empty() {
@@ -200,27 +212,41 @@ fn tell_differences(settings: &Settings) {
     }
 }
 
-/// The library by a path that LD_PRELOAD can hold: it separates by spaces and colons.
-fn loadable(settings: &Settings) -> Result<PathBuf> {
+/// The CFITSIO driver lies beside the preload library. It is not preloaded unasked: a command is often a script, so that what
+/// its programs link is not known beforehand, and one library more costs every one of them its loading.
+fn cfitsio_driver(settings: &Settings) -> Result<PathBuf> {
+    const DRIVER: &str = "libterrace_cfitsio.so";
+    let driver = settings.library.with_file_name(DRIVER);
+    if !driver.exists() {
+        return Err(Failure::bad_input(
+            format!("the CFITSIO driver {} is not there", driver.display()),
+            "`make build` makes it beside the preload library; or run without --cfitsio",
+        ));
+    }
+    loadable(settings, &driver, DRIVER)
+}
+
+/// A library by a path that LD_PRELOAD can hold: it separates by spaces and colons.
+pub fn loadable(settings: &Settings, library: &Path, name: &str) -> Result<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     let is_plain =
         |path: &Path| !path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b'\n' | b'\t'));
-    if is_plain(&settings.library) {
-        return Ok(settings.library.clone());
+    if is_plain(library) {
+        return Ok(library.to_owned());
     }
-    let link = settings.runtime.join(resolve::LIBRARY);
+    let link = settings.runtime.join(name);
     if !is_plain(&link) {
         return Err(Failure::bad_input(
-            format!("the preload library {} has a space or a colon in its path", settings.library.display()),
+            format!("the preload library {} has a space or a colon in its path", library.display()),
             "name it by another path with --library",
         ));
     }
     agent_process::make_private(&settings.runtime)?;
-    if std::fs::read_link(&link).is_ok_and(|target| target == settings.library) {
+    if std::fs::read_link(&link).is_ok_and(|target| target == library) {
         return Ok(link);
     }
     let _ = std::fs::remove_file(&link);
-    std::os::unix::fs::symlink(&settings.library, &link).map_err(|error| Failure::io("make the link", &link, error))?;
+    std::os::unix::fs::symlink(library, &link).map_err(|error| Failure::io("make the link", &link, error))?;
     Ok(link)
 }
 
@@ -242,7 +268,7 @@ fn prefetch(settings: &Settings) {
 }
 
 /// The final flush, while signals are still taken: the first asks for patience, a second from the keyboard stops waiting.
-fn flush_attended(settings: &Settings, signals: &Signals, quiet: bool) -> Result<Moved> {
+pub fn flush_attended(settings: &Settings, signals: &Signals, quiet: bool) -> Result<Moved> {
     let (done, wait) = mpsc::channel();
     let thread_settings = settings.clone();
     std::thread::spawn(move || {
@@ -291,6 +317,7 @@ fn flush(settings: &Settings, quiet: bool) -> Result<Moved> {
 #[allow(clippy::too_many_arguments)]
 fn report_of(
     resolved: &Resolved,
+    door: Door,
     words: &[String],
     begun: &Begun,
     keeper: &Keeper,
@@ -302,6 +329,7 @@ fn report_of(
     let after = Client::connect(&resolved.settings).and_then(|mut client| client.status()).ok();
     Report::new(Facts {
         resolved,
+        door,
         command: words,
         started_unix_s: wall_start.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64(),
         program_exit_code: ended.code,

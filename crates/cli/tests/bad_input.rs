@@ -240,9 +240,9 @@ fn a_program_that_cannot_be_reached_is_refused_with_its_kind() {
     std::fs::write(&program, bytes).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     place
-        .terrace(&["run", "--tier", &tier, "--", text(&program)])
+        .terrace(&["run", "--preload-only", "--tier", &tier, "--", text(&program)])
         .refuses(&[text(&program), "statically linked"], "dynamically");
-    let doctor = place.terrace(&["doctor", text(&program)]);
+    let doctor = place.terrace(&["doctor", "--preload-only", text(&program)]);
     assert!(doctor.code == 1 && doctor.out.contains("statically linked"), "{doctor:?}");
     // SAFETY: geteuid has no preconditions.
     if unsafe { libc::geteuid() } == 0 {
@@ -250,7 +250,7 @@ fn a_program_that_cannot_be_reached_is_refused_with_its_kind() {
         std::os::unix::fs::chown(&program, Some(12345), None).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o4755)).unwrap();
         place
-            .terrace(&["run", "--tier", &tier, "--", text(&program)])
+            .terrace(&["run", "--preload-only", "--tier", &tier, "--", text(&program)])
             .refuses(&[text(&program), "setuid"], "without setuid");
     }
     let missing = place.terrace(&["run", "--tier", &tier, "--", "no-such-program"]);

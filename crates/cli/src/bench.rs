@@ -1,0 +1,90 @@
+//! `terrace bench`: calls the program `terrace-bench`, which lies beside this one and knows nothing of it.
+//!
+//! A program of its own, because what measures must not link what it measures, and because its libraries (Parquet, S3)
+//! would make every other command larger. Only `terrace bench tiers` is read here: the tiers are those of our settings.
+
+use crate::args::SettingArgs;
+use crate::failure::{Failure, Result, code};
+use crate::resolve::resolve;
+use clap::Parser;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Measure the tiers of the settings, and the root: read, cached read, write, latency
+#[derive(Parser, Debug)]
+#[command(name = "terrace bench tiers")]
+struct TiersArgs {
+    #[command(flatten)]
+    settings: SettingArgs,
+    /// Bytes to write and read in each tier
+    #[arg(long, value_name = "SIZE")]
+    size: Option<String>,
+    /// Processes that read and write at once
+    #[arg(long, value_name = "N")]
+    workers: Option<String>,
+    #[arg(long, value_name = "N")]
+    replications: Option<String>,
+    /// Write the numbers as JSON, for `terrace predict`
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+pub fn bench(arguments: &[OsString]) -> Result<i32> {
+    let arguments = match arguments.first() {
+        Some(first) if first == "tiers" => tiers(&arguments[1..])?,
+        _ => arguments.to_vec(),
+    };
+    let program = program()?;
+    // The same process: signals, terminal and exit code are the tool's.
+    let error = Command::new(&program).args(arguments).exec();
+    Err(Failure::io("run", &program, error).code(code::NOT_EXECUTABLE))
+}
+
+fn tiers(arguments: &[OsString]) -> Result<Vec<OsString>> {
+    let name = OsString::from("terrace bench tiers");
+    let args = TiersArgs::parse_from(std::iter::once(&name).chain(arguments));
+    let resolved = resolve(&args.settings)?;
+    resolved.print_warnings();
+    let mut told: Vec<OsString> = vec!["tiers".into()];
+    let mut tier = |name: &str, path: &Path| {
+        let mut text = OsString::from(format!("{name}="));
+        text.push(path);
+        told.extend(["--tier".into(), text]);
+    };
+    for settings in &resolved.settings.tiers {
+        // The devices of a tier are equal by its meaning: one is measured.
+        if let Some(path) = settings.paths.first() {
+            tier(&settings.name, path);
+        }
+    }
+    tier("root", &resolved.settings.root);
+    for (flag, value) in [("--size", &args.size), ("--workers", &args.workers), ("--replications", &args.replications)]
+    {
+        if let Some(value) = value {
+            told.extend([flag.into(), value.into()]);
+        }
+    }
+    if let Some(output) = args.output {
+        told.extend(["--output".into(), output.into()]);
+    }
+    if args.quiet {
+        told.push("--quiet".into());
+    }
+    Ok(told)
+}
+
+fn program() -> Result<PathBuf> {
+    let own = std::env::current_exe().map_err(|error| Failure::new(format!("can't find this program: {error}")))?;
+    let beside = own.with_file_name("terrace-bench");
+    if beside.exists() {
+        return Ok(beside);
+    }
+    Err(Failure::new(format!("{} is not there", beside.display()))
+        .hint("build it with `make build`, or put it beside `terrace`")
+        .code(code::NOT_FOUND))
+}
