@@ -1,11 +1,25 @@
 # The commands of this repository. `demo`, `test` and `bench` do their own set-up (scripts/setup.sh).
 CARGO ?= cargo
 
-.PHONY: build demo test check bench clean
+PREFIX ?= /usr/local
 
-# Programs and the preload library, in target/release.
+.PHONY: build install python demo test test-doors check bench clean
+
+# Programs and libraries, in target/release. What runs inside other people's programs must not end them when it fails, so
+# libterrace.so is built to catch its panics.
 build:
-	$(CARGO) build --release -p terrace-cli -p terrace-intercept -p terrace-slowfs
+	$(CARGO) build --release -p terrace-cli -p terrace-intercept -p terrace-bench -p terrace-slowfs
+	$(CARGO) build --profile embedded -p terrace-capi
+	install -m 755 target/embedded/libterrace.so target/release/libterrace.so
+	drivers/cfitsio/build.sh target/release
+
+# Into PREFIX, with a pkg-config file.
+install: build
+	scripts/install.sh $(PREFIX)
+
+# The Python package: a wheel in build/wheels, installed in build/python-venv.
+python:
+	scripts/python.sh
 
 # Two workflows natively and under Terrace on a slow durable tier, with a table and a picture (build/demo).
 demo:
@@ -17,7 +31,14 @@ demo:
 test:
 	scripts/setup.sh test
 	$(MAKE) build
+	$(MAKE) python
 	scripts/test.sh
+
+# Conformance suites and real programs with each way to reach programs: both, the preload library alone, the supervisor alone.
+test-doors:
+	scripts/setup.sh test
+	$(MAKE) build
+	scripts/test-doors.sh
 
 # Formatting and lints.
 check:

@@ -1,15 +1,56 @@
 #!/usr/bin/env bash
 # Runs all tests and ends with one line of totals in cargo's own form, so that whoever reads the last summary reads all.
-# Arguments go to `cargo test` (scripts/test.sh -p terrace-slowfs).
+# Arguments go to `cargo test` (scripts/test.sh -p terrace-slowfs). Without any, a part of the system's tests runs again by each single
+# way to reach programs (scripts/test-doors.sh), and the tests of the Python package run.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p build
 log=build/test.log
 start=$(date +%s)
-(($#)) || set -- --workspace
+with_python=$((!$#))
 
-cargo test --release --no-fail-fast "$@" 2>&1 | tee "$log"
+tests() {
+    if (($#)); then
+        cargo test --release --no-fail-fast "$@"
+    else
+        local status=0
+        cargo test --release --no-fail-fast --workspace || status=$?
+        scripts/test-doors.sh selected || status=$?
+        return "$status"
+    fi
+}
+
+tests "$@" 2>&1 | tee "$log"
 status=${PIPESTATUS[0]}
+
+# The Python package's tests and examples, with their totals in cargo's form.
+test_python() {
+    local python=$PWD/build/python-venv/bin/python results=$PWD/build/python-tests.xml
+    rm -f "$results"
+    "$python" -m pytest -q --tb=short -rf -c python/pyproject.toml --junit-xml="$results" python/tests
+    local status=$?
+    "$python" - "$results" <<'END'
+import sys, xml.etree.ElementTree as tree
+suite = tree.parse(sys.argv[1]).getroot().find("testsuite")
+count = {name: int(suite.get(name)) for name in ("tests", "failures", "errors", "skipped")}
+failed = count["failures"] + count["errors"]
+passed = count["tests"] - failed - count["skipped"]
+print(f"test result: {'FAILED' if failed else 'ok'}. {passed} passed; {failed} failed; {count['skipped']} ignored; "
+      f"0 measured; 0 filtered out; finished in {float(suite.get('time')):.2f}s")
+for case in suite.iter("testcase"):
+    if case.find("failure") is not None or case.find("error") is not None:
+        print(f"test python::{case.get('name').replace(' ', '_')} ... FAILED")
+END
+    return "$status"
+}
+if ((with_python)); then
+    if [ -x build/python-venv/bin/python ]; then
+        test_python 2>&1 | tee -a "$log"
+        ((PIPESTATUS[0] == 0)) || status=1
+    else
+        echo "SKIPPED: the Python package's tests (make python)" | tee -a "$log"
+    fi
+fi
 
 awk -v status="$status" -v seconds="$(($(date +%s) - start))" '
     /^test result: / {

@@ -6,10 +6,17 @@ cd "$(dirname "$0")/.."
 build=$PWD/build
 
 packages=(attr acl bc git gcc make rsync sqlite3 montage e2fsprogs util-linux xz-utils file
-    python3-venv python3-numpy binutils dash gawk)
+    python3-venv python3-numpy binutils dash gawk pkg-config gfortran libcfitsio10
+    openmpi-bin libopenmpi-dev libhdf5-openmpi-dev libnetcdf-mpi-dev fio)
+# Compilers and interpreters of the program matrix, by their commands: a machine may have them from elsewhere.
+languages=(busybox-static:/bin/busybox musl-tools:musl-gcc perl:perl golang-go:go default-jdk-headless:javac nodejs:node)
+
 missing=()
 for package in "${packages[@]}"; do
     dpkg-query -W -f='${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
+done
+for language in "${languages[@]}"; do
+    command -v "${language#*:}" >/dev/null || missing+=("${language%%:*}")
 done
 if ((${#missing[@]})); then
     if [ "$(id -u)" = 0 ]; then

@@ -4,16 +4,19 @@
 //!   Shell       a bash under `terrace run` that does what the test says, between its other acts
 //!   Outcome     what a command said and how it ended
 //!   Tree        what a directory holds, read natively, to compare
+//!   ArrayModel  the cells of an array in a vector, to compare with
 //!   Comparison  the same commands in two equal roots, one of them accelerated: outcomes and trees must agree
 //!
 //! Invariant: a workplace that goes away leaves nothing: no process, no tier, no state.
 
+mod array_model;
 mod comparison;
 mod outcome;
 mod shell;
 mod tree;
 mod workplace;
 
+pub use array_model::{ArrayModel, Random, compare_at_random};
 pub use comparison::Comparison;
 pub use outcome::{Outcome, wait_until};
 pub use shell::Shell;
@@ -43,6 +46,13 @@ pub fn terrace_binary() -> PathBuf {
         assert!(path.exists(), "{} is not built.\nhint: run `make build` first", path.display());
     }
     binaries().join("terrace")
+}
+
+/// A library of the release binaries, or a clear end.
+pub fn library(name: &str) -> PathBuf {
+    let path = binaries().join(name);
+    assert!(path.exists(), "{} is not built.\nhint: run `make build` first", path.display());
+    path
 }
 
 /// A program or file that `tests/setup.sh` makes below build/.

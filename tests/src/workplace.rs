@@ -168,6 +168,8 @@ impl Workplace {
     pub fn terrace(&self, subcommand: &str) -> Command {
         let mut command = self.in_root(&terrace_binary());
         command.arg(subcommand).arg("--config").arg(&self.config);
+        // `make test-doors` runs the tests with each way to reach programs.
+        command.envs(std::env::var_os("TERRACE_DOOR").map(|door| ("TERRACE_DOOR", door)));
         command
     }
 

@@ -167,7 +167,7 @@ fn an_agent_killed_at_any_step_loses_nothing_and_the_program_goes_on() {
             return Err(format!("the program did not end well: {outcome:?}\n{}", place.agent_log()));
         }
         if !outcome.stderr.contains("was started again") {
-            return Err("the step was never reached".into());
+            return Err(format!("the step was never reached: {outcome:?}\n{}", place.agent_log()));
         }
         promises_kept(&place)
     });

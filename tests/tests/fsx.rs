@@ -1,5 +1,6 @@
 //! `fsx` from crates.io: random operations on one file, each read compared with what must be there, while that file is
-//! flushed and evicted at random moments. Run again with `TERRACE_FSX_SEED` to repeat a failure.
+//! flushed and evicted at random moments. Run again with `TERRACE_FSX_SEED` to repeat a failure; `TERRACE_FSX_OPERATIONS` sets how
+//! many operations there are over all tests of this file.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -7,7 +8,12 @@ use terrace_core::control::Request;
 use terrace_tests::{Wish, Workplace, fetched};
 
 /// Over all tests of this file; each takes its share.
-const OPERATIONS: u64 = 1_000_000;
+fn operations() -> u64 {
+    match std::env::var("TERRACE_FSX_OPERATIONS") {
+        Ok(text) => text.parse().expect("TERRACE_FSX_OPERATIONS is a number"),
+        Err(_) => 1_000_000,
+    }
+}
 /// In one life of the file.
 const EACH: u64 = 2000;
 
@@ -19,21 +25,22 @@ const REOPENED: &str = "close_open = 40\nmapread = 2\nmapwrite = 1\nread = 10\nw
 
 #[test]
 fn fsx_finds_no_mismatch_with_mapped_files() {
-    exercise("mapped", MAPPED, OPERATIONS * 3 / 10);
+    exercise("mapped", MAPPED, operations() * 3 / 10);
 }
 
 #[test]
 fn fsx_finds_no_mismatch_with_holes_and_copies() {
-    exercise("unmapped", UNMAPPED, OPERATIONS * 4 / 10);
+    exercise("unmapped", UNMAPPED, operations() * 4 / 10);
 }
 
 #[test]
 fn fsx_finds_no_mismatch_when_the_file_is_reopened_all_the_time() {
-    exercise("reopened", REOPENED, OPERATIONS * 3 / 10);
+    exercise("reopened", REOPENED, operations() * 3 / 10);
 }
 
 fn exercise(name: &str, weights: &str, operations: u64) {
     let seed = std::env::var("TERRACE_FSX_SEED").unwrap_or_else(|_| "20261121".into());
+    let operations = operations.max(EACH);
     println!("fsx {name}: {operations} operations, seed {seed}");
     let place = Wish::default()
         .tier("ram", "2MiB")

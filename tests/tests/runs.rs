@@ -63,6 +63,19 @@ fn the_agent_ends_with_the_last_run() {
 }
 
 #[test]
+fn a_root_that_was_removed_and_made_again_is_served_anew() {
+    let place = Workplace::new();
+    for round in 0..3 {
+        place.sh(&format!("echo {round} > f; cat f")).ok();
+        std::fs::remove_dir_all(place.root()).unwrap();
+        std::fs::create_dir(place.root()).unwrap();
+    }
+    place.sh("echo last > g").ok();
+    place.settled_tree();
+    assert_eq!(std::fs::read_to_string(place.root().join("g")).unwrap(), "last\n");
+}
+
+#[test]
 fn exit_codes_are_the_programs_own() {
     let place = Workplace::new();
     place.sh("exit 0").ends_with(0);
@@ -263,7 +276,7 @@ fn zero_configuration_accelerates_the_current_directory() {
         "--",
         "sh",
         "-c",
-        "echo zero > f; stat -c %F f; find /dev/shm/terrace-$(id -u)/*/o -type f | wc -l",
+        "echo zero > f; stat -c %F f; find /dev/shm/terrace-$(id -u)-*/ -maxdepth 1 -type f | wc -l",
     ]);
     assert!(
         outcome.clone().ok().stdout.starts_with("regular file\n") && !outcome.stdout.ends_with("\n0\n"),

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Installs what `make build` made: scripts/install.sh PREFIX (DESTDIR is put before it, for packages).
+#
+#   bin/terrace                 lib/terrace/   libraries that `terrace run` preloads
+#   lib/libterrace.so           include/       terrace.h and the Fortran module terrace.f90
+#   lib/pkgconfig/terrace.pc    so that `pkg-config --cflags --libs terrace` says how to use them
+set -euo pipefail
+prefix=${1:?usage: scripts/install.sh PREFIX}
+cd "$(dirname "$0")/.."
+built=${CARGO_TARGET_DIR:-target}/release
+to=${DESTDIR:-}$prefix
+
+for file in terrace libterrace_intercept.so libterrace_cfitsio.so libterrace.so; do
+    if [ ! -e "$built/$file" ]; then
+        printf 'install: %s is not built\nhint: make build\n' "$built/$file" >&2
+        exit 1
+    fi
+done
+install -D -m 755 -t "$to/bin" "$built/terrace"
+install -D -m 755 -t "$to/lib" "$built/libterrace.so"
+install -D -m 755 -t "$to/lib/terrace" "$built/libterrace_intercept.so" "$built/libterrace_cfitsio.so"
+install -D -m 644 -t "$to/include" crates/capi/include/terrace.h crates/capi/fortran/terrace.f90
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+mkdir -p "$to/lib/pkgconfig"
+sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" crates/capi/terrace.pc.in >"$to/lib/pkgconfig/terrace.pc"

@@ -1,0 +1,120 @@
+//! The C ABI: C and Fortran programs, built as a user builds them, against a real agent.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use terrace_tests::{Wish, Workplace, checkout, library, skipped};
+
+/// Compiles a C program against `terrace.h` and `libterrace.so`.
+fn compile_c(place: &Workplace, source: &Path) -> PathBuf {
+    let program = place.scratch().join(source.file_stem().unwrap());
+    let output = Command::new("cc")
+        .args(["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(checkout().join("crates/capi/include"))
+        .arg(source)
+        .arg(library("libterrace.so"))
+        .arg(format!("-Wl,-rpath,{}", library("libterrace.so").parent().unwrap().display()))
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .expect("a C compiler is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+/// Compiles a C program and runs it under `terrace run`, in the root.
+#[track_caller]
+fn run_c(place: &Workplace, source: &str) -> String {
+    let program = compile_c(place, &checkout().join(source));
+    let outcome = place.run(&[program.to_str().unwrap()]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
+    outcome.stdout
+}
+
+#[test]
+fn every_claim_about_bytes_objects_holds_in_c() {
+    let place = Workplace::new();
+    assert_eq!(run_c(&place, "tests/tests/capi/bytes.c"), "all claims hold\n");
+    let tree = place.settled_tree();
+    assert_eq!(
+        (tree.bytes("forked"), tree.bytes("by-child"), tree.bytes("table")),
+        (&b"parent"[..], &b"child"[..], &b"Jello"[..])
+    );
+    assert!(!tree.has("c"));
+}
+
+#[test]
+fn claims_about_bytes_objects_hold_without_the_supervisor_too() {
+    let place = Workplace::new();
+    let program = compile_c(&place, &checkout().join("tests/tests/capi/bytes.c"));
+    let outcome = place.run_with(&["--preload-only"], &[program.to_str().unwrap()]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn every_claim_about_arrays_transfers_locks_and_tags_holds_in_c() {
+    let place = Wish::default().tier("ram", "64MiB").build();
+    assert_eq!(run_c(&place, "tests/tests/capi/arrays.c"), "all claims hold\n");
+    place.wait_for_the_agents_end();
+    assert!(place.root().join("sky/image/zarr.json").exists());
+}
+
+#[test]
+fn a_fortran_program_writes_steps_that_others_read() {
+    if Command::new("gfortran").arg("--version").output().is_err() {
+        return skipped("no gfortran here; tests/setup.sh installs it");
+    }
+    let place = Wish::default().tier("ram", "64MiB").build();
+    let built = Command::new("gfortran")
+        .current_dir(place.scratch())
+        .args(["-std=f2018", "-Wall", "-Wextra", "-Werror", "-o", "writer"])
+        .arg(checkout().join("crates/capi/fortran/terrace.f90"))
+        .arg(checkout().join("examples/fortran/writer.f90"))
+        .arg(library("libterrace.so"))
+        .arg(format!("-Wl,-rpath,{}", library("libterrace.so").parent().unwrap().display()))
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let outcome = place.run(&[place.scratch().join("writer").to_str().unwrap()]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
+    assert_eq!(outcome.stdout, "extent 64 48 5\nstep 3, cell (2, 4): 3002.04\n");
+    place.wait_for_the_agents_end();
+    // C's order: the growing dimension is the first.
+    let metadata = std::fs::read(place.root().join("run/temperature/zarr.json")).unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata).unwrap();
+    assert_eq!((&metadata["shape"], &metadata["attributes"]["units"]), (&[5, 48, 64][..].into(), &"K".into()));
+}
+
+#[test]
+fn the_example_with_frames_does_what_it_says() {
+    let place = Workplace::new();
+    let said = run_c(&place, "examples/c/frames.c");
+    assert_eq!(said, "2880000 bytes, the last frame begins with 231\nnight/2026-11-21 has\n  frames\n");
+    place.settled_tree();
+}
+
+#[test]
+fn an_installed_terrace_is_found_by_pkg_config_and_runs_the_example() {
+    let place = Workplace::new();
+    let prefix = place.scratch().join("prefix");
+    let installed = Command::new(checkout().join("scripts/install.sh")).arg(&prefix).output().unwrap();
+    assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
+    let script = format!(
+        "export PKG_CONFIG_PATH={0}/lib/pkgconfig; cc {1} $(pkg-config --cflags --libs terrace) -Wl,-rpath,{0}/lib -o $SCRATCH/frames",
+        prefix.display(),
+        checkout().join("examples/c/frames.c").display()
+    );
+    let built = place.native_sh(&script);
+    assert_eq!(built.code, 0, "{}", built.stderr);
+    let outcome = place.native(&[
+        prefix.join("bin/terrace").to_str().unwrap(),
+        "run",
+        "--config",
+        place.config().to_str().unwrap(),
+        "--cfitsio",
+        "--quiet",
+        "--",
+        place.scratch().join("frames").to_str().unwrap(),
+    ]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
+    assert!(outcome.stdout.starts_with("2880000 bytes"), "{}", outcome.stdout);
+}

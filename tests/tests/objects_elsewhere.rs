@@ -1,0 +1,173 @@
+//! `terrace serve`, and clients that reach its agent by TCP.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+use terrace_client::{ArraySpec, Create, DataType, Kind, LockMode, Region, Session, TagValue};
+use terrace_tests::{Random, Wish, Workplace, compare_at_random, wait_until};
+
+const TOKEN: &str = "0123456789abcdef-and-more";
+
+/// `terrace serve` until it is dropped.
+struct Served {
+    process: Child,
+    address: String,
+    index: String,
+}
+
+fn serve(place: &Workplace) -> Served {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let token_file = place.scratch().join("token");
+    std::fs::write(&token_file, format!("{TOKEN}\n")).unwrap();
+    let mut command = place.terrace("serve");
+    command.args(["--quiet", "--listen", &address, "--token-file"]).arg(&token_file);
+    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let index = line.trim().strip_prefix("export TERRACE_INDEX=").expect("the line for eval").to_owned();
+    Served { process, address, index }
+}
+
+impl Served {
+    /// Ends it as a batch system does; everything is durable then.
+    fn end(mut self) {
+        // SAFETY: our own child.
+        unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
+        assert!(wait_until(60, || self.process.try_wait().unwrap().is_some()), "`terrace serve` does not end");
+        assert_eq!(self.process.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn a_client_elsewhere_sees_and_does_what_one_on_the_node_does() {
+    let place = Wish::default().tier("ram", "32MiB").build();
+    let served = serve(&place);
+    let here = Session::open(std::path::Path::new(&served.index)).unwrap();
+    let there = Session::connect_to(&served.address, TOKEN).unwrap();
+
+    there.create_container("c/d", Create::New).unwrap();
+    let spec = ArraySpec::new(DataType::Int32, &[60, 70]).chunks(&[20, 70]).fill(&7i32.to_le_bytes());
+    let array = there.create_array("c/d/array", &spec, Create::New).unwrap();
+    compare_at_random(&array, 11, 0..60, 200, |operation| {
+        if operation % 60 == 30 {
+            there.evict("c").unwrap();
+        }
+    });
+    let region = Region::block(&[5, 5], &[2, 2]).unwrap();
+    array.put_values(&region, &[1, 2, 3, 4]).unwrap();
+    assert_eq!(here.open_array("c/d/array", false).unwrap().get_values::<i32>(&region).unwrap(), [1, 2, 3, 4]);
+    assert_eq!(array.put(&Region::block(&[59, 0], &[2, 1]).unwrap(), &[0; 8]).unwrap_err().kind, Kind::OutOfBounds);
+
+    let table = there.create_bytes("c/table", Create::New).unwrap();
+    let content = Random::new(3).bytes(1_000_000);
+    for block in content.chunks(2880) {
+        table.append(block).unwrap();
+    }
+    table.close().unwrap();
+    let read = there.open_bytes("c/table", false).unwrap();
+    let mut got = vec![0; content.len()];
+    for (number, block) in got.chunks_mut(2880).enumerate() {
+        read.read_exact_at(number as u64 * 2880, block).unwrap();
+    }
+    assert!(got == content);
+    let mut piece = [0; 100];
+    read.read_exact_at(777_777, &mut piece).unwrap();
+    assert_eq!(piece, content[777_777..777_877]);
+
+    there.put_tag("c/table", "kind", TagValue::Text("table".into())).unwrap();
+    assert_eq!(here.get_tag("c/table", "kind").unwrap(), Some(TagValue::Text("table".into())));
+    let names: Vec<String> = there.list("c").unwrap().into_iter().map(|entry| entry.name).collect();
+    assert_eq!(names, ["d", "table"]);
+    there.remove("c/table", false).unwrap();
+    assert!(!here.exists("c/table").unwrap());
+    drop((here, there, array, read));
+    served.end();
+    place.settled_tree();
+    assert!(place.root().join("c/d/array/zarr.json").exists());
+}
+
+#[test]
+fn a_lock_from_elsewhere_ends_with_its_connection() {
+    let place = Workplace::new();
+    let served = serve(&place);
+    let here = Session::open(std::path::Path::new(&served.index)).unwrap();
+    let there = Session::connect_to(&served.address, TOKEN).unwrap();
+    let array = there.create_array("a", &ArraySpec::new(DataType::UInt8, &[10]), Create::New).unwrap();
+    let region = Region::whole(&[10]).unwrap();
+    let near = here.open_array("a", true).unwrap();
+    let lock = array.lock(&region, LockMode::Write, Some(Duration::ZERO)).unwrap();
+    assert_eq!(near.lock(&region, LockMode::Read, Some(Duration::ZERO)).err().unwrap().kind, Kind::Busy);
+    drop(lock);
+    near.lock(&region, LockMode::Read, Some(Duration::from_secs(30))).unwrap();
+    drop((here, there, array, near));
+    served.end();
+}
+
+#[test]
+fn a_wrong_token_a_cut_message_and_noise_are_refused_and_nobody_else_is_hurt() {
+    let place = Workplace::new();
+    let served = serve(&place);
+    for wrong in ["", "0123456789abcdef-and-mor", "0123456789abcdef-and-morE"] {
+        assert_eq!(Session::connect_to(&served.address, wrong).err().unwrap().kind, Kind::Denied);
+    }
+    let there = Session::connect_to(&served.address, TOKEN).unwrap();
+    let greeting = {
+        use terrace_core::objects::wire::{Request, encode};
+        encode(&Request::Hello { token: TOKEN.into() }, 0).unwrap()
+    };
+    let mut random = Random::new(5);
+    for turn in 0..300 {
+        let mut stream = TcpStream::connect(&served.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut noise = greeting.clone();
+        let length = 1 + random.below(200) as usize;
+        let message = match turn % 3 {
+            0 => random.bytes(length),
+            1 => {
+                // A frame that is right, with a message that is not.
+                let mut frame = greeting[..16].to_vec();
+                frame[4..8].copy_from_slice(&(length as u32).to_le_bytes());
+                frame.extend(random.bytes(length));
+                frame
+            }
+            _ => {
+                let at = random.below(noise.len() as u64) as usize;
+                noise[at] ^= 1 << random.below(8);
+                noise.clone()
+            }
+        };
+        if turn % 3 != 2 {
+            stream.write_all(&greeting).unwrap();
+        }
+        let _ = stream.write_all(&message);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = vec![];
+        let _ = stream.read_to_end(&mut answer);
+    }
+    there.create_bytes("still", Create::New).unwrap().close().unwrap();
+    assert!(there.exists("still").unwrap());
+    drop(there);
+    served.end();
+}
+
+#[test]
+fn an_address_that_others_reach_is_refused_because_a_token_would_travel_in_the_clear() {
+    assert_eq!(Session::connect_to("192.0.2.1:7788", TOKEN).err().unwrap().kind, Kind::Denied);
+    let place = Workplace::new();
+    let token_file = place.scratch().join("token");
+    std::fs::write(&token_file, TOKEN).unwrap();
+    let mut command = place.terrace("serve");
+    command.args(["--quiet", "--listen", "0.0.0.0:0", "--token-file"]).arg(&token_file);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("loopback"), "{said}");
+}

@@ -1,0 +1,186 @@
+//! `terrace predict` as a user calls it: questions, answers, refusals.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use terrace_tests::{Wish, terrace_binary};
+
+fn predict_in(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(terrace_binary())
+        .current_dir(directory)
+        .arg("predict")
+        .args(arguments)
+        .output()
+        .expect("terrace starts")
+}
+
+fn answer(directory: &Path, arguments: &[&str]) -> serde_json::Value {
+    let output = predict_in(directory, &[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("--json prints JSON")
+}
+
+/// 8 blocks of 64 MiB, five iterations, one process; a memory tier that holds them all.
+const QUESTION: [&str; 15] = [
+    "--input",
+    "512MiB",
+    "--iterations",
+    "5",
+    "--file-size",
+    "64MiB",
+    "--processes",
+    "1",
+    "--read-bandwidth",
+    "1000MiB",
+    "--write-bandwidth",
+    "100MiB",
+    "--fast-tier",
+    "ram=8GiB,4000MiB,2000MiB",
+    "--flush=final",
+];
+
+fn number(value: &serde_json::Value, pointer: &str) -> f64 {
+    value
+        .pointer(pointer)
+        .and_then(serde_json::Value::as_f64)
+        .unwrap_or_else(|| panic!("{pointer} is no number: {value}"))
+}
+
+#[test]
+fn the_closed_form_is_what_paper_and_pencil_say() {
+    let place = tempfile::tempdir().unwrap();
+    let found = answer(place.path(), &QUESTION);
+    // Alone: 512/1000 + 2048/1000 read, 2560/100 written. Terrace: 512/1000, 2048/4000, 2560/2000, and 512/100 to flush.
+    assert!((number(&found, "/closed_form/durable_alone/upper_s") - 28.16).abs() < 1e-6);
+    assert!((number(&found, "/closed_form/terrace/upper_s") - 7.424).abs() < 1e-6);
+    assert!(found["limited_by"].as_str().unwrap().starts_with("flush"), "{found}");
+}
+
+#[test]
+fn the_simulation_is_the_same_for_the_same_seed_and_hides_the_flush() {
+    let place = tempfile::tempdir().unwrap();
+    let ask = || answer(place.path(), &[&QUESTION[..], &["--simulate", "--seed", "3", "--runs", "2"]].concat());
+    let (found, again) = (ask(), ask());
+    assert_eq!(found, again);
+    let simulated = number(&found, "/simulation/terrace/median_s");
+    assert!(simulated < number(&found, "/closed_form/terrace/upper_s"), "{simulated}");
+    assert!(simulated > number(&found, "/closed_form/terrace/lower_s") * 0.99, "{simulated}");
+}
+
+#[test]
+fn a_workload_may_be_a_file_and_flags_go_before_it() {
+    let place = tempfile::tempdir().unwrap();
+    let storage =
+        ["--read-bandwidth", "1000MiB", "--write-bandwidth", "100MiB", "--fast-tier", "ram=8GiB,4000MiB,2000MiB"];
+    std::fs::write(
+        place.path().join("job.toml"),
+        "input = \"512MiB\"\niterations = 5\nfile_size = \"64MiB\"\nprocesses = 1\nflush = \"final\"\n",
+    )
+    .unwrap();
+    std::fs::write(
+        place.path().join("job.json"),
+        r#"{"input": 536870912, "iterations": 5, "file_size": 67108864, "flush": "final"}"#,
+    )
+    .unwrap();
+    for file in ["job.toml", "job.json"] {
+        let found = answer(place.path(), &[&["--workload", file][..], &storage].concat());
+        assert!((number(&found, "/closed_form/terrace/upper_s") - 7.424).abs() < 1e-6, "{file}");
+    }
+    let longer = answer(place.path(), &[&["--workload", "job.toml", "--iterations", "10"][..], &storage].concat());
+    assert!(number(&longer, "/job/workload/intermediate_bytes") == 9.0 * 512.0 * 1048576.0);
+}
+
+#[test]
+fn measured_tiers_are_read_and_a_capacity_that_nobody_told_is_asked_for() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(
+        place.path().join("tiers.json"),
+        r#"{"version": 1, "manifest": {"any": "thing"}, "workers": 2, "tiers": [
+            {"rates": {"tier": "ram", "read_bytes_s": 4e9, "write_bytes_s": 2e9, "cached_read_bytes_s": null, "cached_write_bytes_s": null},
+             "path": "/dev/shm", "in_memory": true, "read_latency_s": 1e-6, "write_latency_s": 1e-6, "intervals": {}},
+            {"rates": {"tier": "root", "read_bytes_s": 1e9, "write_bytes_s": 1e8, "cached_read_bytes_s": 5e9, "cached_write_bytes_s": 3e9},
+             "path": "/", "in_memory": false, "read_latency_s": 1e-4, "write_latency_s": 2e-3, "intervals": {}}]}"#,
+    )
+    .unwrap();
+    let question = ["--input", "1GB", "--file-size", "100MB", "--tiers", "tiers.json"];
+    let refused = predict_in(place.path(), &question);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--capacity ram=SIZE"), "{refused:?}");
+    let found = answer(place.path(), &[&question[..], &["--capacity", "ram=16GiB"]].concat());
+    // The page cache hides the writes of the durable tier alone: 1 s of input, a third of a second for the output.
+    assert!((number(&found, "/closed_form/durable_alone/lower_s") - (1.0 + 1.0 / 3.0)).abs() < 1e-6, "{found}");
+    assert!((number(&found, "/closed_form/durable_alone/upper_s") - 11.0).abs() < 1e-6);
+}
+
+#[test]
+fn the_report_of_a_run_is_a_workload() {
+    let outcome = Wish::default().build().sh("for i in 1 2 3; do head -c 300000 /dev/zero > f$i; done").ok();
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("report.json"), outcome.report.expect("a report").to_string()).unwrap();
+    let question = ["--report", "report.json", "--read-bandwidth", "1GB", "--write-bandwidth", "100MB"];
+    let found = answer(place.path(), &[&question[..], &["--fast-tier", "ram=1GB,4GB,2GB"]].concat());
+    assert_eq!(number(&found, "/job/workload/final_bytes"), 900_000.0);
+    assert_eq!(number(&found, "/job/workload/file_bytes"), 300_000.0);
+    assert!(found["notes"].to_string().contains("--input"), "{found}");
+}
+
+#[test]
+fn a_sweep_is_a_table_and_a_picture() {
+    let place = tempfile::tempdir().unwrap();
+    for (name, begin) in [("sweep.png", &b"\x89PNG"[..]), ("sweep.svg", &b"<svg"[..])] {
+        let output =
+            predict_in(place.path(), &[&QUESTION[..], &["--sweep", "iterations=1..8", "--plot", name]].concat());
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.lines().count(), 5, "a heading, and 1, 2, 4, 8:\n{text}");
+        let picture = std::fs::read(place.path().join(name)).unwrap();
+        assert!(picture.starts_with(begin) && picture.len() > 4000, "{name} has {} bytes", picture.len());
+    }
+    let found = answer(place.path(), &[&QUESTION[..], &["--sweep", "iterations=1..8"]].concat());
+    let points = found["points"].as_array().unwrap();
+    let times: Vec<f64> = points.iter().map(|point| number(point, "/answer/closed_form/terrace/upper_s")).collect();
+    assert!(times.is_sorted(), "{times:?}");
+}
+
+#[test]
+fn bad_input_is_refused_by_name() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("typo.toml"), "inptu = \"1GiB\"\n").unwrap();
+    std::fs::write(place.path().join("half.toml"), "input = 1.5\n").unwrap();
+    std::fs::write(place.path().join("no.json"), "{").unwrap();
+    let storage = ["--read-bandwidth", "1GB", "--write-bandwidth", "1GB", "--fast-tier", "ram=1GB,1GB,1GB"];
+    let enough = ["--input", "1GB", "--file-size", "1MB"];
+    let both = [&enough[..], &storage].concat();
+    let with = |more: &[&'static str]| -> Vec<&str> { [&both[..], more].concat() };
+    for (arguments, words) in [
+        (storage.to_vec(), &["no workload", "--input"][..]),
+        ([&["--input", "1GB"][..], &storage].concat(), &["file_size", "--file-size"]),
+        (enough.to_vec(), &["bandwidth", "terrace bench tiers"]),
+        ([&["--input", "1XB"][..], &storage].concat(), &["1XB", "XB"]),
+        (with(&["--nodes", "0"]), &["nodes"]),
+        (with(&["--iterations", "0"]), &["iterations"]),
+        (with(&["--iterations", "1", "--intermediate", "1GB"]), &["iterations"]),
+        (with(&["--stripe", "9"]), &["stripe"]),
+        (with(&["--cores=-1"]), &["cores"]),
+        (with(&["--cores", "nan"]), &["cores"]),
+        (with(&["--capacity", "rams=1GB"]), &["rams", "did you mean `ram`"]),
+        (with(&["--sweep", "procesess=1..4"]), &["procesess", "did you mean `processes`"]),
+        (with(&["--sweep", "nodes=1..4", "--plot", "picture.gif"]), &["picture.gif", ".svg"]),
+        (with(&["--sweep", "nodes=1..4", "--plot", "no/such/directory.svg"]), &["no/such/directory.svg"]),
+        (with(&["--plot", "picture.svg"]), &["--sweep"]),
+        ([&["--workload", "typo.toml"][..], &storage].concat(), &["typo.toml", "inptu"]),
+        ([&["--workload", "half.toml"][..], &storage].concat(), &["half.toml", "1.5"]),
+        ([&["--workload", "missing.toml"][..], &storage].concat(), &["missing.toml"]),
+        ([&["--report", "no.json"][..], &storage].concat(), &["no.json", "terrace run --report"]),
+        ([&enough[..], &["--tiers", "no.json"]].concat(), &["no.json", "terrace bench tiers"]),
+        ([&enough[..], &["--platform", "no.json"]].concat(), &["no.json"]),
+        (with(&["--fast-tier", "ram"]), &["--fast-tier ram", "NAME=CAPACITY"]),
+    ] {
+        let output = predict_in(place.path(), &arguments);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && output.status.code().is_some(), "{arguments:?} was accepted");
+        assert!(!text.contains("panicked"), "{arguments:?}: {text}");
+        for word in words {
+            assert!(text.contains(word), "{arguments:?} does not name `{word}`: {text}");
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The supervisor: programs that can't load the preload library, and what happens when it dies.
+//!
+//! Each C program is compiled by the test, statically, so that none of its calls can go through the library.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use terrace_tests::{Outcome, Tree, Wish, Workplace};
+
+/// A static program, made from a source in `supervise/`.
+fn program(place: &Workplace, name: &str) -> String {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/supervise").join(format!("{name}.c"));
+    let binary = place.scratch().join(name);
+    let made = Command::new("cc").args(["-O1", "-static", "-pthread", "-o"]).arg(&binary).arg(source).status().unwrap();
+    assert!(made.success(), "{name}.c does not compile");
+    binary.to_str().unwrap().to_owned()
+}
+
+/// Runs it in every mode that reaches it; it says on stderr what it found wrong, and gives 0 when nothing was.
+fn holds(place: &Workplace, command: &[&str]) {
+    for flags in [&["--supervise-only"][..], &[]] {
+        let outcome = place.run_with(flags, command);
+        assert!(outcome.code == 0, "{command:?} with {flags:?}: {outcome:?}");
+    }
+}
+
+/// The supervisor of this workplace's runs.
+fn supervisors(place: &Workplace) -> Vec<u32> {
+    let index = place.runtime().join("index");
+    let numbers = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let words = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let mut words = words.split(|byte| *byte == 0);
+        let is_one =
+            words.nth(1) == Some(b"supervise") && words.any(|word| word == index.as_os_str().as_encoded_bytes());
+        is_one.then_some(pid)
+    });
+    numbers.collect()
+}
+
+fn kill(pid: u32) {
+    // SAFETY: a process of this test's own run.
+    unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+}
+
+/// Kills the supervisor again and again, until told to stop or so often; gives how often.
+fn kill_supervisors(place: &Workplace, stop: &AtomicBool, times: u32) -> u32 {
+    let mut killed = 0;
+    let mut last = 0;
+    while killed < times && !stop.load(SeqCst) {
+        for pid in supervisors(place) {
+            if pid != last {
+                // At a different point of its work each time.
+                std::thread::sleep(Duration::from_micros(500 + 997 * (killed as u64 % 23)));
+                kill(pid);
+                last = pid;
+                killed += 1;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    killed
+}
+
+#[test]
+fn a_static_program_sees_files_and_not_links() {
+    let place = Workplace::new();
+    holds(&place, &[&program(&place, "files")]);
+}
+
+#[test]
+fn a_static_programs_files_are_made_in_a_tier_and_flushed() {
+    let place = Wish::default().settle("1h").build();
+    let outcome =
+        place.run_with(&["--supervise-only"], &["busybox", "sh", "-c", "echo data > a; mkdir d; echo b > d/b"]);
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    assert_eq!(outcome.report.unwrap()["counters"]["creates_tier"], 2);
+    assert_eq!(std::fs::read_to_string(place.root().join("a")).unwrap(), "data\n");
+    assert!(place.root().join("d/b").symlink_metadata().unwrap().is_file());
+}
+
+#[test]
+fn calls_under_an_interval_timer_see_no_spurious_error() {
+    let place = Workplace::new();
+    holds(&place, &[&program(&place, "timer"), "40000"]);
+}
+
+#[test]
+fn a_program_with_threads_forks_a_thousand_times() {
+    let place = Workplace::new();
+    holds(&place, &[&program(&place, "forks"), "1000"]);
+}
+
+#[test]
+fn a_program_that_takes_another_umask_and_user_makes_files_with_them() {
+    let place = Workplace::new();
+    holds(&place, &[&program(&place, "rights")]);
+}
+
+#[test]
+fn a_program_that_goes_on_after_its_run_keeps_working_and_is_flushed() {
+    let place = Workplace::new();
+    let script = "(trap '' HUP; exec >/dev/null 2>&1; sleep 1; echo late > late; cat late > copy; ls -l > listing) & echo early > early";
+    let outcome = place.run_with(&["--supervise-only"], &["busybox", "sh", "-c", script]);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    let copy = place.root().join("copy");
+    assert!(terrace_tests::wait_until(30, || {
+        copy.symlink_metadata().is_ok_and(|found| found.is_file()) && supervisors(&place).is_empty()
+    }));
+    assert_eq!(std::fs::read_to_string(copy).unwrap(), "late\n");
+    let listing = std::fs::read_to_string(place.root().join("listing")).unwrap();
+    assert!(!listing.contains("->"), "{listing}");
+}
+
+#[test]
+fn room_that_a_static_program_takes_is_counted_while_it_writes() {
+    let place = Wish::default().tier("ram", "8MiB").settle("1h").build();
+    // The first file outgrows the tier while it is open; what is made then has its bytes elsewhere.
+    let script = "exec 3>big; dd if=/dev/zero bs=1M count=8 >&3; sleep 1; echo other > other; exec 3>&-; cat other";
+    let outcome = place.run_with(&["--supervise-only"], &["busybox", "sh", "-c", script]);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (0, "other\n"), "{}", outcome.stderr);
+    let counters = &outcome.report.unwrap()["counters"];
+    assert_eq!((&counters["creates_tier"], &counters["creates_durable"]), (&1.into(), &1.into()), "{counters}");
+    assert_eq!(std::fs::metadata(place.root().join("big")).unwrap().len(), 8 << 20);
+}
+
+/// A C project of many small files.
+fn project(at: &Path) {
+    std::fs::create_dir_all(at).unwrap();
+    let names: Vec<String> = (0..30).map(|number| format!("part{number}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        let text = format!(
+            "#include \"parts.h\"\n#include <stdio.h>\nint {name}(int x) {{ return x * {number} + {}(x - 1 > 0 ? 0 : 0); }}\n",
+            if number == 0 { "base".into() } else { format!("part{}", number - 1) }
+        );
+        std::fs::write(at.join(format!("{name}.c")), text).unwrap();
+    }
+    let declared: String = names.iter().map(|name| format!("int {name}(int);\n")).collect();
+    std::fs::write(at.join("parts.h"), format!("int base(int);\n{declared}")).unwrap();
+    let main = "#include \"parts.h\"\n#include <stdio.h>\nint base(int x) { return x; }\nint main(void) { printf(\"%d\\n\", part29(3)); }\n";
+    std::fs::write(at.join("main.c"), main).unwrap();
+    let makefile = "OBJECTS := $(patsubst %.c,%.o,$(wildcard *.c))\nprogram: libparts.a\n\tgcc -o $@ main.o libparts.a\n\
+                    libparts.a: $(OBJECTS)\n\trm -f $@\n\tar crD $@ $(sort $(OBJECTS))\n%.o: %.c parts.h\n\tgcc -O1 -c -o $@ $<\n\
+                    clean:\n\trm -f *.o *.a program\n";
+    std::fs::write(at.join("Makefile"), makefile).unwrap();
+}
+
+#[test]
+fn a_parallel_build_survives_its_supervisor_being_killed_a_hundred_times() {
+    let place = Wish::default().tier("ram", "64MiB").patience(400).build();
+    let native = place.scratch().join("project");
+    project(&native);
+    assert!(Command::new("make").args(["-s", "-j4"]).current_dir(&native).status().unwrap().success());
+    project(&place.root().join("project"));
+
+    let (stop, enough) = (AtomicBool::new(false), place.scratch().join("enough"));
+    let script = format!(
+        "cd project && make -s -j4 && while [ ! -e {0} ]; do make -s clean && make -s -j4 || exit 9; done && ./program",
+        enough.display()
+    );
+    let killed = std::thread::scope(|scope| {
+        let killer = scope.spawn(|| {
+            let killed = kill_supervisors(&place, &stop, 100);
+            std::fs::write(&enough, "").unwrap();
+            killed
+        });
+        let outcome = place.run_with(&["--supervise-only"], &["sh", "-c", &script]);
+        stop.store(true, SeqCst);
+        assert_eq!(outcome.code, 0, "{outcome:?}\n{}", place.agent_log());
+        killer.join().unwrap()
+    });
+    assert_eq!(killed, 100);
+    let (native, ours) = (Tree::of(&native), Tree::of(&place.root().join("project")));
+    let bytes = |tree: &Tree| tree.0.iter().map(|(name, entry)| (name.clone(), entry.kind.clone())).collect::<Vec<_>>();
+    assert!(bytes(&native) == bytes(&ours), "{:?}", native.0.keys().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_call_that_a_killed_supervisor_had_received_is_done_once() {
+    let place = Wish::default().tier("ram", "64MiB").build();
+    let stop = AtomicBool::new(false);
+    let steps = program(&place, "steps");
+    let until = Instant::now() + Duration::from_secs(8);
+    std::thread::scope(|scope| {
+        let killer = scope.spawn(|| kill_supervisors(&place, &stop, u32::MAX));
+        // Creates, renames and removes, each of which would fail if it was done twice or not at all.
+        while Instant::now() < until {
+            let outcome = place.run_with(&["--supervise-only"], &[&steps, "500"]);
+            if outcome.code != 0 {
+                stop.store(true, SeqCst);
+            }
+            assert_eq!(outcome.code, 0, "{outcome:?}");
+        }
+        stop.store(true, SeqCst);
+        assert!(killer.join().unwrap() > 0);
+    });
+}
+
+#[test]
+fn a_run_inside_a_run_says_that_only_the_library_reaches_its_programs() {
+    let place = Workplace::new();
+    let inner: PathBuf = terrace_tests::terrace_binary();
+    let config = place.config().display().to_string();
+    let inner = inner.to_str().unwrap();
+    let outcome = place.run_with(
+        &[],
+        &[inner, "run", "--quiet", "--config", &config, "--", "sh", "-c", "echo x > inside; cat inside"],
+    );
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (0, "x\n"), "{outcome:?}");
+    assert!(outcome.stderr.contains("under another supervisor"), "{outcome:?}");
+    let refused = place.run_with(&[], &[inner, "run", "--supervise-only", "--config", &config, "--", "true"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+}
+
+#[test]
+fn a_static_program_of_another_user_is_served_for_that_user() {
+    let place = Wish::default().user(1234).build();
+    let outcome: Outcome = place.run_with(&["--supervise-only"], &["busybox", "sh", "-c", "echo mine > f; ls -l f"]);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    let found = place.root().join("f").symlink_metadata().unwrap();
+    assert!(found.is_file() && (!terrace_tests::is_root() || found.uid() == 1234));
+}
