@@ -7,6 +7,9 @@ For each point of each experiment, on a real distributed file system (GlusterFS 
   memory     under `terrace run`; intermediate files are removed at the end, the final ones flushed (those that spilled
              into the durable tier stay there)
   flush-all  under `terrace run` with no policy at all: every file is flushed
+  by hand    what a user does without Terrace where the memory has room for all: intermediate and final files in the memory
+             tier, the final ones copied out afterwards, the others deleted; it shows what this machine can do at best, with
+             clients and servers on the same processors, which the model doesn't know
 
 Every run starts with cold client caches and empty output directories; the ways take turns, and each number is a median.
 A Terrace run's time is that of the whole `terrace run` command: start of the agent, program, final flush. After each run
@@ -28,6 +31,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import shlex
 import statistics
 import subprocess
 import sys
@@ -51,6 +55,10 @@ class Workload:
     iterations: int = 5
     processes: int = 2
 
+    @property
+    def written_mib(self) -> int:
+        return self.blocks * self.block_mib * self.iterations
+
 
 @dataclasses.dataclass(frozen=True)
 class Point:
@@ -69,7 +77,7 @@ SPILL_MIB = 1024  # a third of what the base workload writes, after room for one
 
 EXPERIMENTS = {
     "processes": [Point("processes", f"{p}", dataclasses.replace(BASE, processes=p), flush_all=True) for p in (1, 2, 4)],
-    "iterations": [Point("iterations", f"{n}", dataclasses.replace(BASE, iterations=n), flush_all=True) for n in (1, 5, 8)],
+    "iterations": [Point("iterations", f"{n}", dataclasses.replace(BASE, iterations=n), flush_all=True) for n in (1, 5, 8, 12)],
     "disks": [
         Point("disks", f"{ssds} SSD, memory {SPILL_MIB} MiB", BASE, memory_mib=SPILL_MIB, ssds=ssds, flush_all=ssds == 2)
         for ssds in (0, 1, 2)
@@ -165,8 +173,7 @@ class Experiment:
 
         Intermediate files must be gone where the tiers had room for them; what spilled into the root stays there.
         """
-        written_mib = workload.blocks * workload.block_mib * workload.iterations
-        self.settle(0 if way == "alone" else min(written_mib, MEMORY_MIB))
+        self.settle(0 if way == "alone" else min(workload.written_mib, MEMORY_MIB))
         begin = time.monotonic()
         output = self.testbed.node(*command)
         total_s = time.monotonic() - begin
@@ -197,17 +204,34 @@ class Experiment:
         run = self.arguments("run", point.workload, str(point.workload.processes))
         return [self.terrace, "run", "--quiet", "--config", configuration, "--report", report, "--", *run]
 
+    def by_hand(self, workload: Workload) -> list[str]:
+        """Run in the memory tier, then copy the final files out, as many at a time as there are servers."""
+        memory = f"{self.testbed.mounts}/tmpfs/by-hand"
+        run = [
+            self.incrementation, "run", self.input_directory(workload), f"{memory}/work", f"{memory}/final",
+            str(workload.blocks), str(workload.block_mib), str(workload.iterations), str(workload.processes),
+        ]  # fmt: skip
+        copy = f"dd if={memory}/final/@ of={self.root}/final/@ bs=4M conv=fsync status=none"
+        script = f"set -e; mkdir -p {memory} {self.root}/work {self.root}/final; {shlex.join(run)}\n"
+        script += f"ls {memory}/final | xargs -P{OSTS} -I@ {copy}; rm -r {memory}"
+        return ["sh", "-c", script]
+
     def measure_point(self, point: Point, bounds: "Bounds") -> dict[str, object]:
         self.prepare(point.workload)
         ways = ["alone"] * (point.workload not in self.alone_s) + ["memory"] + ["flush-all"] * point.flush_all
         load_before = os.getloadavg()[0]
         totals: dict[str, list[float]] = {way: [] for way in ways}
         programs: dict[str, list[float]] = {way: [] for way in ways}
+        if point.workload.written_mib <= point.memory_mib * 7 // 8:
+            ways.append("by hand")
+            totals["by hand"], programs["by hand"] = [], []
         for repetition in range(self.repetitions):
             turn = repetition % len(ways)
             for way in ways[turn:] + ways[:turn]:
                 if way == "alone":
                     command = self.arguments("run", point.workload, str(point.workload.processes))
+                elif way == "by hand":
+                    command = self.by_hand(point.workload)
                 else:
                     command = self.under_terrace(point, way)
                 total_s, program_s = self.timed(way, point.workload, command, all_fits=point.memory_mib == MEMORY_MIB)
@@ -229,6 +253,8 @@ class Experiment:
         row["speedup"] = row["alone_s"] / row["memory_s"]
         row["flush_all_s"] = statistics.median(totals["flush-all"]) if point.flush_all else None
         row["flush_all_ratio"] = row["flush_all_s"] / row["alone_s"] if point.flush_all else None
+        row["by_hand_s"] = statistics.median(totals["by hand"]) if "by hand" in totals else None
+        row["over_by_hand"] = row["memory_s"] / row["by_hand_s"] if row["by_hand_s"] else None
         row["runs_s"] = totals
         row["load_before"] = load_before
         row.update(bounds.of(point))
@@ -354,7 +380,7 @@ def main() -> int:
     return 0
 
 
-COLUMNS = ("experiment", "point", "alone s", "bounds", "memory s", "bounds", "faster", "over bound", "flush-all s", "vs alone")
+COLUMNS = ("experiment", "point", "alone s", "bounds", "memory s", "bounds", "faster", "over bound", "by hand s", "over by hand", "flush-all s", "vs alone")
 
 
 def cells(row: dict[str, object]) -> tuple[str, ...]:
@@ -367,13 +393,15 @@ def cells(row: dict[str, object]) -> tuple[str, ...]:
         f"{row['memory_lower_s']:.1f}–{row['memory_upper_s']:.1f}",
         f"{row['speedup']:.1f}×",
         f"{row['memory_over_bound']:.2f}",
+        f"{row['by_hand_s']:.1f}" if row["by_hand_s"] else "–",
+        f"{row['over_by_hand']:.2f}" if row["over_by_hand"] else "–",
         f"{row['flush_all_s']:.1f}" if row["flush_all_s"] else "–",
         f"{row['flush_all_ratio']:.2f}" if row["flush_all_ratio"] else "–",
     )
 
 
 def print_row(row: dict[str, object], first: bool) -> None:
-    layout = "{:<11} {:<24} {:>8} {:>11} {:>9} {:>11} {:>7} {:>11} {:>12} {:>9}"
+    layout = "{:<11} {:<24} {:>8} {:>11} {:>9} {:>11} {:>7} {:>11} {:>10} {:>13} {:>12} {:>9}"
     if first:
         print(layout.format(*COLUMNS))
     print(layout.format(*cells(row)), flush=True)
@@ -395,7 +423,7 @@ def write_results(facts: dict[str, object], bounds: Bounds, rows: list[dict[str,
         f"Medians of {facts['repetitions']} runs; the whole took {facts['minutes']} minutes. The recipe, and what the ways and the",
         "bounds are, is in [`benchmarks/incrementation`](../incrementation/). All numbers: [CSV](incrementation.csv),",
         "[JSON](incrementation.json). Times are seconds of the whole command, Terrace's with its final flush. *Over bound* is",
-        "the in-memory time over the model's upper bound; *vs alone* is the flush-all time over the durable tier's alone. The",
+        "the in-memory time over the model's upper bound; *by hand* is a run in the memory tier and a copy of the final files by hand; *vs alone* is the flush-all time over the durable tier's alone. The",
         f"machine's load average before each point was {loads} (the benchmark itself makes about 2).",
         *(["", f"**Note:** {facts['note']}"] if facts["note"] else []),
         "",

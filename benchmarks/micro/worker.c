@@ -86,6 +86,36 @@ static uint64_t create_unlink(long count, const char *directory) {
     return now_ns() - start;
 }
 
+/* What lstat of a file behind a link costs at least: a look at the link, and one at the file. */
+static uint64_t lstat_linked(long count, const char *path) {
+    char target[4096];
+    ssize_t len = readlink(path, target, sizeof target - 1);
+    if (len < 0) fail("readlink", path);
+    target[len] = '\0';
+    struct stat info;
+    uint64_t start = now_ns();
+    for (long i = 0; i < count; i++)
+        if (lstat(path, &info) != 0 || lstat(target, &info) != 0) fail("lstat", path);
+    return now_ns() - start;
+}
+
+/* What making and removing a file behind a link costs at least: the file and the link. `arguments`: "DIRECTORY OBJECTS". */
+static uint64_t create_unlink_linked(long count, const char *arguments) {
+    char directory[2048], objects[2048], path[4096], object[4096];
+    if (sscanf(arguments, "%2047s %2047s", directory, objects) != 2) { errno = EINVAL; fail("arguments", arguments); }
+    uint64_t start = now_ns();
+    for (long i = 0; i < count; i++) {
+        snprintf(path, sizeof path, "%s/new-%ld", directory, i);
+        snprintf(object, sizeof object, "%s/%014ld", objects, i);
+        int fd = open(object, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+        if (fd < 0) fail("create", object);
+        if (symlink(object, path) != 0) fail("link", path);
+        close(fd);
+        if (unlink(path) != 0 || unlink(object) != 0) fail("unlink", path);
+    }
+    return now_ns() - start;
+}
+
 /* Reads or writes `size` bytes a time in a file that exists, is allocated and cached. */
 static uint64_t in_place(long count, const char *path, size_t size, int writing) {
     int fd = open(path, (writing ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
@@ -179,6 +209,7 @@ static const struct {
     uint64_t (*measure)(long count, const char *argument);
 } operations[] = {
     {"open_close", open_close}, {"stat", stat_path},       {"lstat", lstat_path}, {"create_unlink", create_unlink},
+    {"lstat_linked", lstat_linked}, {"create_unlink_linked", create_unlink_linked},
     {"read_4k", read_4k},       {"write_4k", write_4k},    {"write_1m", write_1m}, {"append_4k", append_4k},
     {"readdir", read_directory}, {"fork_exec", fork_exec}, {"shell", shell},
 };

@@ -1,0 +1,163 @@
+"""`terrace bench`, fio and a bare loop of pwrite on the same pattern, taking turns; and how closely workers start.
+
+Writes results/instrument.json and results/instrument.md. Called by run.sh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from provenance import REPOSITORY, RESULTS, provenance, provenance_line  # noqa: E402
+
+BENCH = REPOSITORY / "target" / "release" / "terrace-bench"
+MIB = 2**20
+
+# Name, directory kind, fio's words, our words, bytes. Patterns that fio has as well, closed loop, one request at a time.
+PATTERNS = [
+    ("sequential write, 1 MiB, cached", "disk", "write", 1 << 20, 512 * MIB, False),
+    ("sequential write, 4 KiB, memory", "memory", "write", 4096, 256 * MIB, False),
+    ("random read, 4 KiB, direct", "disk", "randread", 4096, 64 * MIB, True),
+    ("sequential read, 1 MiB, direct", "disk", "read", 1 << 20, 512 * MIB, True),
+]
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Of the median, by order statistics, at 95% or the most that so few values give."""
+    ordered, count = sorted(values), len(values)
+    best = 1
+    for rank in range(1, count // 2 + 1):
+        covered = 1 - 2 * sum(math.comb(count, below) for below in range(rank)) / 2**count
+        if covered >= 0.95:
+            best = rank
+    return ordered[best - 1], ordered[count - best]
+
+
+def fio(directory: pathlib.Path, pattern: str, request: int, size: int, direct: bool) -> float:
+    """MiB/s of one fio job on a new file; for reads the file is laid out first, unmeasured."""
+    command = [
+        "fio", "--name=job", f"--directory={directory}", f"--rw={pattern}", f"--bs={request}", f"--size={size}",
+        f"--direct={int(direct)}", "--ioengine=psync", "--output-format=json", "--fallocate=none", "--end_fsync=0",
+        "--randrepeat=0", "--norandommap=0", "--thread=0", "--refill_buffers=0", "--invalidate=1",
+    ]  # fmt: skip
+    job = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["jobs"][0]
+    side = job["read"] if "read" in pattern else job["write"]
+    for file in directory.glob("job*"):
+        file.unlink()
+    return side["io_bytes"] / (side["runtime"] / 1e3) / MIB if side["runtime"] >= 100 else side["bw_bytes"] / MIB
+
+
+def bench(directory: pathlib.Path, experiment: dict) -> list[dict]:
+    """Rows of one experiment."""
+    with tempfile.TemporaryDirectory() as work:
+        path = pathlib.Path(work, "experiment.json")
+        path.write_text(json.dumps({"directory": str(directory), "replications": 1, **experiment}))
+        subprocess.run([BENCH, "run", "--quiet", "--output", f"{work}/out", path], check=True, stdout=subprocess.DEVNULL)
+        return [json.loads(line) for line in pathlib.Path(work, "out", "rows.jsonl").read_text().splitlines()]
+
+
+def ours(directory: pathlib.Path, pattern: str, request: int, size: int, direct: bool, seed: int) -> dict:
+    """The same pattern; reads are not checked, as fio's are not."""
+    read = "read" in pattern
+    rows = bench(
+        directory,
+        {
+            "seed": seed,
+            "base": {
+                "operations": ["write", "read"] if read else ["write"],
+                "flush": "end" if read else "never",
+                "cache": "cold" if read else "as_is",
+                "verify": False,
+                "backend": {"posix": {"direct": direct}},
+                "workload": {
+                    "offset": {"pattern": "random" if pattern.startswith("rand") else "sequential", "data_size": size, "request_size": request}
+                },
+            },
+        },
+    )
+    return rows[-1]
+
+
+def side_by_side(places: dict[str, pathlib.Path], rounds: int) -> list[dict]:
+    results = []
+    for name, kind, pattern, request, size, direct in PATTERNS:
+        theirs, own = [], []
+        for turn in range(rounds):
+            pairs = [(theirs, lambda: fio(places[kind], pattern, request, size, direct)), (own, lambda: ours(places[kind], pattern, request, size, direct, turn)["rate_bytes_s"] / MIB)]
+            for into, measure in pairs if turn % 2 else reversed(pairs):
+                into.append(measure())
+        (low_a, high_a), (low_b, high_b) = interval(theirs), interval(own)
+        overlap = low_b <= high_a * 1.05 and low_a <= high_b * 1.05
+        results.append(
+            {"pattern": name, "fio": statistics.median(theirs), "fio_interval": [low_a, high_a], "terrace_bench": statistics.median(own), "terrace_bench_interval": [low_b, high_b], "overlap_within_5_percent": overlap}
+        )
+        print(f"{name:34} fio {statistics.median(theirs):9.1f} [{low_a:.1f}, {high_a:.1f}]  terrace bench {statistics.median(own):9.1f} [{low_b:.1f}, {high_b:.1f}] MiB/s {'overlap' if overlap else 'APART'}")
+    return results
+
+
+def own_cost(memory: pathlib.Path, program: str, rounds: int) -> dict:
+    """Nanoseconds of a 4 KiB pwrite, bare and with all that the tool does around it."""
+    size, bare, tool = 256 * MIB, [], []
+    for turn in range(rounds):
+        bare.append(float(subprocess.run([program, memory / "bare", str(size), "4096"], capture_output=True, text=True, check=True).stdout))
+        row = ours(memory, "write", 4096, size, False, turn)
+        tool.append(row["elapsed_s"] * 1e9 / row["requests"])
+    differences = [b - a for a, b in zip(bare, tool)]
+    result = {"bare_ns": statistics.median(bare), "terrace_bench_ns": statistics.median(tool), "cost_ns": statistics.median(differences), "cost_interval_ns": interval(differences)}
+    print(f"4 KiB pwrite: bare {result['bare_ns']:.0f} ns, terrace bench {result['terrace_bench_ns']:.0f} ns, cost {result['cost_ns']:.0f} ns")
+    return result
+
+
+def starts(memory: pathlib.Path, count: int) -> dict:
+    """Spread of the first requests of 4 workers over many starts."""
+    rows = bench(memory, {"replications": count, "base": {"workers": 4, "operations": ["write"], "flush": "never", "workload": {"offset": {"data_size": "64K", "request_size": "64K"}}}})
+    spreads = sorted(row["start_spread_s"] * 1e6 for row in rows)
+    result = {"starts": len(spreads), "median_us": statistics.median(spreads), "p99_us": spreads[math.ceil(0.99 * len(spreads)) - 1], "max_us": spreads[-1]}
+    print(f"starts of 4 workers: median {result['median_us']:.0f} us, p99 {result['p99_us']:.0f} us, largest {result['max_us']:.0f} us apart")
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pwrite", required=True)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--starts", type=int, default=500)
+    parser.add_argument("--directory", default="/var/tmp", help="on the storage to measure")
+    parser.add_argument("--no-write", action="store_true", help="leave results/ as it is")
+    args = parser.parse_args()
+    facts = provenance("benchmarks/instrument/run.sh " + " ".join(sys.argv[3:]))
+    version = subprocess.run(["fio", "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    places = {"disk": pathlib.Path(tempfile.mkdtemp(dir=args.directory)), "memory": pathlib.Path(tempfile.mkdtemp(dir="/dev/shm"))}
+    try:
+        document = {
+            "provenance": facts,
+            "fio": version,
+            "side_by_side": side_by_side(places, args.rounds),
+            "own_cost": own_cost(places["memory"], args.pwrite, args.rounds),
+            "starts": starts(places["memory"], args.starts),
+        }
+    finally:
+        for place in places.values():
+            shutil.rmtree(place)
+    if args.no_write:
+        return
+    (RESULTS / "instrument.json").write_text(json.dumps(document, indent=2) + "\n")
+    lines = ["# `terrace bench` beside fio", "", provenance_line(facts), "", f"Medians of {args.rounds} turns each, MiB/s, with 95% intervals of order statistics. {version}.", "", "| pattern | fio | terrace bench | intervals overlap within 5% |", "| --- | --- | --- | --- |"]
+    for row in document["side_by_side"]:
+        a, b = row["fio_interval"], row["terrace_bench_interval"]
+        lines.append(f"| {row['pattern']} | {row['fio']:.0f} ({a[0]:.0f}–{a[1]:.0f}) | {row['terrace_bench']:.0f} ({b[0]:.0f}–{b[1]:.0f}) | {'yes' if row['overlap_within_5_percent'] else 'no'} |")
+    cost, start = document["own_cost"], document["starts"]
+    lines += ["", f"A 4 KiB `pwrite` into memory takes {cost['bare_ns']:.0f} ns in a bare loop and {cost['terrace_bench_ns']:.0f} ns with signatures, counting and two looks at the clock: {cost['cost_ns']:.0f} ns more.", "", f"Four workers on {facts['cpus']} CPUs began within {start['median_us']:.0f} µs of each other (median of {start['starts']} starts), within {start['p99_us']:.0f} µs in 99 of 100.", ""]
+    (RESULTS / "instrument.md").write_text("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
