@@ -43,6 +43,10 @@ pub const PRIVATE_DIR: &str = ".terrace";
 /// Where the library puts a page with nothing but `syscall; ret`, so that the supervisor's filter knows its calls by their
 /// address. Far from where Linux, Go, Java and the sanitizers put anything.
 pub const GATE: usize = 0x6720_0000_0000;
+/// The option of prctl(2) by which the library asks whether it is under the supervisor's filter, and the error number that the
+/// filter answers with (EBADE). A kernel knows no such option, and says EINVAL.
+pub const SERVED_QUESTION: u32 = u32::from_be_bytes(*b"trrc");
+pub const SERVED_ANSWER: i32 = 52;
 /// Environment variable with the path of the index file; set by `terrace run`, kept across exec by the library.
 pub const INDEX_ENV: &str = "TERRACE_INDEX";
 

@@ -31,6 +31,8 @@ pub unsafe extern "C" fn closedir(dir: *mut c_void) -> c_int {
 /// Where the entries come from: a stream, or a descriptor.
 trait Source {
     fn fd(&self) -> i32;
+    /// The supervisor saw the call, and dressed the regular files already: a number that is shown may be another file's own.
+    fn came_dressed(&self) -> bool;
     fn is_on_root(&self, index: Index) -> bool {
         on_root(index, self.fd()).is_some()
     }
@@ -41,6 +43,9 @@ struct Stream(*mut c_void);
 impl Source for Stream {
     fn fd(&self) -> i32 {
         dirfd(self.0)
+    }
+    fn came_dressed(&self) -> bool {
+        gate::is_served()
     }
     fn is_on_root(&self, index: Index) -> bool {
         if ON_ROOT.load(Relaxed) == self.0 {
@@ -58,17 +63,21 @@ impl Source for Stream {
 struct Descriptor {
     fd: i32,
     is_on_root: bool,
+    came_dressed: bool,
 }
 
 impl Descriptor {
-    fn new(index: Index, fd: i32) -> Descriptor {
-        Descriptor { fd, is_on_root: on_root(index, fd).is_some() }
+    fn new(index: Index, fd: i32, came_dressed: bool) -> Descriptor {
+        Descriptor { fd, is_on_root: on_root(index, fd).is_some(), came_dressed }
     }
 }
 
 impl Source for Descriptor {
     fn fd(&self) -> i32 {
         self.fd
+    }
+    fn came_dressed(&self) -> bool {
+        self.came_dressed
     }
     fn is_on_root(&self, _: Index) -> bool {
         self.is_on_root
@@ -107,7 +116,7 @@ fn dress(index: Index, source: &impl Source, ino: &mut u64, kind: &mut u8, name:
                 }
             }
         }
-        libc::DT_REG if index.header.durable_count.load(Relaxed) > 0 => {
+        libc::DT_REG if index.header.durable_count.load(Relaxed) > 0 && !source.came_dressed() => {
             if let Some(shown) = stat::shown_ino(index, *ino, 1)
                 && source.is_on_root(index) {
                     *ino = shown;
@@ -251,7 +260,7 @@ unsafe fn choose(
     unsafe {
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
         let fd = gate::call4(libc::SYS_openat, at as usize, path as usize, flags as usize, 0) as i32;
-        let source = Descriptor::new(index, fd);
+        let source = Descriptor::new(index, fd, gate::is_served());
         let mut kept = 0;
         for i in 0..count as usize {
             let entry = *list.add(i);
@@ -282,7 +291,7 @@ pub fn getdents(fd: i32, buffer: *mut c_void, size: usize) -> isize {
         if len <= 0 {
             return len;
         }
-        let source = Descriptor::new(index, fd);
+        let source = Descriptor::new(index, fd, false);
         let mut at = 0;
         let mut kept = len as usize;
         while at < kept {

@@ -8,7 +8,7 @@
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
-use terrace_index::GATE;
+use terrace_index::{GATE, SERVED_ANSWER, SERVED_QUESTION};
 
 /// What is looked at before a call is taken to the supervisor; arguments count from 0.
 #[derive(Clone, Copy)]
@@ -166,6 +166,12 @@ impl Filter {
             program.push(jump(JEQ, nr as u32, 0, 1));
             program.push(give(libc::SECCOMP_RET_ERRNO | errno as u32));
         }
+        program.extend([
+            jump(JEQ, libc::SYS_prctl as u32, 0, 3),
+            load(argument(0)),
+            jump(JEQ, SERVED_QUESTION, 0, 1),
+            give(libc::SECCOMP_RET_ERRNO | SERVED_ANSWER as u32),
+        ]);
         program.push(give(ALLOW));
         let tail = program.len();
         for (at, statement) in program.iter_mut().enumerate() {
@@ -272,6 +278,13 @@ mod tests {
             assert_eq!(verdict(nr, GATE as u64 + 4096, args), NOTIFY, "call {nr}");
             assert_eq!(verdict(nr, (GATE as u64 + 2) & 0xffff_ffff, args), NOTIFY, "call {nr}");
         }
+    }
+
+    #[test]
+    fn the_library_learns_that_it_is_served_and_others_are_let_on() {
+        let yes = libc::SECCOMP_RET_ERRNO | SERVED_ANSWER as u32;
+        assert_eq!(verdict(libc::SYS_prctl, 0x400000, [SERVED_QUESTION as u64, 0, 0, 0, 0, 0]), yes);
+        assert_eq!(verdict(libc::SYS_prctl, 0x400000, [libc::PR_GET_SECCOMP as u64, 0, 0, 0, 0, 0]), ALLOW);
     }
 
     #[test]
