@@ -225,3 +225,18 @@ fn what_the_last_tier_cannot_take_is_named_and_kept() {
     assert_eq!(place.sh("stat -c %s toobig; cat small; rm toobig").ok().stdout, "30000000\nfits\n");
     assert_eq!(place.settled_tree().bytes("small"), b"fits\n");
 }
+
+#[test]
+fn an_agent_that_cannot_flush_ends_at_the_second_sigterm_and_the_next_run_has_the_bytes() {
+    let Some(disk) = SmallDisk::of(16) else { return };
+    let place = Wish::default().tier("ram", "64MiB").root(&disk.root()).settle("1ms").build();
+    assert_eq!(place.sh("head -c 30000000 /dev/zero > toobig").code, 74);
+    let agent = place.status().expect("the agent stays with what it could not flush").agent_pid as i32;
+    for _ in 0..2 {
+        // SAFETY: the pid is this workplace's own agent's, which answered just now.
+        assert_eq!(unsafe { libc::kill(agent, libc::SIGTERM) }, 0);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    place.wait_for_the_agents_end();
+    assert_eq!(place.sh("stat -c %s toobig; rm toobig").ok().stdout, "30000000\n");
+}

@@ -110,7 +110,7 @@ impl Error {
                 format!("free space on the file system of {}, or set `state` to a directory elsewhere", path.display())
             }
             Error::Io { .. } => match self.errno() {
-                libc::ENOSPC => "free space on that tier, or raise its `reserve`".into(),
+                libc::ENOSPC => "free space on that file system".into(),
                 libc::EDQUOT => "your quota on that file system is used up: free some of it".into(),
                 libc::EROFS => "the file system is mounted read-only: choose another directory".into(),
                 libc::EACCES | libc::EPERM => "check owner and mode of the directories on the way".into(),
