@@ -25,13 +25,8 @@ fi
 mkdir -p "$repository/build"
 cc -O3 -march=native -Wall -Wextra -o "$repository/build/incrementation" "$here/incrementation.c"
 cd "$repository"
-[ -n "${TERRACE:-}" ] || cargo build --release -p terrace-cli -p terrace-intercept
 cargo build --release -p terrace-model --example bounds
-# What is measured is a copy: a build meanwhile must not change it under the runs.
-built=$(dirname "${TERRACE:-target/release/terrace}")
-measured=$(mktemp -d "$repository/build/measured.XXXXXX")
-trap 'rm -rf "$measured"' EXIT
-cp "$built/terrace" "$built/libterrace_intercept.so" "$measured/"
+. benchmarks/measured.sh
 python3 "$here/experiment.py" --testbed "$testbed" --incrementation "$repository/build/incrementation" \
     --terrace "$measured/terrace" --model "$repository/target/release/examples/bounds" "$@"
 for option in "$@"; do

@@ -10,10 +10,5 @@ done
 mkdir -p "$repository/build"
 cc -O2 -Wall -Wextra -o "$repository/build/micro-worker" "$here/worker.c"
 cd "$repository"
-[ -n "${TERRACE:-}" ] || cargo build --release -p terrace-cli -p terrace-intercept
-# What is measured is a copy: a build meanwhile must not change it under the run.
-built=$(dirname "${TERRACE:-target/release/terrace}")
-measured=$(mktemp -d "$repository/build/measured.XXXXXX")
-trap 'rm -rf "$measured"' EXIT
-cp "$built/terrace" "$built/libterrace_intercept.so" "$measured/"
+. benchmarks/measured.sh
 python3 "$here/compare.py" --worker "$repository/build/micro-worker" --terrace "$measured/terrace" "$@"

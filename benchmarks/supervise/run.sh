@@ -11,10 +11,5 @@ mkdir -p "$repository/build"
 cc -O2 -Wall -o "$repository/build/supervise-dynamic" "$here/worker.c"
 cc -O2 -Wall -static -o "$repository/build/supervise-static" "$here/worker.c"
 cd "$repository"
-[ -n "${TERRACE:-}" ] || cargo build --release -p terrace-cli -p terrace-intercept
-# What is measured is a copy: a build meanwhile must not change it under the run.
-built=$(dirname "${TERRACE:-target/release/terrace}")
-measured=$(mktemp -d "$repository/build/measured.XXXXXX")
-trap 'rm -rf "$measured"' EXIT
-cp "$built/terrace" "$built/libterrace_intercept.so" "$measured/"
+. benchmarks/measured.sh
 python3 "$here/compare.py" --terrace "$measured/terrace" "$@"

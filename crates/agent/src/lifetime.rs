@@ -46,7 +46,8 @@ static TERMINATED: AtomicBool = AtomicBool::new(false);
 /// The first time: flush and leave. The second time, wherever the flush hangs: leave at once, which is as safe as a crash.
 extern "C" fn on_terminate(_: i32) {
     if TERMINATED.swap(true, SeqCst) {
-        const WORD: &str = "told twice to end: what is not flushed stays in its tier, for the next run or `terrace recover`\n";
+        const WORD: &str =
+            "told twice to end: what is not flushed stays in its tier, for the next run or `terrace recover`\n";
         // SAFETY: both are async-signal-safe.
         unsafe {
             libc::write(libc::STDERR_FILENO, WORD.as_ptr().cast(), WORD.len());

@@ -70,20 +70,10 @@ pub unsafe extern "C" fn utimensat(
 }
 
 fn is_directory_of_root(index: Index, dirfd: c_int, path: *const c_char, flags: c_int) -> bool {
-    // SAFETY: the program's path; a zeroed stat is valid.
-    unsafe {
-        let mut status: libc::stat = core::mem::zeroed();
-        process::may_be_below_root(index, dirfd, path)
-            && gate::call4(
-                libc::SYS_newfstatat,
-                dirfd as usize,
-                path as usize,
-                &raw mut status as usize,
-                (flags & libc::AT_SYMLINK_NOFOLLOW) as usize,
-            ) == 0
-            && status.st_mode & libc::S_IFMT == libc::S_IFDIR
-            && status.st_dev == index.header.root_dev.load(Relaxed)
-    }
+    process::may_be_below_root(index, dirfd, path)
+        && stat::natively(dirfd, path, flags & libc::AT_SYMLINK_NOFOLLOW).is_some_and(|found| {
+            found.st_mode & libc::S_IFMT == libc::S_IFDIR && found.st_dev == index.header.root_dev.load(Relaxed)
+        })
 }
 
 #[unsafe(no_mangle)]

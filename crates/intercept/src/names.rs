@@ -11,7 +11,7 @@ use crate::create::{Parent, Path, publish};
 use crate::link::{self, Link, Opened, record};
 use crate::objects::Object;
 use crate::open::settle_path;
-use crate::{data, gate, process, real};
+use crate::{data, gate, process, real, stat};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use terrace_index::guard::Domain;
@@ -82,26 +82,16 @@ fn known_record(index: Index, dirfd: i32, path: *const c_char) -> Option<u32> {
     if index.header.durable_count.load(Relaxed) <= 0 {
         return None;
     }
-    // SAFETY: a zeroed stat is valid; the program's path.
-    unsafe {
-        let mut status: libc::stat = core::mem::zeroed();
-        let raw = gate::call4(
-            libc::SYS_newfstatat,
-            dirfd as usize,
-            path as usize,
-            &raw mut status as usize,
-            libc::AT_SYMLINK_NOFOLLOW as usize,
-        );
-        if raw != 0 || status.st_mode & libc::S_IFMT != libc::S_IFREG || status.st_nlink != 1 {
-            return None;
-        }
-        let number = index.record_of_root_ino(status.st_ino)?;
-        let record = record(&index, number);
-        (status.st_dev == index.header.root_dev.load(Relaxed)
-            && record.durable_ino.load(Relaxed) == status.st_ino
-            && matches!(record.state(), State::Clean | State::Durable))
-        .then_some(number)
+    let status = stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW)?;
+    if status.st_mode & libc::S_IFMT != libc::S_IFREG || status.st_nlink != 1 {
+        return None;
     }
+    let number = index.record_of_root_ino(status.st_ino)?;
+    let record = record(&index, number);
+    (status.st_dev == index.header.root_dev.load(Relaxed)
+        && record.durable_ino.load(Relaxed) == status.st_ino
+        && matches!(record.state(), State::Clean | State::Durable))
+    .then_some(number)
 }
 
 /// Whether the name that was last taken away was a link of ours: the next one will be like it.
@@ -190,18 +180,8 @@ impl End {
         }
     }
     fn is_directory(&self) -> bool {
-        // SAFETY: a zeroed stat is valid; the program's path.
-        unsafe {
-            let mut status: libc::stat = core::mem::zeroed();
-            let raw = gate::call4(
-                libc::SYS_newfstatat,
-                self.dirfd as usize,
-                self.path as usize,
-                &raw mut status as usize,
-                libc::AT_SYMLINK_NOFOLLOW as usize,
-            );
-            raw == 0 && status.st_mode & libc::S_IFMT == libc::S_IFDIR
-        }
+        stat::natively(self.dirfd, self.path, libc::AT_SYMLINK_NOFOLLOW)
+            .is_some_and(|found| found.st_mode & libc::S_IFMT == libc::S_IFDIR)
     }
     /// Where the name is, in full. `Below`: in `out`.
     fn locate(&self, index: Index, out: &mut Path) -> Place {

@@ -7,7 +7,7 @@
 use crate::agent_call::{Request, call, settle};
 use crate::create::{Created, Path, create, publish};
 use crate::objects::Object;
-use crate::{behalf, data, gate, link, process, real};
+use crate::{behalf, data, gate, link, process, real, stat};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use terrace_index::behalf::LEAVE;
@@ -190,7 +190,8 @@ fn refused(
         }
         // It was committed between the two looks, and is a real file now.
         libc::ELOOP
-            if *flags & libc::O_NOFOLLOW != 0 && kind_of(dirfd, path).is_some_and(|kind| kind != libc::S_IFLNK) =>
+            if *flags & libc::O_NOFOLLOW != 0
+                && stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(|found| !is_link(&found)) =>
         {
             Opened::Again
         }
@@ -218,7 +219,7 @@ fn forget_last_file(index: Index, fd: i32) {
 
 /// Not there, and yet the link could not be made: another program was faster, or the name is a dangling link.
 fn exists_after_all(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> Opened {
-    let dangling = kind_of(dirfd, path) == Some(libc::S_IFLNK);
+    let dangling = stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(|found| is_link(&found));
     if dangling && link::read(index, dirfd, path).is_none() {
         // The program's own dangling link: the kernel creates its target.
         if behalf::is_active() {
@@ -232,20 +233,8 @@ fn exists_after_all(index: Index, dirfd: i32, path: *const c_char, flags: i32, m
     Opened::Again
 }
 
-/// The type of what the name itself is.
-fn kind_of(dirfd: i32, path: *const c_char) -> Option<libc::mode_t> {
-    // SAFETY: the program's path; a zeroed stat is valid.
-    unsafe {
-        let mut status: libc::stat = core::mem::zeroed();
-        let result = gate::call4(
-            libc::SYS_newfstatat,
-            dirfd as usize,
-            path as usize,
-            &raw mut status as usize,
-            libc::AT_SYMLINK_NOFOLLOW as usize,
-        );
-        (result == 0).then_some(status.st_mode & libc::S_IFMT)
-    }
+fn is_link(status: &libc::stat) -> bool {
+    status.st_mode & libc::S_IFMT == libc::S_IFLNK
 }
 
 fn fstat(fd: i32) -> libc::stat {

@@ -17,6 +17,13 @@ fn native(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32) -> 
     unsafe { gate::call4(libc::SYS_newfstatat, dirfd as usize, path as usize, out as usize, flags as usize) }
 }
 
+/// fstatat(2) as the kernel sees it, where one of our links is a link.
+pub fn natively(dirfd: i32, path: *const c_char, flags: i32) -> Option<libc::stat> {
+    // SAFETY: a zeroed stat is valid.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
+    (native(dirfd, path, &mut status, flags) == 0).then_some(status)
+}
+
 /// fstatat(2), as the kernel returns it, for what the program calls the file.
 pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32) -> isize {
     let Some(index) = process::index() else { return native(dirfd, path, out, flags) };

@@ -12,14 +12,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#define CHECK(what)                                                                        \
-    do {                                                                                   \
-        errno = 0;                                                                         \
-        if (!(what)) {                                                                     \
-            fprintf(stderr, "line %d: not true: %s (%s)\n", __LINE__, #what, strerror(errno)); \
-            exit(1);                                                                       \
-        }                                                                                  \
-    } while (0)
+#include "check.h"
 
 int main(void) {
     struct stat by_name, by_link, by_descriptor, moved, outside;

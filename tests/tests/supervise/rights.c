@@ -10,14 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(what)                                                                        \
-    do {                                                                                   \
-        errno = 0;                                                                         \
-        if (!(what)) {                                                                     \
-            fprintf(stderr, "line %d: not true: %s (%s)\n", __LINE__, #what, strerror(errno)); \
-            exit(1);                                                                       \
-        }                                                                                  \
-    } while (0)
+#include "check.h"
 
 static mode_t made(const char *name, mode_t mode) {
     struct stat status;
