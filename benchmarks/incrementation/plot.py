@@ -55,7 +55,7 @@ def main() -> None:
     handles = [Patch(color=colour, label=label) for _, label, colour in WAYS]
     handles.append(Patch(facecolor="none", edgecolor="black", hatch="////", alpha=0.45, label="the model's bounds"))
     handles.append(Line2D([], [], color="#c03030", linewidth=2, label="run in memory and copied by hand"))
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     figure.suptitle("The incrementation application on a distributed file system: less is better")
     figure.savefig(RESULTS / "incrementation.png", dpi=130)
 
