@@ -129,6 +129,9 @@ pub struct SettingArgs {
     /// Most bytes that all faster tiers together may hold
     #[arg(long, value_name = "SIZE", help_heading = "Settings")]
     pub quota: Option<String>,
+    /// How programs are reached: both, preload or supervise
+    #[arg(long, value_name = "DOOR", help_heading = "Settings")]
+    pub door: Option<String>,
     /// Files moved at the same time
     #[arg(long, value_name = "N", help_heading = "Settings")]
     pub threads: Option<String>,
@@ -178,6 +181,7 @@ impl SettingArgs {
         }
         let singles = [
             ("quota", &self.quota),
+            ("door", &self.door),
             ("mover.threads", &self.threads),
             ("mover.bandwidth", &self.bandwidth),
             ("mover.settle", &self.settle),
@@ -204,7 +208,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
     #[command(flatten)]
-    pub door: DoorArgs,
+    pub doors: DoorArgs,
     /// End the program so long after its start, in time for the flush
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "TERRACE_WALLTIME")]
     pub walltime: Option<Duration>,
@@ -425,7 +429,7 @@ pub struct DoctorArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
     #[command(flatten)]
-    pub door: DoorArgs,
+    pub doors: DoorArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -20,7 +20,7 @@ pub fn config(args: &ConfigArgs) -> Result<i32> {
         println!(
             "{}",
             json(
-                &serde_json::json!({ "settings": resolved.settings, "origins": origins, "warnings": resolved.warnings })
+                &serde_json::json!({ "settings": resolved.settings, "door": resolved.door(), "origins": origins, "warnings": resolved.warnings })
             )
         );
         return Ok(0);
@@ -57,6 +57,7 @@ fn in_force(resolved: &Resolved, key: &str) -> String {
     let rate = |rate: Option<u64>| rate.map_or("-".into(), |rate| format!("{}/s", show_bytes(rate)));
     match key {
         "root" => settings.root.display().to_string(),
+        "door" => resolved.door().to_string(),
         "quota" => settings.quota_bytes.map_or("-".into(), show_bytes),
         "policy.flush" => list(&settings.policy.flush),
         "policy.evict" => list(&settings.policy.evict),

@@ -4,7 +4,6 @@ use crate::failure::{Failure, Result, warn};
 use clap::Args;
 use serde::Serialize;
 use std::fmt;
-use std::str::FromStr;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -37,45 +36,40 @@ impl Door {
     }
 }
 
-impl FromStr for Door {
-    type Err = String;
-    fn from_str(text: &str) -> std::result::Result<Door, String> {
+impl Door {
+    /// The setting `door`, which was checked when it was read.
+    pub fn of_setting(text: &str) -> Door {
         match text {
-            "both" => Ok(Door::Both),
-            "preload" => Ok(Door::Preload),
-            "supervise" => Ok(Door::Supervise),
-            _ => Err("it is one of both, preload, supervise".into()),
+            "preload" => Door::Preload,
+            "supervise" => Door::Supervise,
+            _ => Door::Both,
         }
     }
 }
 
-/// The flags and the environment name that choose it.
+/// The two flags that choose it for one run, whatever the setting `door` says.
 #[derive(Args, Debug, Default, Clone)]
 pub struct DoorArgs {
     /// Reach programs by the preload library only: dynamically linked ones
-    #[arg(long, conflicts_with = "supervise_only")]
+    #[arg(long, conflicts_with_all = ["supervise_only", "door"])]
     pub preload_only: bool,
     /// Reach programs by the supervisor only: every program, each call below the root a little slower
-    #[arg(long)]
+    #[arg(long, conflicts_with = "door")]
     pub supervise_only: bool,
-    /// By which way programs are reached: both, preload or supervise
-    #[arg(long = "door", value_name = "DOOR", env = "TERRACE_DOOR", default_value = "both", hide = true)]
-    door: Door,
 }
 
 impl DoorArgs {
-    /// A flag is stronger than the environment.
-    pub fn wanted(&self) -> Door {
+    fn wanted(&self, setting: Door) -> Door {
         match (self.preload_only, self.supervise_only) {
             (true, _) => Door::Preload,
             (_, true) => Door::Supervise,
-            _ => self.door,
+            _ => setting,
         }
     }
 
     /// The door that a run gets here: programs that can't be supervised are still reached by the library.
-    pub fn door(&self) -> Result<Door> {
-        let wanted = self.wanted();
+    pub fn door(&self, setting: Door) -> Result<Door> {
+        let wanted = self.wanted(setting);
         if wanted == Door::Preload {
             return Ok(wanted);
         }
@@ -83,12 +77,12 @@ impl DoorArgs {
             (None, door) => Ok(door),
             (Some(reason), Door::Supervise) => Err(Failure::bad_input(
                 format!("programs can't be supervised here: {reason}"),
-                "leave out --supervise-only: dynamically linked programs are reached by the preload library",
+                "choose another door than `supervise`: dynamically linked programs are reached by the preload library",
             )),
             (Some(reason), _) => {
                 warn(format!(
                     "programs are reached by the preload library only, so static ones are not: {reason} \
-                     (--preload-only silences this)"
+                     (--preload-only or `door = \"preload\"` silences this)"
                 ));
                 Ok(Door::Preload)
             }

@@ -5,6 +5,7 @@
 //! Nothing is checked here that a command may do without: `check` says whether a run may start.
 
 use crate::args::SettingArgs;
+use crate::door::Door;
 use crate::failure::{Failure, Result, warn};
 use crate::filesystem::{FileSystem, memory_available_bytes};
 use std::ffi::OsString;
@@ -140,6 +141,10 @@ pub fn resolve(args: &SettingArgs) -> Result<Resolved> {
 }
 
 impl Resolved {
+    pub fn door(&self) -> Door {
+        Door::of_setting(self.wanted.text("door").unwrap_or_default())
+    }
+
     pub fn print_warnings(&self) {
         self.warnings.iter().for_each(warn);
     }
@@ -210,14 +215,8 @@ fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
     let known: Vec<String> = SETTINGS.iter().map(|declared| declared.env()).collect();
     let near = |name: &OsString| -> Option<String> {
         let name = name.to_str().filter(|name| name.starts_with("TERRACE_"))?;
-        let others = [
-            "TERRACE_CONFIG",
-            "TERRACE_WALLTIME",
-            "TERRACE_WALLTIME_MARGIN",
-            "TERRACE_REPORT",
-            "TERRACE_INDEX",
-            "TERRACE_DOOR",
-        ];
+        let others =
+            ["TERRACE_CONFIG", "TERRACE_WALLTIME", "TERRACE_WALLTIME_MARGIN", "TERRACE_REPORT", "TERRACE_INDEX"];
         let is_known = others.contains(&name) || known.iter().any(|known| known == name);
         let meant = nearest(name, known.iter().map(String::as_str)).filter(|_| !is_known)?;
         Some(format!("the environment has `{name}`, which means nothing here: did you mean `{meant}`?"))

@@ -20,6 +20,8 @@ pub enum Kind {
     Fraction,
     Duration,
     Switch,
+    /// One of these words.
+    Choice(&'static [&'static str]),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,10 +52,13 @@ const fn setting(
     Declaration { key, flag, kind, default, doc }
 }
 
+/// By which way a run's programs are reached.
+pub const DOORS: [&str; 3] = ["both", "preload", "supervise"];
+
 /// The key of the list of tiers; its flag and environment name take `NAME=PATH[,PATH…][:CAPACITY[:RESERVE]]`.
 pub const TIER: &str = "tier";
 
-pub const SETTINGS: [Declaration; 17] = [
+pub const SETTINGS: [Declaration; 18] = [
     setting("root", "root", Kind::Path, ".", "The directory to accelerate. Programs keep using its real path."),
     setting("quota", "quota", Kind::Size, "", "Most bytes that all faster tiers together may hold."),
     setting(
@@ -76,6 +81,13 @@ pub const SETTINGS: [Declaration; 17] = [
         Kind::Patterns,
         "",
         "Files to bring up into the fastest tier at the start of the run.",
+    ),
+    setting(
+        "door",
+        "door",
+        Kind::Choice(&DOORS),
+        "both",
+        "How a run's programs are reached: by the preload library (`preload`), by the supervisor (`supervise`), or by each where it is best.",
     ),
     setting("mover.threads", "threads", Kind::Count, "2", "Files moved at the same time."),
     setting(
@@ -213,6 +225,10 @@ impl Kind {
                 "false" | "no" | "off" | "0" => Ok(Checked::Switch(false)),
                 _ => Err(wrong(format!("`{text}` is neither true nor false"))),
             },
+            Kind::Choice(words) => match words.contains(&text.trim()) {
+                true => Ok(Checked::Text(text.trim().into())),
+                false => Err(wrong(format!("`{text}` is none of {}", words.join(", ")))),
+            },
         }
     }
 
@@ -228,6 +244,7 @@ impl Kind {
             Kind::Fraction => "write a part between 0 and 1, such as 0.9",
             Kind::Duration => DURATION_HINT,
             Kind::Switch => "write true or false",
+            Kind::Choice(_) => "write one of these words, in quotes",
         }
     }
 }
@@ -278,6 +295,8 @@ mod tests {
         assert_eq!(Kind::Fraction.check(&Value::Float(0.5)), Kind::Fraction.check_text("0.5"));
         assert_eq!(Kind::Switch.check(&Value::Boolean(false)), Kind::Switch.check_text("off"));
         assert_eq!(Kind::Rate.check_text("400MiB/s"), Ok(Checked::Size(Size::Bytes(400 << 20))));
+        assert_eq!(Kind::Choice(&DOORS).check_text(" preload"), Ok(Checked::Text("preload".into())));
+        assert!(Kind::Choice(&DOORS).check_text("window").is_err());
         assert!(Kind::Count.check(&Value::Boolean(true)).is_err());
         assert!(Kind::Rate.check_text("10%").is_err());
         assert!(Kind::Fraction.check_text("1.5").is_err());
