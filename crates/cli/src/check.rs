@@ -2,6 +2,8 @@
 
 use crate::failure::{Failure, Result};
 use crate::filesystem::{FileSystem, has_leases, is_writable};
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object, ObjectSection, ObjectSymbol};
 use std::path::Path;
 use terrace_core::policy::Policy;
 use terrace_core::settings::{Settings, TierSettings};
@@ -158,6 +160,32 @@ fn quota(settings: &Settings) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// The preload library shares memory with this program: both must be of one build.
+pub fn library_version(library: &Path) -> Result<()> {
+    let bytes = std::fs::read(library).map_err(|error| Failure::io("read the preload library", library, error))?;
+    let found = version_of(&bytes);
+    if found.as_deref() == Some(terrace_index::VERSION) {
+        return Ok(());
+    }
+    let found = found.unwrap_or_else(|| "which does not tell its version".into());
+    Err(Failure::bad_input(
+        format!(
+            "the preload library {} is of another version than this program: {found}, and not {}",
+            library.display(),
+            terrace_index::VERSION
+        ),
+        "build or install both together (`make build`), or name the library that belongs to this program with --library FILE",
+    ))
+}
+
+fn version_of(library: &[u8]) -> Option<String> {
+    let file = ElfFile64::<Endianness>::parse(library).ok()?;
+    let symbol = file.dynamic_symbols().find(|symbol| symbol.name() == Ok(terrace_index::VERSION_SYMBOL))?;
+    let bytes =
+        file.sections().find_map(|section| section.data_range(symbol.address(), symbol.size()).ok().flatten())?;
+    Some(String::from_utf8_lossy(bytes).into_owned())
 }
 
 fn library(library: &Path) -> Result<()> {

@@ -107,7 +107,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<i32> {
     let mut findings = Findings::default();
     let looked = match args.command.is_empty() {
         true => None,
-        false => Some(program(&mut findings, args)?),
+        false => Some(program(&mut findings, args, resolved.door())?),
     };
     resolved.warnings.iter().for_each(|warning| findings.warn("settings", warning));
     root(&mut findings, &resolved.settings.root);
@@ -117,11 +117,9 @@ pub fn doctor(args: &DoctorArgs) -> Result<i32> {
         Ok(()) => findings.good("settings", "a run can start with them"),
         Err(failure) => findings.failure("settings", &failure),
     }
-    match resolved.settings.library.is_file() {
-        true => findings.good("preload library", resolved.settings.library.display()),
-        false => {
-            findings.broken("preload library", format!("{} does not exist", resolved.settings.library.display()), None)
-        }
+    match check::library_version(&resolved.settings.library) {
+        Ok(()) => findings.good("preload library", resolved.settings.library.display()),
+        Err(failure) => findings.failure("preload library", &failure),
     }
     limits(&mut findings, &resolved);
     match agent {
@@ -146,9 +144,9 @@ pub fn doctor(args: &DoctorArgs) -> Result<i32> {
     Ok(if findings.is_broken() { code::FAILED } else { 0 })
 }
 
-fn program(findings: &mut Findings, args: &DoctorArgs) -> Result<Looked> {
+fn program(findings: &mut Findings, args: &DoctorArgs, setting: Door) -> Result<Looked> {
     let program = Program::of_command(&args.command);
-    let door = args.door.door()?;
+    let door = args.doors.door(setting)?;
     let reach = reach(&program, door, rustix::process::geteuid().is_root());
     let state = if reach.refusal().is_some() { State::Broken } else { State::Ok };
     findings.add(state, "program", &program, None);

@@ -48,8 +48,9 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     let driver = args.cfitsio.then(|| cfitsio_driver(&resolved.settings)).transpose()?;
     resolved.settings.library = loadable(&resolved.settings, &resolved.settings.library, resolve::LIBRARY)?;
     let settings = &resolved.settings;
-    let door = args.door.door()?;
+    let door = args.doors.door(resolved.door())?;
     check_program(&args.command, door, args.quiet)?;
+    check::library_version(&settings.library)?;
     if let Some(report) = &args.report {
         check_report_place(report)?;
     }

@@ -11,7 +11,7 @@
 use crate::agent_process::read_settings;
 use crate::args::SuperviseArgs;
 use crate::control_client::Client;
-use crate::failure::{Failure, Result, warn};
+use crate::failure::{Failure, Result, code, warn};
 use crate::keeper::Keeper;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -22,7 +22,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 use terrace_core::control::Request;
 use terrace_core::settings::Settings;
-use terrace_supervise::Filter;
+use terrace_supervise::{Filter, HOPELESS};
 
 const LISTENER: u8 = b'L';
 const ENDED: u8 = b'E';
@@ -63,7 +63,7 @@ impl Supervision {
 
     /// For the new process, before exec: it and all that it starts are supervised.
     pub fn enter(&self) -> impl FnMut() -> io::Result<()> + Send + Sync + 'static {
-        let filter = Filter::new();
+        let filter = Filter::new(terrace_supervise::learn_loader());
         let socket = self.socket.as_raw_fd();
         let without_privileges = !rustix::process::geteuid().is_root();
         move || {
@@ -99,6 +99,9 @@ pub fn keep(settings: &Path, socket: RawFd) -> Result<()> {
     // Signals of the terminal are for the program.
     rustix::process::setsid().ok();
     let settings = read_settings(settings)?;
+    // The next supervisor needs the library of this run, whatever is installed in its place meanwhile.
+    let library = std::fs::File::open(&settings.library)
+        .map_err(|error| Failure::io("read the preload library", &settings.library, error))?;
     let Some(listener) = receive_listener(&socket)? else { return Ok(()) };
     // SAFETY: by value; no other thread runs yet.
     let umask = unsafe {
@@ -112,7 +115,7 @@ pub fn keep(settings: &Path, socket: RawFd) -> Result<()> {
     std::thread::spawn(move || {
         let settings = thread_settings;
         let start = |listener: BorrowedFd<'_>, board: BorrowedFd<'_>| {
-            start_supervisor(&settings, listener, board, thread_socket.as_fd())
+            start_supervisor(&settings, library.as_fd(), listener, board, thread_socket.as_fd())
         };
         let died = |how: String| eprintln!("the supervisor ended ({how}) and is started again");
         let _ = done.send(terrace_supervise::keep(&listener, umask, start, died));
@@ -143,17 +146,19 @@ pub fn keep(settings: &Path, socket: RawFd) -> Result<()> {
 
 fn start_supervisor(
     settings: &Settings,
+    library: BorrowedFd<'_>,
     listener: BorrowedFd<'_>,
     board: BorrowedFd<'_>,
     socket: BorrowedFd<'_>,
 ) -> io::Result<Child> {
     let mut command = own_program("supervise");
-    command.arg("--library").arg(&settings.library).arg("--index").arg(settings.index());
+    command.arg("--library").arg(format!("/proc/self/fd/{}", library.as_raw_fd()));
+    command.arg("--index").arg(settings.index());
     for (name, fd) in [("--listener", listener), ("--board", board), ("--socket", socket)] {
         command.arg(name).arg(fd.as_raw_fd().to_string());
     }
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    inherit(&mut command, &[listener.as_raw_fd(), board.as_raw_fd(), socket.as_raw_fd()]);
+    inherit(&mut command, &[library, listener, board, socket].map(|fd| fd.as_raw_fd()));
     command.spawn()
 }
 
@@ -165,8 +170,10 @@ pub fn supervise(args: SuperviseArgs) -> Result<()> {
         eprintln!("{text}");
         let _ = send(socket.as_fd(), WARNING, text.as_bytes(), None);
     };
-    terrace_supervise::serve(listener, board, &args.library, &args.index, tell)
-        .map_err(|error| Failure::new(format!("can't supervise: {error}")))
+    terrace_supervise::serve(listener, board, &args.library, &args.index, tell).map_err(|error| {
+        let code = if error.kind() == io::ErrorKind::Unsupported { HOPELESS } else { code::FAILED };
+        Failure::new(format!("can't supervise: {error}")).code(code)
+    })
 }
 
 /// This very program, also after its file was replaced.

@@ -21,6 +21,10 @@ pub mod table;
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
 pub const MAGIC: u64 = u64::from_le_bytes(*b"terrace4");
+/// What the library and the programs that share its memory must agree on: the version, and the source of this crate.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("TERRACE_LAYOUT"));
+/// Name of the library's symbol that has `VERSION` as its bytes.
+pub const VERSION_SYMBOL: &str = "terrace_library_version";
 pub const PATH_MAX: usize = 4096;
 pub const DEVICES: usize = 16;
 pub const ALIASES: usize = 4;

@@ -47,6 +47,14 @@ mod system_call;
 mod temporaries;
 mod walk;
 
+/// For `terrace run`, which reads it in the file.
+#[unsafe(export_name = "terrace_library_version")]
+pub static VERSION: [u8; terrace_index::VERSION.len()] = {
+    let mut bytes = [0; terrace_index::VERSION.len()];
+    bytes.copy_from_slice(terrace_index::VERSION.as_bytes());
+    bytes
+};
+
 /// Overflow checks and bounds are proven or wanted here; a broken invariant must end the program, not corrupt its data.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {

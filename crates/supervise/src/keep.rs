@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// A supervisor that dies sooner is started again only after a moment.
 const WELL: Duration = Duration::from_millis(20);
 
+/// The exit code of a supervisor that would fail again (EX_CONFIG): its library or its index is of another version.
+pub const HOPELESS: i32 = 78;
+
 /// Keeps a supervisor at work until the last program under the filter has ended. `start` starts one, with these two
 /// descriptors. Returns how often one had to be started again.
 pub fn keep(
@@ -29,6 +32,8 @@ pub fn keep(
         let how = match start(listener.as_fd(), board.fd()) {
             Ok(mut child) => match child.wait() {
                 Ok(status) if status.success() => return Ok(restarts),
+                // Without a listener the programs' calls fail, which is better than to wait for ever.
+                Ok(status) if status.code() == Some(HOPELESS) => return Err(io::ErrorKind::Unsupported.into()),
                 Ok(status) => status.to_string(),
                 Err(error) => error.to_string(),
             },

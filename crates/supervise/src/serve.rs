@@ -64,7 +64,11 @@ pub fn serve(
     index: &Path,
     warn: impl Fn(String) + Send + Sync + 'static,
 ) -> io::Result<()> {
-    let table = library::load(library, index)?;
+    let table = library::load(library, index).inspect_err(|error| {
+        warn(format!(
+            "programs can't be supervised any more, and the calls that the supervisor would do fail: {error}"
+        ));
+    })?;
     let shared = Arc::new(Supervisor {
         listener: Listener::new(listener),
         board: Board::open(board)?,
