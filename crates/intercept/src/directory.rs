@@ -1,6 +1,6 @@
 //! Directory listings: the root's own, in which our links are regular files and our private directory is not shown.
 
-use crate::{gate, link, process, real, stat};
+use crate::{entry, gate, link, process, real, stat};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering::*};
 use terrace_index::{Index, PRIVATE_DIR};
@@ -21,6 +21,7 @@ static ON_ROOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closedir(dir: *mut c_void) -> c_int {
     let real = crate::real!("closedir": fn(*mut c_void) -> c_int);
+    entry::looks_by_itself();
     if ON_ROOT.load(Relaxed) == dir {
         ON_ROOT.store(core::ptr::null_mut(), Relaxed);
     }

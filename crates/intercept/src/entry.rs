@@ -4,13 +4,16 @@
 //! outgrows its tier could not be saved from outside. So, in a process that writes placed files, the first bytes of these
 //! functions become a jump to our hook, and what was there moves to a trampoline that the hook calls.
 //!
-//! Only two forms of first instruction are patched (after an optional `endbr64`), both known to be movable:
+//! In a supervised process, also those of `getdents64` and `fstatat`: the C library calls them for each directory and stream that
+//! it opens, and each such call would go to the supervisor.
+//!
+//! Only two forms of first instruction are patched (after an optional `endbr64`, or `mov %ecx, %r10d`), both known to be movable:
 //!   80 3d rel32 00   cmpb $0, disp(%rip)     (the single-thread check; rel32 is adjusted)
 //!   b8 imm32         mov $nr, %eax
 //! Anything else stays as it is: then stdio on a placed file gets ENOSPC when the tier's file system is full, and `terrace
 //! doctor` says so. The store is one aligned 8-byte write, so another thread sees the old entry or the new one.
 
-use crate::{data_calls, gate, real::Real};
+use crate::{data_calls, directory, gate, real::Real, stat};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
@@ -20,6 +23,8 @@ type Read = unsafe extern "C" fn(c_int, *mut c_void, usize) -> isize;
 static WRITE: Real = Real::new(c"write");
 static READ: Real = Real::new(c"read");
 static LSEEK: Real = Real::new(c"lseek");
+static GETDENTS: Real = Real::new(c"getdents64");
+static FSTATAT: Real = Real::new(c"fstatat64");
 /// 0: not yet; 1: done or under way.
 static PATCHED: AtomicU32 = AtomicU32::new(0);
 static TRAMPOLINES: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
@@ -56,6 +61,36 @@ pub fn patch() {
     }
 }
 
+/// How often the C library was asked for what it does by calls that go to the supervisor.
+static SERVED: AtomicU32 = AtomicU32::new(0);
+/// So many pay for patching, which is a few system calls and a copied page.
+const SERVED_MIN: u32 = 2;
+
+/// The C library is about to look at a directory or a stream by calls of its own.
+#[inline]
+pub fn looks_by_itself() {
+    if gate::is_served() && SERVED.load(Relaxed) < SERVED_MIN {
+        patch_looks();
+    }
+}
+
+#[cold]
+fn patch_looks() {
+    if SERVED.fetch_add(1, AcqRel) + 1 != SERVED_MIN {
+        return;
+    }
+    // SAFETY: two functions of the C library with our hooks of the same signatures.
+    unsafe {
+        let near = GETDENTS.get() as usize;
+        let page = if near == 0 { core::ptr::null_mut() } else { page_near(near) };
+        if !page.is_null() {
+            patch_one(&GETDENTS, directory::getdents64 as *const () as usize, page);
+            patch_one(&FSTATAT, stat::fstatat64 as *const () as usize, page.add(TRAMPOLINE_BYTES));
+            gate::call3(libc::SYS_mprotect, page as usize, PAGE, (libc::PROT_READ | libc::PROT_EXEC) as usize);
+        }
+    }
+}
+
 /// A writable page within reach of a 32-bit jump from `address`.
 unsafe fn page_near(address: usize) -> *mut u8 {
     const MIB: usize = 1 << 20;
@@ -81,7 +116,11 @@ unsafe fn page_near(address: usize) -> *mut u8 {
     core::ptr::null_mut()
 }
 
-unsafe fn patch_one(real: &Real, hook: usize, trampoline: *mut u8) {
+/// `mov %ecx, %r10d`: the fourth argument, from a function's register to a system call's.
+const MOVE: [u8; 3] = [0x41, 0x89, 0xca];
+
+unsafe fn patch_one(real: &Real, hook: usize, start_of_trampoline: *mut u8) {
+    let trampoline = start_of_trampoline;
     let function = real.get() as *mut u8;
     // SAFETY: `function` is the entry of a function in libc's text, longer than 16 bytes; the trampoline has 64 bytes.
     unsafe {
@@ -89,12 +128,21 @@ unsafe fn patch_one(real: &Real, hook: usize, trampoline: *mut u8) {
             return;
         }
         let endbr: usize = if core::slice::from_raw_parts(function, 4) == [0xf3, 0x0f, 0x1e, 0xfa] { 4 } else { 0 };
+        // An instruction that stays where it is, and does the hook no harm.
+        let has_move = core::slice::from_raw_parts(function.add(endbr), 3) == MOVE;
+        let site = function.add(endbr + if has_move { MOVE.len() } else { 0 });
         // Where the jump is written must not cross an aligned 8-byte word.
-        let site = function.add(endbr);
         if site as usize % 8 + 5 > 8 {
             return;
         }
         let first = core::slice::from_raw_parts(site, 7);
+        let trampoline = match has_move {
+            true => {
+                core::ptr::copy_nonoverlapping(MOVE.as_ptr(), trampoline, MOVE.len());
+                trampoline.add(MOVE.len())
+            }
+            false => trampoline,
+        };
         let moved = match (first[0], first[1], first[6]) {
             (0x80, 0x3d, 0x00) => {
                 let relative = i32::from_le_bytes([first[2], first[3], first[4], first[5]]) as i64;
@@ -134,7 +182,7 @@ unsafe fn patch_one(real: &Real, hook: usize, trampoline: *mut u8) {
             PAGE,
             (libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC) as usize,
         );
-        real.found.store(trampoline as *mut c_void, SeqCst);
+        real.found.store(start_of_trampoline as *mut c_void, SeqCst);
         word.store(u64::from_le_bytes(bytes), SeqCst);
         gate::call3(libc::SYS_mprotect, start, 2 * PAGE, (libc::PROT_READ | libc::PROT_EXEC) as usize);
     }

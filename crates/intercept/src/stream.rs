@@ -1,7 +1,7 @@
 //! stdio: a stream is opened on a descriptor of ours. Its own reads and writes need no hook but those of entry.rs.
 
 use crate::create::descriptor_link;
-use crate::{gate, open, process, real};
+use crate::{entry, gate, open, process, real};
 use core::ffi::{CStr, c_char, c_int, c_void};
 
 /// The open flags of an fopen(3) mode, `None` if it is none (then the C library says so).
@@ -24,13 +24,19 @@ fn flags_of(mode: &[u8]) -> Option<i32> {
     Some(flags)
 }
 
-unsafe fn open_stream(path: *const c_char, mode: *const c_char) -> Option<c_int> {
+/// `everywhere`: also what lies outside the root.
+unsafe fn open_stream(path: *const c_char, mode: *const c_char, everywhere: bool) -> Option<c_int> {
     let index = process::index()?;
-    if path.is_null() || mode.is_null() || !process::may_be_below_root(index, libc::AT_FDCWD, path) {
+    if path.is_null() || mode.is_null() {
         return None;
     }
     // SAFETY: the program's C string.
-    let flags = flags_of(unsafe { CStr::from_ptr(mode) }.to_bytes())?;
+    let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
+    // `,` begins a character set, which only the C library's own fopen knows.
+    if !(everywhere && !mode.contains(&b',')) && !process::may_be_below_root(index, libc::AT_FDCWD, path) {
+        return None;
+    }
+    let flags = flags_of(mode)?;
     Some(real::outcome(open::open_at(libc::AT_FDCWD, path, flags, 0o666)) as c_int)
 }
 
@@ -38,9 +44,11 @@ macro_rules! stream_hooks {
     ($($fopen:ident $fopen_name:literal, $freopen:ident $freopen_name:literal;)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $fopen(path: *const c_char, mode: *const c_char) -> *mut c_void {
+            // Its own open, and the look at the file before the first read, would go to the supervisor.
+            entry::looks_by_itself();
             // SAFETY: the program's arguments, in all of this.
             unsafe {
-                match open_stream(path, mode) {
+                match open_stream(path, mode, gate::is_served()) {
                     None => crate::real!($fopen_name: fn(*const c_char, *const c_char) -> *mut c_void)(path, mode),
                     Some(fd) if fd < 0 => core::ptr::null_mut(),
                     Some(fd) => {
@@ -60,7 +68,7 @@ macro_rules! stream_hooks {
             // SAFETY: the program's arguments, in all of this.
             unsafe {
                 let real = crate::real!($freopen_name: fn(*const c_char, *const c_char, *mut c_void) -> *mut c_void);
-                match open_stream(path, mode) {
+                match open_stream(path, mode, false) {
                     None => real(path, mode, stream),
                     Some(fd) if fd < 0 => {
                         // The stream is closed all the same, as freopen(3) says.

@@ -6,6 +6,7 @@
 //! Traps only what the kernel would not do right by itself: reading, writing, closing, mkdir, chdir, chmod and most others are
 //! native. A filter sees numbers, not paths, so calls outside the root come too and are sent on.
 
+use crate::loader::Loader;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use terrace_index::{GATE, SERVED_ANSWER, SERVED_QUESTION};
@@ -22,7 +23,14 @@ enum Condition {
     NotNull(u32),
     /// The flags of an open, which see.
     OpenFlags(u32),
+    /// As `OpenFlags`, and not one of the dynamic loader's.
+    OpenAt,
+    /// Not one of the dynamic loader's looks at a descriptor.
+    Look,
 }
+
+/// The flags of every open of the dynamic loader.
+pub const LOADER_OPEN: u32 = (libc::O_RDONLY | libc::O_CLOEXEC) as u32;
 
 use Condition::*;
 
@@ -34,13 +42,13 @@ pub const SYS_FCHMODAT2: i64 = 452;
 
 const TRAPPED: &[(i64, Condition)] = &[
     (libc::SYS_open, OpenFlags(1)),
-    (libc::SYS_openat, OpenFlags(2)),
+    (libc::SYS_openat, OpenAt),
     (libc::SYS_creat, Always),
     (libc::SYS_openat2, Always),
     (libc::SYS_stat, Always),
     (libc::SYS_lstat, Always),
     (libc::SYS_fstat, Always),
-    (libc::SYS_newfstatat, Always),
+    (libc::SYS_newfstatat, Look),
     (libc::SYS_statx, Always),
     (libc::SYS_readlink, Always),
     (libc::SYS_readlinkat, Always),
@@ -92,6 +100,8 @@ const OFFSET_NR: u32 = 0;
 const OFFSET_ARCH: u32 = 4;
 const OFFSET_POINTER: u32 = 8;
 const PAGE: u32 = 4096;
+/// The high half of an address from which on the kernel maps libraries, and the loader; programs lie far below.
+const LIBRARIES: u32 = 0x7000;
 
 const fn argument(number: u32) -> u32 {
     16 + 8 * number
@@ -114,6 +124,7 @@ fn give(what: u32) -> libc::sock_filter {
 }
 
 const JEQ: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const JGE: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
 const JSET: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 
@@ -124,8 +135,40 @@ fn to_tail() -> libc::sock_filter {
     statement(libc::BPF_JMP | libc::BPF_JA, TAIL)
 }
 
-fn block(condition: Condition) -> Vec<libc::sock_filter> {
+fn block(condition: Condition, loader: Option<Loader>) -> Vec<libc::sock_filter> {
+    match (condition, loader) {
+        (OpenAt, None) => return block(OpenFlags(2), None),
+        (Look, None) => return block(Always, None),
+        (OpenAt, Some(loader)) => {
+            let mut block = vec![
+                load(argument(2)),
+                jump(JEQ, LOADER_OPEN, 0, 6),
+                load(OFFSET_POINTER + 4),
+                jump(JGE, LIBRARIES, 0, 4),
+                load(OFFSET_POINTER),
+                statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, PAGE - 1),
+                jump(JEQ, loader.open, 0, 1),
+                give(ALLOW),
+            ];
+            block.extend(self::block(OpenFlags(2), None));
+            return block;
+        }
+        // The instruction less the path, in 32 bits; X is the path.
+        (Look, Some(loader)) => {
+            return vec![
+                load(argument(1)),
+                statement(libc::BPF_MISC | libc::BPF_TAX, 0),
+                load(OFFSET_POINTER),
+                statement(libc::BPF_ALU | libc::BPF_SUB | libc::BPF_X, 0),
+                jump(JEQ, loader.look, 0, 1),
+                give(ALLOW),
+                to_tail(),
+            ];
+        }
+        _ => {}
+    }
     match condition {
+        OpenAt | Look => unreachable!("done above"),
         Always => vec![to_tail()],
         AnyOf(number, bits) => vec![load(argument(number)), jump(JSET, bits, 1, 0), give(ALLOW), to_tail()],
         NoneOf(number, bits) => vec![load(argument(number)), jump(JSET, bits, 0, 1), give(ALLOW), to_tail()],
@@ -154,11 +197,11 @@ fn block(condition: Condition) -> Vec<libc::sock_filter> {
 pub struct Filter(Vec<libc::sock_filter>);
 
 impl Filter {
-    #[allow(clippy::new_without_default)] // there is nothing default about it
-    pub fn new() -> Filter {
+    /// `loader`: whose calls are let on.
+    pub fn new(loader: Option<Loader>) -> Filter {
         let mut program = vec![load(OFFSET_ARCH), jump(JEQ, ARCH_X86_64, 1, 0), give(ALLOW), load(OFFSET_NR)];
         for &(nr, condition) in TRAPPED {
-            let block = block(condition);
+            let block = block(condition, loader);
             program.push(jump(JEQ, nr as u32, 0, block.len() as u8));
             program.extend(block);
         }
@@ -191,6 +234,16 @@ impl Filter {
         Filter(program)
     }
 
+    /// Takes what the dynamic loader does to a listener, and nothing else.
+    pub fn for_loader() -> Filter {
+        let mut program = vec![load(OFFSET_NR)];
+        for nr in [libc::SYS_openat, libc::SYS_newfstatat] {
+            program.extend([jump(JEQ, nr as u32, 0, 1), give(libc::SECCOMP_RET_USER_NOTIF)]);
+        }
+        program.push(give(ALLOW));
+        Filter(program)
+    }
+
     /// Puts the calling thread, and all that it starts, under the filter; the descriptor is where its calls arrive.
     /// Async-signal-safe. `without_privileges`: without CAP_SYS_ADMIN the kernel wants a promise that no program that is
     /// started gains rights.
@@ -212,6 +265,8 @@ impl Filter {
 mod tests {
     use super::*;
 
+    const LOADER: Loader = Loader { open: 0x123, look: 0xffff_f000 };
+
     /// Runs the program as the kernel does.
     fn verdict(nr: i64, pointer: u64, args: [u64; 6]) -> u32 {
         let mut data = vec![0u8; 64];
@@ -221,8 +276,8 @@ mod tests {
         for (i, argument) in args.iter().enumerate() {
             data[16 + 8 * i..24 + 8 * i].copy_from_slice(&argument.to_le_bytes());
         }
-        let program = Filter::new().0;
-        let (mut at, mut accumulator) = (0, 0u32);
+        let program = Filter::new(Some(LOADER)).0;
+        let (mut at, mut accumulator, mut other) = (0, 0u32, 0u32);
         loop {
             let statement = &program[at];
             at += 1;
@@ -234,9 +289,14 @@ mod tests {
                 code if code == libc::BPF_RET | libc::BPF_K => return statement.k,
                 code if code == libc::BPF_JMP | libc::BPF_JA => at += statement.k as usize,
                 code if code == libc::BPF_ALU | libc::BPF_AND | libc::BPF_K => accumulator &= statement.k,
+                code if code == libc::BPF_ALU | libc::BPF_SUB | libc::BPF_X => {
+                    accumulator = accumulator.wrapping_sub(other)
+                }
+                code if code == libc::BPF_MISC | libc::BPF_TAX => other = accumulator,
                 code => {
                     let holds = match code {
                         JEQ => accumulator == statement.k,
+                        JGE => accumulator >= statement.k,
                         JSET => accumulator & statement.k != 0,
                         other => panic!("unknown statement {other:#x}"),
                     };
@@ -285,6 +345,18 @@ mod tests {
         let yes = libc::SECCOMP_RET_ERRNO | SERVED_ANSWER as u32;
         assert_eq!(verdict(libc::SYS_prctl, 0x400000, [SERVED_QUESTION as u64, 0, 0, 0, 0, 0]), yes);
         assert_eq!(verdict(libc::SYS_prctl, 0x400000, [libc::PR_GET_SECCOMP as u64, 0, 0, 0, 0, 0]), ALLOW);
+    }
+
+    #[test]
+    fn the_loaders_own_calls_are_let_on_and_others_like_them_are_not() {
+        let open = [0, 0, LOADER_OPEN as u64, 0, 0, 0];
+        assert_eq!(verdict(libc::SYS_openat, 0x7f00_0000_5123, open), ALLOW);
+        assert_eq!(verdict(libc::SYS_openat, 0x7f00_0000_5124, open), NOTIFY);
+        assert_eq!(verdict(libc::SYS_openat, 0x40_5123, open), NOTIFY);
+        assert_eq!(verdict(libc::SYS_openat, 0x7f00_0000_5123, [0, 0, libc::O_WRONLY as u64, 0, 0, 0]), NOTIFY);
+        let look = |path: u64| [3, path, 0, libc::AT_EMPTY_PATH as u64, 0, 0];
+        assert_eq!(verdict(libc::SYS_newfstatat, 0x7f01_0000_0800, look(0x7f01_0000_1800)), ALLOW);
+        assert_eq!(verdict(libc::SYS_newfstatat, 0x7f01_0000_0801, look(0x7f01_0000_1800)), NOTIFY);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!
 //!   filter     which calls come                     listener   how they come and are answered
 //!   calls      which answer is whose                open, look, names   the answers
+//!   loader     the calls that a starting program makes before any other
 //!   target     the program's memory and rights      board      what a killed supervisor leaves
 //!   serve      the supervisor                       keep       the keeper
 //!
@@ -21,6 +22,7 @@ mod filter;
 mod keep;
 mod library;
 mod listener;
+mod loader;
 mod look;
 mod names;
 mod open;
@@ -30,6 +32,7 @@ mod serve;
 mod target;
 
 pub use filter::Filter;
-pub use keep::keep;
+pub use keep::{HOPELESS, keep};
+pub use loader::{Loader, learn as learn_loader};
 pub use probe::{Unavailable, probe};
 pub use serve::serve;
