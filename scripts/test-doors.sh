@@ -7,10 +7,6 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 failed=()
 
-# copy_file_range(2) between a tier and the root is done by the preload library; supervised programs get the kernel's EXDEV,
-# from which programs fall back and this test doesn't (docs/semantics.md, Limits).
-not_supervised=(--skip python_os_calls_agree)
-
 # run DOOR TESTS…: the tests of tests/tests/ by one door; arguments after -- are the tests' names.
 run() {
     local door=$1 tests=()
@@ -22,12 +18,9 @@ run() {
 
 case ${1:-all} in
     all)
-        for door in both preload; do
+        for door in both preload supervise; do
             run "$door" pjdfstest fsx programs
         done
-        run supervise pjdfstest fsx
-        echo "SKIPPED: python_os_calls_agree: supervised programs get the kernel's EXDEV from copy_file_range"
-        run supervise programs -- "${not_supervised[@]}"
         run both matrix semantics
         ;;
     selected)

@@ -137,6 +137,7 @@ impl Worker {
             libc::SYS_link => self.link(call, (CWD, args[0]), (CWD, args[1]), 0, again),
             libc::SYS_linkat => self.link(call, (int(0), args[1]), (int(2), args[3]), int(4), again),
             libc::SYS_truncate => self.truncate(call, args[0], args[1] as i64),
+            libc::SYS_copy_file_range => self.copy_range(call, again),
             libc::SYS_lchown => self.chown(call, CWD, args[0], (args[1] as u32, args[2] as u32), NOFOLLOW),
             libc::SYS_fchownat => self.chown(call, int(0), args[1], (args[2] as u32, args[3] as u32), int(4)),
             SYS_FCHMODAT2 => self.chmod(call, int(0), args[1], args[2] as u32, int(3)),

@@ -61,6 +61,7 @@ const TRAPPED: &[(i64, Condition)] = &[
     (libc::SYS_link, Always),
     (libc::SYS_linkat, Always),
     (libc::SYS_truncate, Always),
+    (libc::SYS_copy_file_range, Always),
     (libc::SYS_lchown, Always),
     (libc::SYS_fchownat, AnyOf(4, NOFOLLOW)),
     (SYS_FCHMODAT2, AnyOf(3, NOFOLLOW)),

@@ -5,7 +5,7 @@
 //!                                    keeper: holds the listener and the board, starts the next supervisor
 //!
 //!   filter     which calls come                     listener   how they come and are answered
-//!   calls      which answer is whose                open, look, names   the answers
+//!   calls      which answer is whose                open, look, names, copy   the answers
 //!   loader     the calls that a starting program makes before any other
 //!   target     the program's memory and rights      board      what a killed supervisor leaves
 //!   serve      the supervisor                       keep       the keeper
@@ -18,6 +18,7 @@ compile_error!("the supervisor is written for Linux on x86-64 (system calls, sec
 
 mod board;
 mod calls;
+mod copy;
 mod filter;
 mod keep;
 mod library;
