@@ -8,6 +8,7 @@
 use crate::{attributes, data_calls, directory, gate, link, names, open, process, real, stat};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
+use terrace_index::Index;
 use terrace_index::behalf::{Intent, LEAVE, Table};
 
 static ACTIVE: AtomicBool = AtomicBool::new(false);
@@ -80,27 +81,32 @@ unsafe extern "C" fn may_be_below_root(path: *const c_char) -> bool {
 
 unsafe extern "C" fn open(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
     let Some(index) = process::index() else { return LEAVE };
-    let is_plain_reading = flags & (libc::O_ACCMODE | libc::O_TRUNC | libc::O_CREAT | libc::O_NOFOLLOW) == 0;
-    if is_plain_reading && index.header.clean_count.load(Acquire) <= 0 && index.header.moves_seq.load(Relaxed) == 0 {
-        return LEAVE;
-    }
     // SAFETY: a zeroed stat is valid; the supervisor's C string.
-    let looked = unsafe {
+    let (looked, status) = unsafe {
         let mut status: libc::stat = core::mem::zeroed();
         let looked = gate::call4(libc::SYS_newfstatat, dirfd as usize, path as usize, &raw mut status as usize, 0);
-        if looked == 0 && status.st_mode & libc::S_IFMT != libc::S_IFREG {
-            return LEAVE;
-        }
-        looked
+        (looked, status)
     };
-    if looked < 0 && looked != -(libc::ENOENT as isize) {
+    if looked == 0 && status.st_mode & libc::S_IFMT != libc::S_IFREG || looked < 0 && looked != NOTHING {
+        return LEAVE;
+    }
+    let is_plain_reading = flags & (libc::O_ACCMODE | libc::O_TRUNC | libc::O_CREAT | libc::O_NOFOLLOW) == 0;
+    if is_plain_reading && looked == 0 && !is_placed(index, &status) {
         return LEAVE;
     }
     match open::open_below(index, dirfd, path, flags | libc::O_CLOEXEC, mode) {
         // What it is that is not there is for the kernel to say.
-        raw if raw == -(libc::ENOENT as isize) && flags & libc::O_CREAT == 0 => LEAVE,
+        NOTHING if flags & libc::O_CREAT == 0 => LEAVE,
         raw => raw,
     }
+}
+
+const NOTHING: isize = -(libc::ENOENT as isize);
+
+/// Its bytes are in a tier: there may be a better way to them than the kernel's, and its object may go while the kernel is on the way.
+fn is_placed(index: Index, status: &libc::stat) -> bool {
+    index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some()
+        || index.header.clean_count.load(Acquire) > 0 && open::record_of_durable(index, status).is_some()
 }
 
 unsafe extern "C" fn stat_at(dirfd: i32, path: *const c_char, out: *mut c_void, flags: i32) -> isize {

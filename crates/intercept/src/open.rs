@@ -178,11 +178,16 @@ fn refused(
             }
         }
         libc::ENOENT if index.header.evictions_seq.load(Acquire) != evictions => Opened::Again,
-        libc::ENOENT if link::read(index, dirfd, path).is_some() => {
+        libc::ENOENT => match kind_of(dirfd, path) {
             // The object is gone and the link is not: a commit in progress, or a tier that was lost.
-            process::sleep_us(1000);
-            Opened::Again
-        }
+            Some(libc::S_IFLNK) if link::read(index, dirfd, path).is_some() => {
+                process::sleep_us(1000);
+                Opened::Again
+            }
+            // A rename replaced the file, and its object went, while the kernel was on the way there.
+            Some(kind) if kind != libc::S_IFLNK => Opened::Again,
+            _ => Opened::Done(-(errno as isize)),
+        },
         libc::ELOOP if *flags & libc::O_NOFOLLOW != 0 && link::read(index, dirfd, path).is_some() => {
             *flags &= !libc::O_NOFOLLOW;
             NOFOLLOW_MEETS_OURS.store(true, Relaxed);

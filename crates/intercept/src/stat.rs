@@ -3,7 +3,7 @@
 use crate::link::{self, is_live, record};
 use crate::objects::Object;
 use crate::open::{nanoseconds, record_of_durable};
-use crate::{data, gate, process, real};
+use crate::{behalf, data, gate, process, real};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::Ordering::*;
 use terrace_index::{FLAG_RENAMING, FLAG_UNLINKED, Index, State};
@@ -32,8 +32,8 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         let evictions = index.header.evictions_seq.load(Acquire);
         let result = native(dirfd, path, out, flags);
         if result == -(libc::ENOENT as isize)
-            && index.header.evictions_seq.load(Acquire) != evictions
             && !path.is_null()
+            && (index.header.evictions_seq.load(Acquire) != evictions || is_there(index, dirfd, path, flags))
         {
             continue;
         }
@@ -57,6 +57,20 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         return 0;
     }
     native(dirfd, path, out, flags)
+}
+
+/// Where the kernel found nothing: a rename replaced the file, and its object went, while the kernel was on the way there.
+fn is_there(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> bool {
+    // The supervisor's own paths begin with /proc/TID.
+    let may_be_ours = behalf::is_active() || process::may_be_below_root(index, dirfd, path);
+    if flags & libc::AT_SYMLINK_NOFOLLOW != 0 || !may_be_ours {
+        return false;
+    }
+    // SAFETY: a zeroed stat is valid.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
+    native(dirfd, path, &mut status, libc::AT_SYMLINK_NOFOLLOW) == 0
+        && (status.st_mode & libc::S_IFMT != libc::S_IFLNK
+            || link::read(index, dirfd, path).is_some_and(|link| is_live(record(&index, link.record).state())))
 }
 
 enum Looked {

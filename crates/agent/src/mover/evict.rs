@@ -38,7 +38,7 @@ impl Agent {
         let serial = self.serial(number);
         let is_nameless = self.catalogue().get(number, serial).is_some_and(|entry| entry.path.is_empty());
         let is_urgent = is_nameless || self.record(number).state() == State::Durable;
-        match self.evict(number, if is_urgent { Duration::ZERO } else { EVICTION_GRACE }) {
+        match self.evict(number, if is_urgent { EVICTION_GRACE_URGENT } else { EVICTION_GRACE }) {
             Eviction::Done | Eviction::NotNeeded => {}
             Eviction::Later(delay) => self.schedule.after(delay, Work::Evict, number),
             Eviction::Open => self.schedule.after(Duration::from_secs(2), Work::Evict, number),
