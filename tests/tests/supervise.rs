@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
+use terrace_core::control::Request;
 use terrace_tests::{Outcome, Tree, Wish, Workplace};
 
 /// A static program, made from a source in `supervise/`.
@@ -212,6 +213,46 @@ fn a_run_inside_a_run_says_that_only_the_library_reaches_its_programs() {
     assert!(outcome.stderr.contains("under another supervisor"), "{outcome:?}");
     let refused = place.run_with(&[], &[inner, "run", "--supervise-only", "--config", &config, "--", "true"]);
     assert_eq!(refused.code, 2, "{refused:?}");
+}
+
+#[test]
+fn a_static_program_finds_a_file_whole_while_it_moves_and_is_replaced() {
+    let place = Wish::default().tier("ram", "64MiB").settle("5ms").build();
+    let reader = program(&place, "reader");
+    let script = format!(
+        "write() {{ head -c 20000 /dev/zero | tr '\\0' $1 > next; mv next data; }}; write a; {reader} 8000 & \
+         while kill -0 $! 2> /dev/null; do write b; sleep 0.02; write c; done; wait $!"
+    );
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let data = [place.root().join("data")];
+            while !stop.load(SeqCst) {
+                // Any of them may be refused: the file is open, or has another state just now.
+                let _ = place.ask(&Request::Flush { paths: data.to_vec(), all: true, end_of_run: false });
+                let _ = place.ask(&Request::Evict { paths: data.to_vec() });
+                let _ = place.ask(&Request::Prefetch { paths: data.to_vec() });
+            }
+        });
+        let outcome = place.run_with(&["--door", "both"], &["bash", "-c", &script]);
+        stop.store(true, SeqCst);
+        assert_eq!(outcome.code, 0, "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_call_that_says_eintr_was_not_done_and_can_be_repeated() {
+    let place = Workplace::new();
+    holds(&place, &[&program(&place, "eintr"), "20000"]);
+}
+
+#[test]
+fn a_static_program_copies_a_range_between_the_root_and_a_tier() {
+    let place = Wish::default().tier("ram", "64MiB").settle("1h").build();
+    let bytes: Vec<u8> = (0..6_000_000u32).map(|number| (number.wrapping_mul(number) >> 3) as u8).collect();
+    std::fs::write(place.root().join("durable"), &bytes).unwrap();
+    holds(&place, &[&program(&place, "range"), "durable", "placed"]);
+    assert!(std::fs::read(place.root().join("placed")).unwrap() == bytes);
 }
 
 #[test]

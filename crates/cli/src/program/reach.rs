@@ -168,7 +168,11 @@ fn unloadable(linkage: &Linkage) -> &'static str {
 /// everybody but root, which takes the rights away.
 fn privileged(door: Door, is_root: bool) -> Reach {
     match (door, is_root) {
-        (Door::Both | Door::Supervise, true) => Reach::new(Way::Supervisor),
+        (Door::Both | Door::Supervise, true) => Reach::new(Way::Supervisor).but(
+            Weight::Warning,
+            "it runs as another user: what it creates is durable at once, in the root itself, because root's tiers are root's",
+            "run it as the user that owns the data",
+        ),
         (Door::Both | Door::Supervise, false) => Reach::refused(
             "in a supervised run a program gains no rights, so it would run without the ones it was given",
             "run it outside of the run, or use a build of it without setuid, setgid or capabilities",
@@ -223,7 +227,7 @@ mod tests {
     #[test]
     fn more_rights_are_for_the_supervisor_of_root_only() {
         let setuid = Binary { privilege: Some("is setuid and runs as another user"), ..binary(DYNAMIC) };
-        assert_eq!(way(setuid.clone(), Door::Both, true), (Way::Supervisor, None));
+        assert_eq!(way(setuid.clone(), Door::Both, true), (Way::Supervisor, Some(Weight::Warning)));
         assert_eq!(way(setuid.clone(), Door::Both, false), (Way::Natively, Some(Weight::Refusal)));
         assert_eq!(way(setuid, Door::Preload, true), (Way::Natively, Some(Weight::Refusal)));
     }
