@@ -219,10 +219,12 @@ fn a_run_inside_a_run_says_that_only_the_library_reaches_its_programs() {
 fn a_static_program_finds_a_file_whole_while_it_moves_and_is_replaced() {
     let place = Wish::default().tier("ram", "64MiB").settle("5ms").build();
     let reader = program(&place, "reader");
-    let script = format!(
-        "write() {{ head -c 20000 /dev/zero | tr '\\0' $1 > next; mv next data; }}; write a; {reader} 8000 & \
-         while kill -0 $! 2> /dev/null; do write b; sleep 0.02; write c; done; wait $!"
-    );
+    // A writer that the library serves replaces the file as fast as it can.
+    let script = "import os, subprocess, sys\n\
+                  def write(letter):\n  with open('next', 'w') as f: f.write(letter * 20000)\n  os.replace('next', 'data')\n\
+                  write('a')\nreader = subprocess.Popen(sys.argv[1:])\n\
+                  while reader.poll() is None: [write(letter) for letter in 'bcdef']\n\
+                  sys.exit(reader.returncode)";
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -232,9 +234,10 @@ fn a_static_program_finds_a_file_whole_while_it_moves_and_is_replaced() {
                 let _ = place.ask(&Request::Flush { paths: data.to_vec(), all: true, end_of_run: false });
                 let _ = place.ask(&Request::Evict { paths: data.to_vec() });
                 let _ = place.ask(&Request::Prefetch { paths: data.to_vec() });
+                std::thread::sleep(Duration::from_millis(1));
             }
         });
-        let outcome = place.run_with(&["--door", "both"], &["bash", "-c", &script]);
+        let outcome = place.run_with(&["--door", "both"], &["/usr/bin/python3", "-S", "-c", script, &reader, "8000"]);
         stop.store(true, SeqCst);
         assert_eq!(outcome.code, 0, "{outcome:?}");
     });
