@@ -41,7 +41,16 @@ static void *work(void *number) {
         CHECK(rename(from, to) == 0);
         struct stat seen;
         CHECK(lstat(from, &seen) < 0 && errno == ENOENT);
-        CHECK(lstat(to, &seen) == 0 && S_ISREG(seen.st_mode) && seen.st_size == SIZE);
+        errno = 0;
+        if (lstat(to, &seen) != 0 || !S_ISREG(seen.st_mode) || seen.st_size != SIZE) {
+            int of_lstat = errno;
+            struct stat again = {0};
+            lstat(to, &again);
+            printf("%s: mode %o, %ld bytes, inode %lu; then %o, %ld, %lu\n", to, seen.st_mode, (long)seen.st_size, seen.st_ino,
+                   again.st_mode, (long)again.st_size, again.st_ino);
+            errno = of_lstat;
+            wrong("lstat of a file that was just renamed", to);
+        }
         fd = open(to, O_RDONLY | O_NOFOLLOW);
         CHECK(fd >= 0);
         CHECK(read(fd, back, sizeof back) == SIZE && memcmp(bytes, back, SIZE) == 0);
