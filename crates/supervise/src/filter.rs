@@ -137,39 +137,7 @@ fn to_tail() -> libc::sock_filter {
 }
 
 fn block(condition: Condition, loader: Option<Loader>) -> Vec<libc::sock_filter> {
-    match (condition, loader) {
-        (OpenAt, None) => return block(OpenFlags(2), None),
-        (Look, None) => return block(Always, None),
-        (OpenAt, Some(loader)) => {
-            let mut block = vec![
-                load(argument(2)),
-                jump(JEQ, LOADER_OPEN, 0, 6),
-                load(OFFSET_POINTER + 4),
-                jump(JGE, LIBRARIES, 0, 4),
-                load(OFFSET_POINTER),
-                statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, PAGE - 1),
-                jump(JEQ, loader.open, 0, 1),
-                give(ALLOW),
-            ];
-            block.extend(self::block(OpenFlags(2), None));
-            return block;
-        }
-        // The instruction less the path, in 32 bits; X is the path.
-        (Look, Some(loader)) => {
-            return vec![
-                load(argument(1)),
-                statement(libc::BPF_MISC | libc::BPF_TAX, 0),
-                load(OFFSET_POINTER),
-                statement(libc::BPF_ALU | libc::BPF_SUB | libc::BPF_X, 0),
-                jump(JEQ, loader.look, 0, 1),
-                give(ALLOW),
-                to_tail(),
-            ];
-        }
-        _ => {}
-    }
     match condition {
-        OpenAt | Look => unreachable!("done above"),
         Always => vec![to_tail()],
         AnyOf(number, bits) => vec![load(argument(number)), jump(JSET, bits, 1, 0), give(ALLOW), to_tail()],
         NoneOf(number, bits) => vec![load(argument(number)), jump(JSET, bits, 0, 1), give(ALLOW), to_tail()],
@@ -191,6 +159,37 @@ fn block(condition: Condition, loader: Option<Loader>) -> Vec<libc::sock_filter>
             to_tail(),
             give(ALLOW),
         ],
+        OpenAt => {
+            let mut open = loader.map_or(vec![], |loader| {
+                vec![
+                    load(argument(2)),
+                    jump(JEQ, LOADER_OPEN, 0, 6),
+                    load(OFFSET_POINTER + 4),
+                    jump(JGE, LIBRARIES, 0, 4),
+                    load(OFFSET_POINTER),
+                    statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, PAGE - 1),
+                    jump(JEQ, loader.open, 0, 1),
+                    give(ALLOW),
+                ]
+            });
+            open.extend(block(OpenFlags(2), None));
+            open
+        }
+        // The distance from the path (in X) to the instruction, in 32 bits.
+        Look => {
+            let mut look = loader.map_or(vec![], |loader| {
+                vec![
+                    load(argument(1)),
+                    statement(libc::BPF_MISC | libc::BPF_TAX, 0),
+                    load(OFFSET_POINTER),
+                    statement(libc::BPF_ALU | libc::BPF_SUB | libc::BPF_X, 0),
+                    jump(JEQ, loader.look, 0, 1),
+                    give(ALLOW),
+                ]
+            });
+            look.push(to_tail());
+            look
+        }
     }
 }
 
