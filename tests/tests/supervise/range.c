@@ -1,13 +1,9 @@
 // Copies argv[1] to argv[2] by copy_file_range, with the descriptors' offsets, then parts of it with offsets of its own.
 #define _GNU_SOURCE
-#include <errno.h>
+#include "check.h"
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define CHECK(is) if (!(is)) return fprintf(stderr, "%s: %s\n", #is, strerror(errno)), 1
 
 int main(int count, char **args) {
     struct stat status;
