@@ -178,14 +178,14 @@ fn refused(
             }
         }
         libc::ENOENT if index.header.evictions_seq.load(Acquire) != evictions => Opened::Again,
-        libc::ENOENT => match kind_of(dirfd, path) {
+        libc::ENOENT => match stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) {
             // The object is gone and the link is not: a commit in progress, or a tier that was lost.
-            Some(libc::S_IFLNK) if link::read(index, dirfd, path).is_some() => {
+            Some(found) if is_link(&found) && link::read(index, dirfd, path).is_some() => {
                 process::sleep_us(1000);
                 Opened::Again
             }
             // A rename replaced the file, and its object went, while the kernel was on the way there.
-            Some(kind) if kind != libc::S_IFLNK => Opened::Again,
+            Some(found) if !is_link(&found) => Opened::Again,
             _ => Opened::Done(-(errno as isize)),
         },
         libc::ELOOP if *flags & libc::O_NOFOLLOW != 0 && link::read(index, dirfd, path).is_some() => {

@@ -66,11 +66,10 @@ fn is_there(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> bool {
     if flags & libc::AT_SYMLINK_NOFOLLOW != 0 || !may_be_ours {
         return false;
     }
-    // SAFETY: a zeroed stat is valid.
-    let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    native(dirfd, path, &mut status, libc::AT_SYMLINK_NOFOLLOW) == 0
-        && (status.st_mode & libc::S_IFMT != libc::S_IFLNK
-            || link::read(index, dirfd, path).is_some_and(|link| is_live(record(&index, link.record).state())))
+    natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(|found| {
+        found.st_mode & libc::S_IFMT != libc::S_IFLNK
+            || link::read(index, dirfd, path).is_some_and(|link| is_live(record(&index, link.record).state()))
+    })
 }
 
 enum Looked {
