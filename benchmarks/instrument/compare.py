@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import pathlib
 import shutil
 import statistics
@@ -20,12 +21,14 @@ from provenance import REPOSITORY, RESULTS, provenance, provenance_line  # noqa:
 
 BENCH = REPOSITORY / "target" / "release" / "terrace-bench"
 MIB = 2**20
+DATA = "data"
 
-# Name, directory kind, fio's words, our words, bytes. Patterns that fio has as well, closed loop, one request at a time.
+# Name, directory kind, fio's words, request, bytes, direct. Patterns that fio has as well, closed loop, one request at a time.
 PATTERNS = [
-    ("sequential write, 1 MiB, cached", "disk", "write", 1 << 20, 512 * MIB, False),
+    ("sequential write, 1 MiB, memory", "memory", "write", 1 << 20, 512 * MIB, False),
     ("sequential write, 4 KiB, memory", "memory", "write", 4096, 256 * MIB, False),
-    ("random read, 4 KiB, direct", "disk", "randread", 4096, 64 * MIB, True),
+    ("sequential write, 1 MiB, direct", "disk", "write", 1 << 20, 256 * MIB, True),
+    ("random read, 4 KiB, direct", "disk", "randread", 4096, 32 * MIB, True),
     ("sequential read, 1 MiB, direct", "disk", "read", 1 << 20, 512 * MIB, True),
 ]
 
@@ -42,16 +45,14 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 
 def fio(directory: pathlib.Path, pattern: str, request: int, size: int, direct: bool) -> float:
-    """MiB/s of one fio job on a new file; for reads the file is laid out first, unmeasured."""
+    """MiB/s of one fio job; reads are of the file that is there, writes make it anew."""
     command = [
-        "fio", "--name=job", f"--directory={directory}", f"--rw={pattern}", f"--bs={request}", f"--size={size}",
+        "fio", "--name=job", f"--filename={directory / DATA}", f"--rw={pattern}", f"--bs={request}", f"--size={size}",
         f"--direct={int(direct)}", "--ioengine=psync", "--output-format=json", "--fallocate=none", "--end_fsync=0",
-        "--randrepeat=0", "--norandommap=0", "--thread=0", "--refill_buffers=0", "--invalidate=1",
+        "--randrepeat=0", "--norandommap=0", "--thread=0", "--refill_buffers=1", "--scramble_buffers=0", "--invalidate=1",
     ]  # fmt: skip
     job = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["jobs"][0]
     side = job["read"] if "read" in pattern else job["write"]
-    for file in directory.glob("job*"):
-        file.unlink()
     return side["io_bytes"] / (side["runtime"] / 1e3) / MIB if side["runtime"] >= 100 else side["bw_bytes"] / MIB
 
 
@@ -65,17 +66,19 @@ def bench(directory: pathlib.Path, experiment: dict) -> list[dict]:
 
 
 def ours(directory: pathlib.Path, pattern: str, request: int, size: int, direct: bool, seed: int) -> dict:
-    """The same pattern; reads are not checked, as fio's are not."""
+    """The same pattern on the same file; reads are not checked, as fio's are not."""
     read = "read" in pattern
     rows = bench(
         directory,
         {
             "seed": seed,
             "base": {
-                "operations": ["write", "read"] if read else ["write"],
-                "flush": "end" if read else "never",
+                "operations": ["read" if read else "write"],
+                "flush": "never",
                 "cache": "cold" if read else "as_is",
                 "verify": False,
+                "keep": True,
+                "file_name": DATA,
                 "backend": {"posix": {"direct": direct}},
                 "workload": {
                     "offset": {"pattern": "random" if pattern.startswith("rand") else "sequential", "data_size": size, "request_size": request}
@@ -86,20 +89,29 @@ def ours(directory: pathlib.Path, pattern: str, request: int, size: int, direct:
     return rows[-1]
 
 
-def side_by_side(places: dict[str, pathlib.Path], rounds: int) -> list[dict]:
+def side_by_side(places: dict[str, pathlib.Path], rounds: int, patterns: list[tuple]) -> list[dict]:
     results = []
-    for name, kind, pattern, request, size, direct in PATTERNS:
+    for name, kind, pattern, request, size, direct in patterns:
+        place, read = places[kind], "read" in pattern
+        if read:
+            ours(place, "write", 1 << 20, size, False, 0)
         theirs, own = [], []
         for turn in range(rounds):
-            pairs = [(theirs, lambda: fio(places[kind], pattern, request, size, direct)), (own, lambda: ours(places[kind], pattern, request, size, direct, turn)["rate_bytes_s"] / MIB)]
+            pairs = [(theirs, lambda: fio(place, pattern, request, size, direct)), (own, lambda: ours(place, pattern, request, size, direct, turn)["rate_bytes_s"] / MIB)]
             for into, measure in pairs if turn % 2 else reversed(pairs):
+                if not read:
+                    (place / DATA).unlink(missing_ok=True)
+                # What others left dirty is on the disk before, not meanwhile.
+                os.sync()
                 into.append(measure())
+        (place / DATA).unlink()
         (low_a, high_a), (low_b, high_b) = interval(theirs), interval(own)
         overlap = low_b <= high_a * 1.05 and low_a <= high_b * 1.05
+        ratio = statistics.median(b / a for a, b in zip(theirs, own))
         results.append(
-            {"pattern": name, "fio": statistics.median(theirs), "fio_interval": [low_a, high_a], "terrace_bench": statistics.median(own), "terrace_bench_interval": [low_b, high_b], "overlap_within_5_percent": overlap}
+            {"pattern": name, "turns": rounds, "fio": statistics.median(theirs), "fio_interval": [low_a, high_a], "terrace_bench": statistics.median(own), "terrace_bench_interval": [low_b, high_b], "ratio": ratio, "overlap_within_5_percent": overlap}
         )
-        print(f"{name:34} fio {statistics.median(theirs):9.1f} [{low_a:.1f}, {high_a:.1f}]  terrace bench {statistics.median(own):9.1f} [{low_b:.1f}, {high_b:.1f}] MiB/s {'overlap' if overlap else 'APART'}")
+        print(f"{name:34} fio {statistics.median(theirs):9.1f} [{low_a:.1f}, {high_a:.1f}]  terrace bench {statistics.median(own):9.1f} [{low_b:.1f}, {high_b:.1f}] MiB/s, {ratio:.3f} of fio, {'overlap' if overlap else 'APART'}", flush=True)
     return results
 
 
@@ -132,28 +144,33 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=500)
     parser.add_argument("--directory", default="/var/tmp", help="on the storage to measure")
     parser.add_argument("--no-write", action="store_true", help="leave results/ as it is")
+    parser.add_argument("--part", help="one pattern's number, `cost` or `starts`: the rest of the results stays as it is")
     args = parser.parse_args()
-    facts = provenance("benchmarks/instrument/run.sh " + " ".join(sys.argv[3:]))
+    facts = provenance(f"benchmarks/instrument/run.sh --rounds {args.rounds} --starts {args.starts}")
     version = subprocess.run(["fio", "--version"], capture_output=True, text=True, check=True).stdout.strip()
     places = {"disk": pathlib.Path(tempfile.mkdtemp(dir=args.directory)), "memory": pathlib.Path(tempfile.mkdtemp(dir="/dev/shm"))}
     try:
-        document = {
-            "provenance": facts,
-            "fio": version,
-            "side_by_side": side_by_side(places, args.rounds),
-            "own_cost": own_cost(places["memory"], args.pwrite, args.rounds),
-            "starts": starts(places["memory"], args.starts),
-        }
+        file = RESULTS / "instrument.json"
+        document = json.loads(file.read_text()) if args.part and file.exists() else {}
+        document |= {"provenance": facts, "fio": version}
+        kept = [row for row in document.get("side_by_side", []) if "turns" in row]
+        patterns = [PATTERNS[int(args.part)]] if args.part and args.part.isdigit() else [] if args.part else PATTERNS
+        found = {row["pattern"]: row for row in kept + side_by_side(places, args.rounds, patterns)}
+        document["side_by_side"] = [found[pattern[0]] for pattern in PATTERNS if pattern[0] in found]
+        if args.part in (None, "cost"):
+            document["own_cost"] = own_cost(places["memory"], args.pwrite, args.rounds)
+        if args.part in (None, "starts"):
+            document["starts"] = starts(places["memory"], args.starts)
     finally:
         for place in places.values():
             shutil.rmtree(place)
     if args.no_write:
         return
     (RESULTS / "instrument.json").write_text(json.dumps(document, indent=2) + "\n")
-    lines = ["# `terrace bench` beside fio", "", provenance_line(facts), "", f"Medians of {args.rounds} turns each, MiB/s, with 95% intervals of order statistics. {version}.", "", "| pattern | fio | terrace bench | intervals overlap within 5% |", "| --- | --- | --- | --- |"]
+    lines = ["# `terrace bench` beside fio", "", provenance_line(facts), "", f"Medians of {document['side_by_side'][0]['turns']} turns each, MiB/s, with 95% intervals of order statistics. {version}; both fill their buffers anew for each request, and read the same file.", "", "| pattern | fio | terrace bench | of fio's rate, in the same turn | intervals overlap within 5% |", "| --- | --- | --- | ---: | --- |"]
     for row in document["side_by_side"]:
         a, b = row["fio_interval"], row["terrace_bench_interval"]
-        lines.append(f"| {row['pattern']} | {row['fio']:.0f} ({a[0]:.0f}–{a[1]:.0f}) | {row['terrace_bench']:.0f} ({b[0]:.0f}–{b[1]:.0f}) | {'yes' if row['overlap_within_5_percent'] else 'no'} |")
+        lines.append(f"| {row['pattern']} | {row['fio']:.0f} ({a[0]:.0f}–{a[1]:.0f}) | {row['terrace_bench']:.0f} ({b[0]:.0f}–{b[1]:.0f}) | {row['ratio']:.3f} | {'yes' if row['overlap_within_5_percent'] else 'no'} |")
     cost, start = document["own_cost"], document["starts"]
     lines += ["", f"A 4 KiB `pwrite` into memory takes {cost['bare_ns']:.0f} ns in a bare loop and {cost['terrace_bench_ns']:.0f} ns with signatures, counting and two looks at the clock: {cost['cost_ns']:.0f} ns more.", "", f"Four workers on {facts['cpus']} CPUs began within {start['median_us']:.0f} µs of each other (median of {start['starts']} starts), within {start['p99_us']:.0f} µs in 99 of 100.", ""]
     (RESULTS / "instrument.md").write_text("\n".join(lines))

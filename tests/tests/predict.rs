@@ -157,6 +157,8 @@ fn bad_input_is_refused_by_name() {
         (enough.to_vec(), &["bandwidth", "terrace bench tiers"]),
         ([&["--input", "1XB"][..], &storage].concat(), &["1XB", "XB"]),
         (with(&["--nodes", "0"]), &["nodes"]),
+        (with(&["--nodes", "4000000000", "--simulate"]), &["nodes", "1000000"]),
+        (with(&["--processes", "4000000000", "--simulate"]), &["processes_per_node"]),
         (with(&["--iterations", "0"]), &["iterations"]),
         (with(&["--iterations", "1", "--intermediate", "1GB"]), &["iterations"]),
         (with(&["--stripe", "9"]), &["stripe"]),

@@ -28,7 +28,10 @@ import statsmodels.formula.api as smf  # noqa: E402
 from statsmodels.stats.anova import anova_lm  # noqa: E402
 
 METADATA = {"create", "stat", "list", "unlink"}
-INK, ACCENT = "#24292f", "#1f6feb"
+INK = "#24292f"
+PALETTE = ["#1f6feb", "#d1590f", "#1a7f37", "#8250df", "#bf3989", "#57606a", "#9a6700", "#0a7b83"]
+# Beyond these a picture is too wide or its legend too long to be read; the table has everything.
+COLUMNS_MAX, LABELS_MAX, LINES_MAX, WIDTH_MAX = 6, 40, 16, 26.0
 
 
 def read_rows(path: pathlib.Path) -> pd.DataFrame:
@@ -140,23 +143,102 @@ def tidy(axis: plt.Axes, title: str, unit: str) -> None:
     axis.tick_params(labelsize=8)
 
 
-def plot_rates(rows: pd.DataFrame, factors: list[str], path: pathlib.Path) -> str:
-    """A panel for each operation: a box for each run, every measurement as a point."""
+def box(axis: plt.Axes, at: float, width: float, sample: np.ndarray, interval: tuple[float, float] | None, colour: str) -> None:
+    """One run's rates: quartiles, every measurement as a point, and beside them the median's interval."""
+    axis.boxplot([sample], positions=[at], widths=width, showfliers=False, patch_artist=True, boxprops={"facecolor": colour, "alpha": 0.25, "edgecolor": colour}, medianprops={"color": colour, "linewidth": 1.8}, whiskerprops={"color": colour}, capprops={"color": colour})
+    jitter = np.random.default_rng(0).uniform(-0.22, 0.22, len(sample)) * width
+    axis.plot(at + jitter, sample, ".", color=INK, markersize=3, alpha=0.55)
+    if interval:
+        middle = float(np.median(sample))
+        bars = [[max(0.0, middle - interval[0])], [max(0.0, interval[1] - middle)]]
+        axis.errorbar([at + 0.62 * width], [middle], yerr=bars, color=INK, capsize=2.5, linewidth=1.3)
+
+
+def grid_of(rows: pd.DataFrame, factors: list[str]) -> tuple[list[str], str | None, str | None]:
+    """Factors for the columns of panels, for the colours in a panel, and for its axis (the one with most levels)."""
+    if not factors:
+        return [], None, None
+    axis, rest = factors[-1], factors[:-1]
+    colour = rest[-1] if rest else None
+    columns = rest[:-1]
+    if columns and rows.groupby(columns).ngroups > COLUMNS_MAX:
+        return [], None, None
+    return columns, colour, axis
+
+
+def levels_of(rows: pd.DataFrame, factor: str | None) -> list[str]:
+    """In the order of the runs, which is that of the experiment; numbers by size."""
+    if factor is None:
+        return [""]
+    found = list(dict.fromkeys(rows.sort_values("run")[factor].dropna()))
+    try:
+        return sorted(found, key=float)
+    except ValueError:
+        return found
+
+
+def plain(factor: str) -> str:
+    return factor.removeprefix("factor.").rsplit(".", 1)[-1]
+
+
+def plot_rates(rows: pd.DataFrame, factors: list[str], intervals: dict, path: pathlib.Path) -> str:
+    """A grid of box plots: a row of panels for each operation, columns, colours and places by the factors."""
+    operations = list(dict.fromkeys(rows["operation"]))
+    columns, colour, axis_factor = grid_of(rows, factors)
+    if axis_factor is None:
+        return plot_runs(rows, factors, intervals, path)
+    panels = [level if isinstance(level, tuple) else (level,) for level, _ in rows.groupby(columns)] if columns else [()]
+    places, colours = levels_of(rows, axis_factor), levels_of(rows, colour)
+    width = 0.8 / len(colours)
+    size = (min(WIDTH_MAX, len(panels) * max(2.6, 0.55 * len(places) * len(colours) + 1.2) + 1.6), 3.0 * len(operations))
+    figure, axes = plt.subplots(len(operations), len(panels), figsize=size, squeeze=False, sharex=True, sharey="row")
+    for line, operation in enumerate(operations):
+        for column, panel in enumerate(panels):
+            axis = axes[line, column]
+            part = rows[rows["operation"] == operation]
+            for factor, level in zip(columns, panel):
+                part = part[part[factor] == level]
+            unit = rows[rows["operation"] == operation]["unit"].iloc[0]
+            for run, sample in part.groupby("run"):
+                first = sample.iloc[0]
+                hue = colours.index(first[colour]) if colour else 0
+                at = places.index(first[axis_factor]) + 1 + (hue - (len(colours) - 1) / 2) * width
+                box(axis, at, 0.62 * width, sample["rate"].to_numpy() / scale_of(unit), intervals.get((run, operation)), PALETTE[hue % len(PALETTE)])
+            axis.set_xticks(range(1, len(places) + 1), places, rotation=0 if sum(map(len, map(str, places))) < 40 else 45)
+            axis.set_xlim(0.4, len(places) + 0.6)
+            axis.set_ylim(bottom=0)
+            where = ", ".join(f"{plain(factor)} {level}" for factor, level in zip(columns, panel))
+            tidy(axis, f"{operation}: {where}" if where else operation, unit if column == 0 else "")
+            if line == len(operations) - 1:
+                axis.set_xlabel(plain(axis_factor), fontsize=9)
+    if colour:
+        keys = [plt.Rectangle((0, 0), 1, 1, color=PALETTE[index % len(PALETTE)], alpha=0.5) for index in range(len(colours))]
+        figure.legend(keys, colours, title=plain(colour), fontsize=8, title_fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    figure.tight_layout()
+    return picture(figure, path)
+
+
+def plot_runs(rows: pd.DataFrame, factors: list[str], intervals: dict, path: pathlib.Path) -> str:
+    """Where the factors make no grid: a panel for each operation, a box for each run."""
     operations = list(dict.fromkeys(rows["operation"]))
     runs = sorted(rows["run"].unique())
-    figure, axes = plt.subplots(len(operations), 1, figsize=(max(5.0, 0.75 * len(runs) + 2), 3.2 * len(operations)), squeeze=False)
+    size = (min(WIDTH_MAX, max(5.0, 0.75 * len(runs) + 2)), 3.2 * len(operations))
+    figure, axes = plt.subplots(len(operations), 1, figsize=size, squeeze=False)
     for axis, operation in zip(axes[:, 0], operations):
         part = rows[rows["operation"] == operation]
         unit = part["unit"].iloc[0]
-        samples = [part[part["run"] == run]["rate"].to_numpy() / scale_of(unit) for run in runs]
-        axis.boxplot(samples, widths=0.55, showfliers=False, medianprops={"color": ACCENT, "linewidth": 1.6})
-        jitter = np.random.default_rng(0)
-        for index, sample in enumerate(samples):
-            axis.plot(index + 1 + jitter.uniform(-0.14, 0.14, len(sample)), sample, ".", color=INK, markersize=3, alpha=0.6)
-        labels = [label_of(rows[rows["run"] == run].iloc[0], factors) for run in runs]
-        axis.set_xticks(range(1, len(runs) + 1), labels, rotation=0 if len(runs) < 8 else 60, ha="center" if len(runs) < 8 else "right")
+        for index, run in enumerate(runs):
+            sample = part[part["run"] == run]["rate"].to_numpy() / scale_of(unit)
+            if len(sample):
+                box(axis, index + 1, 0.5, sample, intervals.get((run, operation)), PALETTE[0])
+        labels = [label_of(rows[rows["run"] == run].iloc[0], factors) for run in runs] if len(runs) <= LABELS_MAX else runs
+        few = len(runs) < 8
+        axis.set_xticks(range(1, len(runs) + 1), labels, rotation=0 if few else 60, ha="center" if few else "right")
         axis.set_ylim(bottom=0)
         tidy(axis, operation, unit)
+        if len(runs) > LABELS_MAX:
+            axis.set_xlabel("run (see the table)", fontsize=9)
+            axis.tick_params(axis="x", labelsize=5)
     figure.tight_layout()
     return picture(figure, path)
 
@@ -177,30 +259,55 @@ def plot_scaling(rows: pd.DataFrame, factors: list[str], path: pathlib.Path) -> 
         axis.set_xticks(sorted(part["workers"].unique()))
         axis.set_xlabel("workers", fontsize=9)
         axis.set_ylim(bottom=0)
-        axis.legend(fontsize=7, frameon=False)
         tidy(axis, operation, unit)
+    lines, labels = axes[0, 0].get_legend_handles_labels()
+    if 1 < len(labels) <= LINES_MAX:
+        figure.legend(lines, labels, title=", ".join(map(plain, others)), fontsize=7, title_fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.tight_layout()
     return picture(figure, path)
 
 
 def plot_latency(rows: pd.DataFrame, factors: list[str], path: pathlib.Path) -> str:
-    """Percentiles of request latency (median over replications), a line for each run."""
+    """Percentiles of request latency (median over replications), a line for each run; colours by one factor where runs are many."""
     percentiles = [("50", "latency_median_ns"), ("90", "latency_p90_ns"), ("99", "latency_p99_ns"), ("99.9", "latency_p999_ns"), ("max", "latency_max_ns")]
     operations = list(dict.fromkeys(rows["operation"]))
-    figure, axes = plt.subplots(1, len(operations), figsize=(4.6 * len(operations), 3.4), squeeze=False)
+    many = rows["run"].nunique() > LINES_MAX
+    shown = factors[:1] if many else factors
+    keys = list(dict.fromkeys(label_of(row, shown).replace("\n", ", ") for _, row in rows.drop_duplicates("run").sort_values("run").iterrows()))
+    figure, axes = plt.subplots(1, len(operations), figsize=(4.6 * len(operations), 3.4), squeeze=False, sharey=True)
+    lines = {}
     for axis, operation in zip(axes[0], operations):
         part = rows[rows["operation"] == operation]
         for _, line in part.groupby("run"):
             values = [line[column].median() / 1e3 for _, column in percentiles]
-            axis.plot(range(len(values)), values, marker="o", markersize=3, linewidth=1.1, label=label_of(line.iloc[0], factors).replace("\n", ", "))
+            key = label_of(line.iloc[0], shown).replace("\n", ", ")
+            place = keys.index(key)
+            style = ["-", "--", ":"][place // len(PALETTE) % 3]
+            (lines[key],) = axis.plot(range(len(values)), values, style, marker="o", markersize=3, linewidth=1.1, color=PALETTE[place % len(PALETTE)])
         axis.set_xticks(range(len(percentiles)), [name for name, _ in percentiles])
         axis.set_xlabel("percentile", fontsize=9)
         axis.set_yscale("log")
-        if part["run"].nunique() <= 12:
-            axis.legend(fontsize=6, frameon=False)
-        tidy(axis, operation, "microseconds")
+        tidy(axis, operation, "microseconds" if axis is axes[0, 0] else "")
+    if shown and 1 < len(keys) <= 3 * len(PALETTE):
+        figure.legend([lines[key] for key in keys], keys, title=", ".join(map(plain, shown)), fontsize=7, title_fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.tight_layout()
     return picture(figure, path)
+
+
+def interval_of(run: dict) -> tuple[float, float] | None:
+    interval = run["rate"]["interval"]
+    scale = scale_of("MiB/s" if run["unit"] == "bytes/s" else run["unit"])
+    return None if interval["method"] == "none" else (interval["low"] / scale, interval["high"] / scale)
+
+
+def failed_rows(path: pathlib.Path) -> list[dict]:
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return [row for row in rows if row["status"] != "ok"]
 
 
 def table(header: list[str], lines: list[list[object]]) -> str:
@@ -217,7 +324,7 @@ STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #24292f; max-width: 1100px; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; border-bottom: 1px solid #d0d7de; }
 table { border-collapse: collapse; font-size: 13px; } th, td { text-align: left; padding: 3px 10px; border-bottom: 1px solid #eaeef2; }
-th { font-weight: 600; } td { font-variant-numeric: tabular-nums; } img { max-width: 100%; } p.note { color: #57606a; }
+th { font-weight: 600; } td { font-variant-numeric: tabular-nums; } img { max-width: 100%; height: auto; } p.failed { color: #a40e26; font-weight: 600; } p.note { color: #57606a; }
 """
 
 
@@ -230,16 +337,22 @@ def page(directory: pathlib.Path) -> None:
     factors = factors_of(rows)
     name = str(rows["experiment"].iloc[0])
 
+    intervals = {(run["run"], run["operation"]): interval_of(run) for run in summary["runs"]}
+    failed = failed_rows(directory / "rows.jsonl")
+
     parts = [f"<h1>{html.escape(name)}</h1>", f"<p>{len(rows)} operations of {rows['run'].nunique()} runs in {rows['replication'].nunique()} replications. Plan {html.escape(str(manifest.get('plan_hash')))}.</p>"]
+    if failed:
+        parts.append(f'<p class="failed">{len(failed)} operations did not end as they should, and are in no number below.</p>')
+        parts.append(table(["run", "operation", "replication", "status", "reason"], [[f["run"], f["operation"], f["replication"], f["status"], f["error"]] for f in failed[:20]]))
     lines = [[s["run"], s["label"], s["operation"], s["count"], s["median_text"], s["interval_text"], s["harmonic_mean_text"]] for s in summary["runs"]]
     parts += ["<h2>Rates</h2>", table(["run", "factors", "operation", "n", "median", "95% interval", "harmonic mean"], lines)]
-    parts.append('<p class="note">Intervals of the median are of order statistics, or of the bootstrap where marked with *. Rates are all bytes of all workers over the time from the first request to the last byte.</p>')
-    parts.append(f'<img alt="rates" src="{plot_rates(rows, factors, directory / "rates.png")}">')
+    parts.append('<p class="note">Intervals of the median are of order statistics, or of the bootstrap where marked with *. Rates are all bytes of all workers over the time from the first request to the last byte. In the picture each measurement is a point; the bar beside a box is the interval.</p>')
+    parts.append(f'<img alt="rates" src="{plot_rates(rows, factors, intervals, directory / "rates.png")}">')
     if rows["workers"].nunique() > 1:
         parts += ["<h2>Scaling</h2>", f'<img alt="scaling" src="{plot_scaling(rows, factors, directory / "scaling.png")}">']
     parts += ["<h2>Latency</h2>", f'<img alt="latency" src="{plot_latency(rows, factors, directory / "latency.png")}">']
 
-    found = {operation: effects(part) for operation, part in rows.groupby("operation")}
+    found = {operation: effects(part) for operation, part in rows.groupby("operation", sort=False)}
     (directory / "effects.json").write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
     parts.append("<h2>Effects and interactions</h2>")
     for operation, result in found.items():

@@ -22,6 +22,10 @@ pub trait Progress {
     fn begins(&mut self, _done: u64, _all: u64, _run: &Run, _replication: u32) {}
     fn row(&mut self, _row: &Row) {}
     fn warns(&mut self, _message: &str) {}
+    /// Whether somebody wants the experiment to end; asked between repetitions.
+    fn stops(&self) -> bool {
+        false
+    }
 }
 
 pub struct Silent;
@@ -42,6 +46,8 @@ pub struct Tally {
     pub rows: u64,
     pub failed: u64,
     pub wrong: u64,
+    /// Somebody ended it before its end.
+    pub stopped: bool,
 }
 
 impl<'a> Executor<'a> {
@@ -57,7 +63,7 @@ impl<'a> Executor<'a> {
         let all = (self.plan.blocks.len() * self.plan.runs.len()) as u64;
         let mut tally = Tally::default();
         let mut done = 0;
-        for (replication, block) in self.plan.blocks.iter().enumerate() {
+        'all: for (replication, block) in self.plan.blocks.iter().enumerate() {
             let replication = replication as u32;
             let settled = self.settled(replication);
             for id in block {
@@ -69,6 +75,10 @@ impl<'a> Executor<'a> {
                         continue;
                     }
                     self.repetition(run, replication, repetition, &mut tally, progress)?;
+                    if progress.stops() {
+                        tally.stopped = true;
+                        break 'all;
+                    }
                     std::thread::sleep(run.settings.delay.duration());
                 }
                 if !settled.contains(id) {
@@ -298,6 +308,11 @@ fn launch_kind(settings: &RunSettings, directory: &Path) -> LaunchKind {
         BackendSettings::TerraceFiles(files) => {
             let mut arguments = vec!["--root".to_owned(), directory.to_string_lossy().into_owned()];
             arguments.extend(files.arguments.iter().cloned());
+            LaunchKind::TerraceRun(arguments)
+        }
+        BackendSettings::TerraceObjects(objects) if objects.connect.is_none() => {
+            let mut arguments = vec!["--root".to_owned(), directory.to_string_lossy().into_owned()];
+            arguments.extend(objects.arguments.iter().cloned());
             LaunchKind::TerraceRun(arguments)
         }
         backend if backend.needs_mpi() => LaunchKind::Mpi,

@@ -64,7 +64,7 @@ pub struct NamedRun {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a list of levels, or an object that gives each level a name and a patch")]
 pub enum Levels {
     Values(Vec<Value>),
     Patches(BTreeMap<String, Value>),
@@ -88,7 +88,10 @@ pub enum Order {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged)]
+#[serde(
+    untagged,
+    expecting = "expected a number from 1 to 4294967295, or a stopping rule { relative_width, confidence, min, max }"
+)]
 pub enum Replications {
     Fixed(u32),
     Until(StoppingRule),
@@ -184,7 +187,6 @@ impl Experiment {
     }
 
     pub fn parse(text: &str, format: Format) -> Result<Experiment> {
-        let hint = "`terrace bench schema` prints the format, docs/bench.md explains it";
         let value: Value = match format {
             Format::Json => serde_json::from_str(text).map_err(|error| Error::input(error, "this is not JSON"))?,
             Format::Yaml => serde_norway::from_str(text).map_err(|error| Error::input(error, "this is not YAML"))?,
@@ -193,7 +195,7 @@ impl Experiment {
         if crate::iore::looks_like(&value) {
             return crate::iore::translate(value);
         }
-        let experiment: Experiment = serde_json::from_value(value).map_err(|error| Error::input(error, hint))?;
+        let experiment: Experiment = crate::settings::read(value)?;
         experiment.check()?;
         Ok(experiment)
     }

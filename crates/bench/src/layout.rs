@@ -8,6 +8,7 @@ use std::fs::OpenOptions;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
+use terrace_core::size::Size;
 
 trait StorageLayout {
     /// Makes the file, empty, with the wanted layout.
@@ -58,24 +59,25 @@ impl StorageLayout for Lustre<'_> {
     fn read_back(&self, path: &Path) -> Result<String> {
         let size = run(Command::new("lfs").args(["getstripe", "-S"]).arg(path))?;
         let count = run(Command::new("lfs").args(["getstripe", "-c"]).arg(path))?;
-        self.compare(path, &size, &count)?;
+        compare(self.0, path, &size, &count)?;
         Ok(format!("stripe_size={size} stripe_count={count}"))
     }
 }
 
-impl Lustre<'_> {
-    /// A layout that the file system did not take would make the run a measurement of something else.
-    fn compare(&self, path: &Path, size: &str, count: &str) -> Result<()> {
-        let size_differs = self.0.stripe_size.is_some_and(|wanted| size != wanted.0.to_string());
-        let count_differs = self.0.stripe_count.is_some_and(|wanted| count != wanted.to_string());
-        if size_differs || count_differs {
-            return Err(Error::failed(format!(
-                "{}: the file system gave stripe_size={size} stripe_count={count} instead of the layout wanted (are there enough servers?)",
-                path.display()
-            )));
-        }
-        Ok(())
+/// A layout that the file system did not take would make the run a measurement of something else.
+fn compare(wanted: &Stripes, path: &Path, size: &str, count: &str) -> Result<()> {
+    let size_differs = wanted.stripe_size.is_some_and(|wanted| match Size::parse(size) {
+        Ok(Size::Bytes(found)) => found != wanted.0,
+        _ => true,
+    });
+    let count_differs = wanted.stripe_count.is_some_and(|wanted| count != wanted.to_string());
+    if size_differs || count_differs {
+        return Err(Error::failed(format!(
+            "{}: the file system gave stripe_size={size} stripe_count={count} instead of the layout wanted (are there enough servers?)",
+            path.display()
+        )));
     }
+    Ok(())
 }
 
 struct BeeGfs<'a>(&'a Stripes);
@@ -99,6 +101,11 @@ impl StorageLayout for BeeGfs<'_> {
         let told = run(Command::new("beegfs-ctl").arg("--getentryinfo").arg(path))?;
         let lines = told.lines().map(str::trim);
         let kept: Vec<_> = lines.filter(|line| line.contains("hunksize") || line.contains("storage targets")).collect();
+        let last_word = |of: &str| {
+            let line = kept.iter().find(|line| line.contains(of));
+            line.and_then(|line| line.split([' ', ':']).rfind(|word| !word.is_empty())).unwrap_or("unknown")
+        };
+        compare(self.0, path, last_word("hunksize"), last_word("desired"))?;
         Ok(kept.join("; "))
     }
 }

@@ -35,6 +35,7 @@ pub struct Run {
 
 /// More runs than this are a mistake in the factors.
 const RUNS_MAX: usize = 1_000_000;
+const STEPS_MAX: usize = 10_000_000;
 
 impl Plan {
     pub fn of(experiment: &Experiment) -> Result<Plan> {
@@ -43,19 +44,23 @@ impl Plan {
         for (factors, settings) in combinations {
             let id = u32::try_from(runs.len()).expect("runs are bounded");
             let told = if factors.is_empty() { String::new() } else { format!(" ({})", describe(&factors)) };
-            let settings: RunSettings = serde_json::from_value(settings).map_err(|error| {
-                Error::input(
-                    format!("run {id}{told}: {error}"),
-                    "`terrace bench schema` prints what a run's settings may be",
-                )
-            })?;
-            settings
-                .check()
+            let settings = crate::settings::read::<RunSettings>(settings)
+                .and_then(|settings| settings.check().map(|()| settings))
                 .map_err(|error| Error::input(format!("run {id}{told}: {error}"), error.hint().unwrap_or_default()))?;
             runs.push(Run { id, factors, settings });
         }
         if runs.is_empty() {
             return Err(Error::input("no run is left", "`exclude` leaves out every combination of the factors"));
+        }
+        if runs.len().saturating_mul(experiment.replications.max() as usize) > STEPS_MAX {
+            return Err(Error::input(
+                format!(
+                    "{} runs with {} replications are more than ten million",
+                    runs.len(),
+                    experiment.replications.max()
+                ),
+                "make `replications` smaller",
+            ));
         }
         let blocks = (0..experiment.replications.max()).map(|block| order(experiment, runs.len(), block)).collect();
         Ok(Plan { name: experiment.name.clone(), seed: experiment.seed, runs, blocks })

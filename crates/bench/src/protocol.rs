@@ -46,7 +46,7 @@ pub enum ToWorker {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromWorker {
-    Hello { token: String, host: String, pid: u32, rank: Option<u32>, boot_id: String },
+    Hello { token: String, host: String, pid: u32, rank: Option<u32>, clock: String },
     Pong { at_ns: u64 },
     Prepared { cache: Residency },
     Barrier,
@@ -137,7 +137,7 @@ pub fn notice_death(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, Duration::from_secs(1))?;
     sockopt::set_tcp_keepintvl(stream, Duration::from_secs(1))?;
-    sockopt::set_tcp_keepcnt(stream, 3)?;
-    sockopt::set_tcp_user_timeout(stream, 4000)?;
+    sockopt::set_tcp_keepcnt(stream, 2)?;
+    sockopt::set_tcp_user_timeout(stream, 3000)?;
     Ok(())
 }

@@ -8,7 +8,7 @@
 use crate::error::{Error, Result};
 use crate::plan::describe;
 use crate::results::{Row, write, write_json};
-use crate::statistics::{Method, Summary, summarise};
+use crate::statistics::{Interval, Method, Summary, summarise};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -53,11 +53,7 @@ pub fn summarise_rows(rows: &[Row], confidence: f64) -> Vec<RunSummary> {
         let rates: Vec<f64> = rows.iter().map(|row| row.rate()).collect();
         let Some(rate) = summarise(&rates, confidence) else { continue };
         let (first, unit) = (rows[0], rows[0].unit());
-        let mark = if rate.interval.method == Method::Bootstrap { " *" } else { "" };
-        let interval_text = match rate.interval.method {
-            Method::None => "-".into(),
-            _ => format!("{} … {}{mark}", show_rate(rate.interval.low, unit), show_rate(rate.interval.high, unit)),
-        };
+        let interval_text = show_interval(&rate.interval, unit);
         let transfer: f64 = rows.iter().map(|row| row.transfer_s).sum();
         let own: f64 = rows.iter().map(|row| row.own_s).sum();
         summaries.push(RunSummary {
@@ -81,6 +77,15 @@ pub fn summarise_rows(rows: &[Row], confidence: f64) -> Vec<RunSummary> {
 
 pub fn show_rate(value: f64, unit: &str) -> String {
     if unit == "bytes/s" { format!("{:.1} MiB/s", value / 1_048_576.0) } else { format!("{value:.0} /s") }
+}
+
+/// Marked where it is the bootstrap's.
+pub fn show_interval(interval: &Interval, unit: &str) -> String {
+    let mark = if interval.method == Method::Bootstrap { " *" } else { "" };
+    match interval.method {
+        Method::None => "-".into(),
+        _ => format!("{} … {}{mark}", show_rate(interval.low, unit), show_rate(interval.high, unit)),
+    }
 }
 
 /// Writes summary.json, and with Python report.html, the plots and effects.json.

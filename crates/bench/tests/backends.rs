@@ -223,11 +223,16 @@ fn beegfs_and_local_layouts_are_set_and_read_back() {
     );
     let output = place
         .start("b", json!({ "base": { "layout": { "beegfs": { "stripe_size": "512K", "stripe_count": 2 } } } }))
-        .env("PATH", path)
+        .env("PATH", &path)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert!(rows(&place.path("b"))[0]["layout"].as_str().unwrap().contains("Chunksize: 512K"));
+    let other = json!({ "base": { "layout": { "beegfs": { "stripe_size": "1M", "stripe_count": 2 } } } });
+    let output = place.start("other", other).env("PATH", &path).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let said = rows(&place.path("other"))[0]["error"].as_str().unwrap().to_owned();
+    assert!(said.contains("stripe_size=512K stripe_count=2 instead"), "{said}");
     let rows = place.rows("l", json!({ "base": { "layout": { "local": { "preallocate": true } } } }));
     assert!(rows[0]["layout"].as_str().unwrap().starts_with("allocated="));
 }
@@ -295,21 +300,89 @@ fn objects_are_written_and_read_in_an_s3_store() {
     assert!(rows.iter().any(|row| row["bytes_verified"] == 40 << 20));
 }
 
-#[test]
-fn programs_under_terrace_run_are_a_backend() {
+/// Arguments of `terrace run` with a tier and a state of this test's own.
+fn terrace_run(place: &Place, tier: &tempfile::TempDir) -> Option<Value> {
     let beside = std::path::Path::new(support::PROGRAM).with_file_name("terrace");
     if !beside.exists() || !beside.with_file_name("libterrace_intercept.so").exists() {
-        return skipped("`terrace` is not built beside terrace-bench");
+        skipped("`terrace` is not built beside terrace-bench");
+        return None;
     }
+    let ram = format!("ram={}:64MiB", tier.path().display());
+    Some(json!(["--tier", ram, "--state", place.path("state")]))
+}
+
+#[test]
+fn programs_under_terrace_run_are_a_backend() {
     let place = Place::new();
     let tier = tempfile::tempdir_in("/dev/shm").unwrap();
-    let ram = format!("ram={}:64MiB", tier.path().display());
-    let state = place.path("state").display().to_string();
-    let arguments = ["--tier", &ram, "--state", &state];
+    let Some(arguments) = terrace_run(&place, &tier) else { return };
     let rows = place.rows(
         "r",
         json!({ "base": { "workers": 2, "files": "per_worker", "flush": "never",
             "backend": { "terrace_files": { "arguments": arguments } } } }),
     );
     assert_eq!(rows[1]["bytes_verified"], 2 << 20);
+}
+
+#[test]
+fn objects_of_terrace_are_a_backend_for_files_and_for_arrays() {
+    let place = Place::new();
+    let tier = tempfile::tempdir_in("/dev/shm").unwrap();
+    let Some(arguments) = terrace_run(&place, &tier) else { return };
+    let objects = |datasets: &str| json!({ "terrace_objects": { "arguments": arguments, "datasets": datasets } });
+    let dataset = json!({ "dataset": { "variables": ["float32", "float64"], "dimensions": [13, 10, 6], "divisions": [2, 2, 1] } });
+    let strided = json!({ "offset": { "pattern": "strided", "data_size": "256K", "request_size": "16K" } });
+    let rows = place.rows(
+        "r",
+        json!({ "base": { "workers": 4 }, "factors": {
+            "files": ["shared", "per_worker"],
+            "flush": ["never", "end"],
+            "way": {
+                "arrays": { "workload": dataset, "backend": objects("arrays") },
+                "bytes": { "workload": dataset, "backend": objects("bytes") },
+                "offsets": { "workload": strided, "backend": objects("arrays") } } } }),
+    );
+    assert_eq!(rows.len(), 2 * 2 * 3 * 2);
+    for row in rows.iter().filter(|row| row["operation"] == "read") {
+        let offsets = row["factors"]["way"] == "offsets";
+        assert_eq!(row["bytes_verified"], if offsets { 1 << 20 } else { 13 * 10 * 6 * 12 });
+    }
+    // A worker's whole part of each variable is one put.
+    assert!(rows.iter().filter(|row| row["factors"]["way"] == "arrays").all(|row| row["requests"] == 4 * 2));
+    assert_eq!(place.left(), [] as [std::path::PathBuf; 0]);
+}
+
+#[test]
+fn objects_of_terrace_become_the_same_file_and_a_zarr_array_in_the_root() {
+    let place = Place::new();
+    let tier = tempfile::tempdir_in("/dev/shm").unwrap();
+    let Some(arguments) = terrace_run(&place, &tier) else { return };
+    let way = |name: &str, datasets: &str| json!({ "file_name": name, "backend": { "terrace_objects": { "arguments": arguments, "datasets": datasets, "chunks": [8, 8, 94] } } });
+    place.rows(
+        "r",
+        json!({ "base": { "workers": 4, "keep": true, "seed": 1, "operations": ["write"], "workload": grid([32, 24, 94]) },
+            "factors": { "way": { "posix": { "file_name": "posix" }, "bytes": way("bytes", "bytes"), "arrays": way("arrays", "arrays") } } }),
+    );
+    let data = place.data();
+    let posix = std::fs::read(data.join("posix")).unwrap();
+    assert!(std::fs::read(data.join("bytes")).unwrap() == posix);
+    let metadata: Value = serde_json::from_slice(&std::fs::read(data.join("arrays/v0/zarr.json")).unwrap()).unwrap();
+    assert_eq!(metadata["shape"], json!([32, 24, 94]));
+    // The chunk 1, 2 holds cells from (8, 16, 0) on, row by row as the file does.
+    let chunk = std::fs::read(data.join("arrays/v0/c/1/2/0")).unwrap();
+    let row_bytes = 94 * 4;
+    for (row, found) in chunk.chunks(row_bytes).enumerate() {
+        let at = ((8 + row / 8) * 24 + 16 + row % 8) * row_bytes;
+        assert!(found == &posix[at..at + row_bytes], "row {row}");
+    }
+}
+
+#[test]
+fn objects_without_an_agent_are_named() {
+    let place = Place::new();
+    let backend = json!({ "terrace_objects": { "connect": place.directory.path() } });
+    let output = place.run("r", json!({ "base": { "backend": backend } }));
+    assert_eq!(output.status.code(), Some(1));
+    let said = rows(&place.path("r"))[0]["error"].as_str().unwrap().to_owned();
+    assert!(said.contains("no agent serves"), "{said}");
 }

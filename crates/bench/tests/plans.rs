@@ -91,6 +91,34 @@ fn the_published_schema_knows_every_key_of_a_run() {
 }
 
 #[test]
+fn the_published_schema_accepts_experiments_and_refuses_unknown_keys() {
+    let python = concat!(env!("CARGO_MANIFEST_DIR"), "/../../build/tests-venv/bin/python");
+    let there = Command::new(python).args(["-c", "import jsonschema"]).stderr(std::process::Stdio::null()).status();
+    if !there.is_ok_and(|status| status.success()) {
+        return support::skipped("no Python with jsonschema (tests/setup.sh makes one)");
+    }
+    let place = Place::new();
+    let schema = place.path("schema.json");
+    std::fs::write(&schema, Command::new(PROGRAM).arg("schema").output().unwrap().stdout).unwrap();
+    let errors = |experiment: &std::path::Path| -> usize {
+        let script = "import json, sys, jsonschema as j\nschema, experiment = (json.load(open(name)) for name in sys.argv[1:])\n\
+                      j.Draft202012Validator.check_schema(schema)\n\
+                      print(len(list(j.Draft202012Validator(schema).iter_errors(experiment))))";
+        let output = Command::new(python).args(["-c", script]).args([&schema, experiment]).output().unwrap();
+        text(&output.stdout).trim().parse().unwrap_or_else(|_| panic!("{}", text(&output.stderr)))
+    };
+    assert_eq!(errors(FOURTEEN.as_ref()), 0);
+    let all = json!({ "replications": { "relative_width": 0.1, "max": 9 }, "delay": "1s", "exclude": [{ "workers": [1, 2] }],
+        "base": { "coalesce": { "up_to": "4M" }, "reorder": { "shift": 1 }, "rate": { "requests_per_second": 5 },
+            "layout": { "beegfs": { "stripe_count": 2 } }, "stonewall": { "after": "3s" }, "cache": "cold",
+            "workload": { "offset": { "data_size": ["1M", 5], "request_size": { "normal": { "mean": "64K", "standard_deviation": 9 } } } } },
+        "factors": { "workers": [1, 2], "way": { "a": { "backend": { "terrace_objects": { "datasets": "bytes" } } } } } });
+    assert_eq!(errors(&place.experiment("all", all)), 0);
+    assert_eq!(errors(&place.experiment("typo", json!({ "base": { "wrkers": 2 } }))), 1);
+    assert_eq!(errors(&place.experiment("other", json!({ "reps": 2 }))), 1);
+}
+
+#[test]
 fn bad_input_is_refused_by_name_before_anything_runs() {
     let place = Place::new();
     let said = |experiment: Value| {
@@ -99,6 +127,26 @@ fn bad_input_is_refused_by_name_before_anything_runs() {
     };
     let cases = [
         (json!({"colour": 1}), "colour"),
+        (json!({"base": {"workers": -1}}), "`workers`: invalid value: integer `-1`"),
+        (json!({"base": {"workload": {"offset": {"data_size": "12Q"}}}}), "12Q"),
+        (json!({"base": {"workload": {"offset": {"data_size": {"uniform": {"min": 1}}}}}}), "missing field `max`"),
+        (json!({"base": {"workload": {"offset": {"segments": "x"}}}}), "`workload.offset.segments`"),
+        (json!({"base": {"backend": "posix"}}), "`backend`"),
+        (json!({"base": {"backend": {"posix": {}, "mmap": {}}}}), "`backend`"),
+        (json!({"base": 5}), "not an object: 5"),
+        (json!({"factors": {"workers": 3}}), "`factors.workers`"),
+        (json!({"replications": 4_000_000_000_u32}), "ten million"),
+        (json!({"replications": "many"}), "`replications`"),
+        (
+            json!({"base": {"operations": ["stat"], "workload": {"metadata": {}}, "backend": {"mmap": {}}}}),
+            "POSIX calls",
+        ),
+        (json!({"base": {"cache": "cold", "backend": {"null": {}}}}), "no page cache"),
+        (json!({"base": {"layout": {"lustre": {}}, "backend": {"terrace_objects": {}}}}), "no files"),
+        (
+            json!({"base": {"rate": {"requests_per_second": 5}, "backend": {"hdf5": {}}, "workload": {"dataset": {"dimensions": [4]}}}}),
+            "whole part in one call",
+        ),
         (json!({"base": {"wrkers": 2}}), "wrkers"),
         (json!({"base": {"workload": {"offset": {"request_size": 0}}}}), "request_size"),
         (
@@ -122,4 +170,28 @@ fn bad_input_is_refused_by_name_before_anything_runs() {
     }
     let nowhere = refused(&["plan", "/nonexistent/e.txt"]);
     assert!(nowhere.contains("/nonexistent/e.txt"), "{nowhere}");
+}
+
+#[test]
+fn the_page_names_tests_that_exist() {
+    let crate_directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let sources = [
+        "tests/backends.rs",
+        "tests/nodes.rs",
+        "tests/plans.rs",
+        "tests/report.rs",
+        "tests/runs.rs",
+        "tests/statistics.rs",
+        "src/workload/tests.rs",
+    ]
+    .map(|file| std::fs::read_to_string(crate_directory.join(file)).unwrap())
+    .concat();
+    let page = std::fs::read_to_string(crate_directory.join("../../docs/bench.md")).unwrap();
+    let table = page.split_once("\n## What is tested\n").expect("the page says what is tested").1;
+    let cells = table.lines().filter(|line| line.starts_with("| ")).filter_map(|line| line.rsplit_once(" | "));
+    let named: Vec<&str> = cells.flat_map(|(_, cell)| cell.split('`').skip(1).step_by(2)).collect();
+    assert!(named.len() > 20);
+    for test in named {
+        assert!(sources.contains(&format!("fn {test}(")), "docs/bench.md names `{test}`, which there is not");
+    }
 }

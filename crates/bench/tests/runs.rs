@@ -245,20 +245,53 @@ fn an_interrupted_experiment_is_resumed_and_each_run_is_there_once() {
     }
     running.kill().unwrap();
     running.wait().unwrap();
-    // A crash may cut the last line off.
-    let mut file = std::fs::OpenOptions::new().append(true).open(&live).unwrap();
-    file.write_all(b"{\"experiment\": \"exp").unwrap();
+    // A crash may cut the last line off, or come between the write and the read of a run.
+    let text_so_far = std::fs::read_to_string(&live).unwrap();
+    let write = text_so_far.lines().rfind(|line| line.contains("\"operation\":\"write\"")).unwrap();
+    let end = text_so_far.find(write).unwrap() + write.len() + 1;
+    std::fs::write(&live, format!("{}{{\"experiment\": \"exp", &text_so_far[..end])).unwrap();
     let resumed = Command::new(PROGRAM).args(["resume", "--quiet"]).arg(place.path("r")).output().unwrap();
     assert!(resumed.status.success(), "{}", text(&resumed.stderr));
     let rows = rows(&place.path("r"));
     let mut complete: Vec<String> =
         rows.iter().map(|row| format!("{} {} {}", row["run"], row["replication"], row["operation"])).collect();
+    assert_eq!(complete.len(), 2 * 4 * 2);
     complete.sort();
     complete.dedup();
-    assert_eq!(complete.len(), 2 * 4 * 2);
+    assert_eq!(complete.len(), 2 * 4 * 2, "a run counts twice");
     let again =
         Command::new(PROGRAM).args(["run", "--quiet", "-o"]).arg(place.path("r")).arg(place.path("r.json")).output();
     assert!(text(&again.unwrap().stderr).contains("has results already"));
+}
+
+#[test]
+fn an_interrupt_cleans_up_and_says_how_to_go_on() {
+    use std::os::unix::process::CommandExt;
+    let place = Place::new();
+    let slow = json!({ "posix": { "added_delay": "5ms" } });
+    let base = json!({ "workers": 2, "operations": ["write"], "backend": slow, "workload": offset("4M", "16K") });
+    let mut running = place
+        .start("r", json!({ "replications": 2, "base": base }))
+        .process_group(0)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_for_worker(running.id());
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while place.left().is_empty() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // As a terminal does: to the whole group.
+    // SAFETY: kill takes numbers only; the group is that of our own child.
+    unsafe { libc::kill(-(running.id() as i32), libc::SIGINT) };
+    let mut said = String::new();
+    running.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(running.wait().unwrap().code(), Some(130), "{said}");
+    assert!(said.contains("terrace bench resume"), "{said}");
+    assert_eq!(place.left(), [] as [std::path::PathBuf; 0]);
+    let resumed = Command::new(PROGRAM).args(["resume", "--quiet"]).arg(place.path("r")).output().unwrap();
+    assert!(resumed.status.success(), "{}", text(&resumed.stderr));
+    assert_eq!(rows(&place.path("r")).iter().filter(|row| row["status"] == "ok").count(), 2);
 }
 
 #[test]
@@ -433,4 +466,59 @@ fn rows_are_exported_with_every_factor() {
 fn a_worker_without_the_token_is_refused() {
     let output = Command::new(PROGRAM).args(["worker", "--connect", "127.0.0.1:1"]).output().unwrap();
     assert!(text(&output.stderr).contains("TERRACE_BENCH_TOKEN"));
+}
+
+#[test]
+fn tiers_are_measured_each_by_itself_and_nothing_is_left_behind() {
+    let place = Place::new();
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    std::fs::create_dir(place.data()).unwrap();
+    let tiers = [format!("ram={}", memory.path().display()), format!("disk={}", place.data().display())];
+    let file = place.path("tiers.json");
+    let output = Command::new(PROGRAM)
+        .args([
+            "tiers",
+            "--size",
+            "8MiB",
+            "--replications",
+            "3",
+            "--workers",
+            "2",
+            "--tier",
+            &tiers[0],
+            "--tier",
+            &tiers[1],
+        ])
+        .arg("--output")
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let shown = text(&output.stdout);
+    assert!(shown.contains("ram ") && shown.contains("disk "), "{shown}");
+    let document: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    let tiers = document["tiers"].as_array().unwrap();
+    assert_eq!((tiers.len(), &document["bytes"], &document["workers"]), (2, &json!(8 << 20), &json!(2)));
+    for (tier, name) in tiers.iter().zip(["ram", "disk"]) {
+        let in_memory = name == "ram";
+        assert_eq!((&tier["rates"]["tier"], &tier["in_memory"]), (&json!(name), &json!(in_memory)));
+        for measured in ["read_bytes_s", "write_bytes_s", "cached_read_bytes_s", "cached_write_bytes_s"] {
+            let rate = &tier["rates"][measured];
+            if in_memory && measured.starts_with("cached") {
+                assert!(rate.is_null(), "memory has no page cache before it");
+                continue;
+            }
+            let rate = rate.as_f64().unwrap();
+            let interval = |end: &str| tier["intervals"][measured][end].as_f64().unwrap();
+            assert!(interval("low") <= rate && rate <= interval("high") && rate > 1e6, "{name} {measured}: {rate}");
+        }
+        let latency = |of: &str| tier[of].as_f64().unwrap();
+        assert!(latency("read_latency_s") > 0.0 && latency("write_latency_s") > 0.0);
+    }
+    assert_eq!(std::fs::read_dir(memory.path()).unwrap().count() + std::fs::read_dir(place.data()).unwrap().count(), 0);
+    let said = support::refused(&["tiers", "--tier", "gone=/nonexistent"]);
+    assert!(said.contains("tier `gone`") && said.contains("hint:"), "{said}");
+    for wrong in ["gone", "=/tmp", "gone="] {
+        assert!(support::refused(&["tiers", "--tier", wrong]).contains("NAME=DIRECTORY"));
+    }
 }

@@ -1,6 +1,6 @@
-//! `terrace bench`: calls the program `terrace-bench`, which lies beside this one and knows nothing of it.
+//! `terrace bench`: calls the program `terrace-bench`, which lies beside this one.
 //!
-//! A program of its own, because what measures must not link what it measures, and because its libraries (Parquet, S3)
+//! A program of its own, because what measures must not link the agent that it measures, and because its libraries (Parquet, S3)
 //! would make every other command larger. Only `terrace bench tiers` is read here: the tiers are those of our settings.
 
 use crate::args::SettingArgs;

@@ -9,6 +9,7 @@ mod delayed;
 mod io_uring;
 mod mmap;
 mod null;
+mod objects;
 mod posix;
 #[cfg(feature = "s3")]
 mod s3;
@@ -89,6 +90,7 @@ pub fn make(settings: &RunSettings, seed: u64) -> Result<Box<dyn Backend>> {
     let backend: Box<dyn Backend> = match &settings.backend {
         BackendSettings::Posix(posix) => Box::new(posix::Posix::new(posix.direct, posix.seek)),
         BackendSettings::TerraceFiles(_) => Box::new(posix::Posix::new(false, false)),
+        BackendSettings::TerraceObjects(settings) => Box::new(objects::Objects::new(settings)?),
         BackendSettings::Cstream(stream) => Box::new(cstream::Cstream::new(stream.buffer.map(|buffer| buffer.0))),
         BackendSettings::Mmap(_) => Box::new(mmap::Mapped::default()),
         BackendSettings::IoUring(uring) => {

@@ -5,6 +5,7 @@ mod show;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_bench::error::{Error, Result};
 use terrace_bench::execute::{Executor, Tally};
 use terrace_bench::experiment::Experiment;
@@ -143,6 +144,9 @@ fn bytes(text: &str) -> std::result::Result<u64, String> {
 
 impl Cli {
     pub fn run(self) -> Result<i32> {
+        if !matches!(self.command, Command::Run(_) | Command::Resume(_) | Command::Tiers(_) | Command::Worker { .. }) {
+            end_when_nobody_reads();
+        }
         match self.command {
             Command::Plan(args) => plan(&args),
             Command::Run(args) => run(&args),
@@ -204,10 +208,38 @@ fn resume(args: &ResultArgs) -> Result<i32> {
             "results of two plans don't belong together: run it anew",
         ));
     }
-    Store::mend(&args.results)?;
+    Store::mend(&args.results, &plan)?;
     let rows = Store::rows(&args.results)?;
     let store = Store::open(&args.results)?;
     go_on(&experiment, &plan, store, rows, &args.results, args.quiet)
+}
+
+/// Whoever reads a table may have seen enough (`| head`). An experiment goes on, so this is for when all is done.
+fn end_when_nobody_reads() {
+    // SAFETY: the call takes numbers only, and no handler is replaced: the Rust runtime ignores the signal.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+fn interrupted() -> bool {
+    INTERRUPTED.load(Ordering::Relaxed)
+}
+
+/// An interrupted experiment removes the files of the run that it is in. A second signal ends it at once.
+fn notice_signals() {
+    extern "C" fn noticed(_: libc::c_int) {
+        INTERRUPTED.store(true, Ordering::Relaxed);
+    }
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the structure is valid when it is zero, and the handler does nothing but store a flag.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = noticed as *const () as usize;
+            action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        }
+    }
 }
 
 fn go_on(
@@ -220,6 +252,7 @@ fn go_on(
 ) -> Result<i32> {
     let mut executor = Executor::new(experiment, plan, store, rows);
     let mut live = live::Live::new(quiet);
+    notice_signals();
     let tally = executor.run(&mut live);
     live.finish();
     let tally: Tally = tally?;
@@ -229,9 +262,14 @@ fn go_on(
         &output.join("summary.json"),
         &serde_json::json!({ "runs": terrace_bench::report::summarise_rows(executor.rows(), 0.95) }),
     )?;
+    end_when_nobody_reads();
     if !quiet {
         show::summary(executor.rows());
         println!("\nresults: {}", output.display());
+    }
+    if tally.stopped {
+        eprintln!("terrace-bench: interrupted; go on with `terrace bench resume {}`", output.display());
+        return Ok(130);
     }
     if tally.failed + tally.wrong > 0 {
         eprintln!(
@@ -293,6 +331,7 @@ fn tiers(args: &TiersArgs) -> Result<i32> {
     if let Some(output) = &args.output {
         results::write_json(output, &document)?;
     }
+    end_when_nobody_reads();
     if !args.quiet {
         show::tiers(&document);
     }

@@ -89,7 +89,6 @@ impl Group {
 
     fn measure_clocks(&mut self) -> Result<()> {
         for index in 0..self.peers.len() {
-            // Processes of one boot of one machine have one clock.
             if self.peers[index].offset.uncertainty_ns == 0 {
                 continue;
             }
@@ -244,7 +243,7 @@ struct Hello {
 }
 
 fn join(listener: &TcpListener, workers: u32, token: &str, launched: &mut Launched) -> Result<Vec<(TcpStream, Hello)>> {
-    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
+    let own_clock = clock::identity();
     let deadline = Instant::now() + JOIN_PATIENCE;
     let mut ranked: BTreeMap<u32, (TcpStream, Hello)> = BTreeMap::new();
     let mut others = Vec::new();
@@ -269,7 +268,7 @@ fn join(listener: &TcpListener, workers: u32, token: &str, launched: &mut Launch
         // Somebody who says nothing must not hold up the others for long.
         let heard =
             stream.set_read_timeout(Some(Duration::from_secs(2))).and_then(|()| receive::<FromWorker>(&mut stream));
-        let Ok(FromWorker::Hello { token: theirs, host, pid, rank, boot_id: theirs_boot }) = heard else { continue };
+        let Ok(FromWorker::Hello { token: theirs, host, pid, rank, clock: theirs_clock }) = heard else { continue };
         if !equal(&theirs, token) {
             eprintln!("terrace-bench: warning: a connection from {from} with a wrong token was refused");
             continue;
@@ -278,7 +277,7 @@ fn join(listener: &TcpListener, workers: u32, token: &str, launched: &mut Launch
             .set_read_timeout(None)
             .and_then(|()| notice_death(&stream))
             .map_err(|error| Error::io("set up the connection to", from, error))?;
-        let hello = Hello { host, pid, same_clock: !boot_id.is_empty() && boot_id == theirs_boot };
+        let hello = Hello { host, pid, same_clock: !own_clock.is_empty() && own_clock == theirs_clock };
         match rank.filter(|rank| *rank < workers && !ranked.contains_key(rank)) {
             Some(rank) => drop(ranked.insert(rank, (stream, hello))),
             None => others.push((stream, hello)),

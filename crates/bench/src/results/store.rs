@@ -95,10 +95,13 @@ impl Store {
         Ok(rows)
     }
 
-    /// Removes a line that a crash cut off, so that the next row begins on its own.
-    pub fn mend(directory: &Path) -> Result<()> {
+    /// Removes a line that a crash cut off, so that the next row begins on its own, and what there is of repetitions that
+    /// will be done again, so that none counts twice.
+    pub fn mend(directory: &Path, plan: &Plan) -> Result<()> {
         let path = directory.join("rows.jsonl");
-        let rows = Store::rows(directory)?;
+        let mut rows = Store::rows(directory)?;
+        let complete = Store::complete(&rows, plan);
+        rows.retain(|row| row.status != Status::Ok || complete.contains(&(row.run, row.replication, row.repetition)));
         let mut text = String::new();
         for row in &rows {
             text.push_str(&serde_json::to_string(row).map_err(|error| Error::failed(format!("a row: {error}")))?);

@@ -171,12 +171,25 @@ pub enum Pattern {
 }
 
 /// One size for all workers, a list of which each takes its own, or a distribution to draw each worker's from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Sizes {
     One(Bytes),
     Each(Vec<Bytes>),
     Drawn(Distribution),
+}
+
+/// By what it looks like, so that an error is about that.
+impl<'de> Deserialize<'de> for Sizes {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Sizes, D::Error> {
+        let written = serde_json::Value::deserialize(deserializer)?;
+        let sizes = match &written {
+            serde_json::Value::Array(_) => serde_json::from_value(written).map(Sizes::Each),
+            serde_json::Value::Object(_) => serde_json::from_value(written).map(Sizes::Drawn),
+            _ => serde_json::from_value(written).map(Sizes::One),
+        };
+        sizes.map_err(serde::de::Error::custom)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -379,6 +392,25 @@ impl Coalesce {
     }
 }
 
+/// A part of an experiment, or an error that says at which key.
+pub fn read<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> Result<T> {
+    if !value.is_object() {
+        return Err(Error::input(
+            format!("this is not an object: {value}"),
+            "begin with `{`, and give keys and values",
+        ));
+    }
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let (path, reason) = (error.path().to_string(), error.inner().to_string());
+        let hint = match reason.as_str() {
+            reason if reason.contains("expected newtype variant") => "write it as an object: `{ \"posix\": {} }`",
+            reason if reason.contains("map with a single key") => "give one of them only",
+            _ => "`terrace bench schema` prints the format, docs/bench.md explains it",
+        };
+        Error::input(if path == "." { reason } else { format!("`{path}`: {reason}") }, hint)
+    })
+}
+
 impl RunSettings {
     /// What can be said before anything runs.
     pub fn check(&self) -> Result<()> {
@@ -423,6 +455,36 @@ impl RunSettings {
 
     fn check_backend(&self) -> Result<()> {
         let per_worker = self.files == Files::PerWorker;
+        if matches!(self.workload, Workload::Metadata(_))
+            && !matches!(self.backend, BackendSettings::Posix(_) | BackendSettings::TerraceFiles(_))
+        {
+            return Err(Error::input(
+                format!("a metadata workload is done by POSIX calls, not by `{}`", self.backend.name()),
+                "use the backend `posix` or `terrace_files`",
+            ));
+        }
+        let blocks = self.backend.takes_blocks() && matches!(self.workload, Workload::Dataset(_));
+        if blocks && (self.rate.is_some() || self.stonewall.is_some()) {
+            return Err(Error::input(
+                format!(
+                    "`{}` moves a worker's whole part in one call: there is nothing to pace or to stop",
+                    self.backend.name()
+                ),
+                "leave `rate` and `stonewall` out, or use a backend that takes rows",
+            ));
+        }
+        if self.layout != LayoutSettings::AsIs && !self.backend.has_local_files() {
+            return Err(Error::input(
+                format!("the backend `{}` has no files whose layout could be set", self.backend.name()),
+                "leave `layout` out",
+            ));
+        }
+        if self.cache != Cache::AsIs && !self.backend.has_local_files() {
+            return Err(Error::input(
+                format!("the backend `{}` has no page cache to make cold or warm", self.backend.name()),
+                "leave `cache` out",
+            ));
+        }
         match &self.backend {
             BackendSettings::Mpiio(mpi) if per_worker && (mpi.collective || mpi.view) => Err(Error::input(
                 "collective calls and file views are for shared files only",

@@ -26,6 +26,8 @@ pub enum BackendSettings {
     S3(S3Settings),
     /// POSIX calls under `terrace run`.
     TerraceFiles(TerraceFilesSettings),
+    /// Terrace's objects: bytes objects, and arrays for datasets.
+    TerraceObjects(TerraceObjectsSettings),
     /// No storage at all: requests take as long as said, on a clock of their own.
     Null(NullSettings),
 }
@@ -48,6 +50,7 @@ impl BackendSettings {
             BackendSettings::Netcdf(_) => "netcdf",
             BackendSettings::S3(_) => "s3",
             BackendSettings::TerraceFiles(_) => "terrace_files",
+            BackendSettings::TerraceObjects(_) => "terrace_objects",
             BackendSettings::Null(_) => "null",
         }
     }
@@ -58,6 +61,19 @@ impl BackendSettings {
             BackendSettings::Mpiio(settings) => settings.added_delay,
             _ => Span(0.0),
         }
+    }
+    /// One call moves a worker's whole part of a variable.
+    pub fn takes_blocks(&self) -> bool {
+        match self {
+            BackendSettings::Mpiio(settings) => settings.view,
+            BackendSettings::Hdf5(_) | BackendSettings::Netcdf(_) => true,
+            BackendSettings::TerraceObjects(settings) => settings.datasets == Datasets::Arrays,
+            _ => false,
+        }
+    }
+    /// Files that the page cache may hold.
+    pub fn has_local_files(&self) -> bool {
+        !matches!(self, BackendSettings::S3(_) | BackendSettings::TerraceObjects(_) | BackendSettings::Null(_))
     }
     pub fn needs_mpi(&self) -> bool {
         matches!(self, BackendSettings::Mpiio(_) | BackendSettings::Hdf5(_) | BackendSettings::Netcdf(_))
@@ -136,6 +152,30 @@ pub struct S3Settings {
 pub struct TerraceFilesSettings {
     /// Arguments of `terrace run` besides the root, such as `["--tier", "ram=/dev/shm:1GiB"]`.
     pub arguments: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TerraceObjectsSettings {
+    /// A root that an agent serves (`terrace serve`), or `tcp://ADDRESS:PORT` of an agent elsewhere, whose token is in TERRACE_TOKEN.
+    /// Without it each worker runs under `terrace run`, with the experiment's directory as the root.
+    pub connect: Option<String>,
+    /// Arguments of `terrace run` besides the root.
+    pub arguments: Vec<String>,
+    pub datasets: Datasets,
+    /// Cells of a chunk of an array's durable form, in each dimension; without them the array's own choice.
+    pub chunks: Vec<u64>,
+}
+
+/// What a dataset becomes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Datasets {
+    /// An array object for each variable; a request is a worker's whole part.
+    #[default]
+    Arrays,
+    /// One bytes object with the same content as a file would have, written row by row.
+    Bytes,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -284,6 +284,7 @@ impl<'a> Work<'a> {
 
     fn blocks(&mut self, backend: &mut dyn Backend, path: &Path, report: &mut PassReport) -> Result<()> {
         let read = self.assignment.operation == Operation::Read;
+        let flush = self.assignment.settings.flush == Flush::Request;
         let verify = self.assignment.settings.verify;
         for index in 0..self.part.blocks.len() {
             let block = self.part.blocks[index].clone();
@@ -300,6 +301,7 @@ impl<'a> Work<'a> {
             let blocks = backend.blocks().expect("the backend takes blocks");
             let began = now_ns();
             let moved = if read { blocks.read_block(&block, buffer) } else { blocks.write_block(&block, buffer) };
+            let moved = moved.and_then(|()| if flush && !read { backend.flush() } else { Ok(()) });
             let ended = now_ns();
             moved.map_err(|error| at(block.base, read, path, error))?;
             report.last_ns = ended;

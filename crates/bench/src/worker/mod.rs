@@ -103,9 +103,8 @@ pub fn serve(address: &str, token_from_stdin: bool) -> Result<()> {
     notice_death(&stream).map_err(|error| Error::io("set up the connection to", address, error))?;
     clock::exact_timers();
     let uname = rustix::system::uname();
-    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
     let host = uname.nodename().to_string_lossy().into_owned();
-    let hello = FromWorker::Hello { token, host, pid: std::process::id(), rank: rank(), boot_id };
+    let hello = FromWorker::Hello { token, host, pid: std::process::id(), rank: rank(), clock: clock::identity() };
     send(&mut stream, &hello).map_err(|error| Error::io("greet", address, error))?;
 
     let (sender, messages) = channel();

@@ -7,7 +7,7 @@ use crate::clock::now_ns;
 use crate::error::{Error, Result};
 use crate::layout;
 use crate::protocol::{Assignment, PassReport};
-use crate::settings::{BackendSettings, Cache, Files, Flush, Operation};
+use crate::settings::{BackendSettings, Files, Flush, Operation};
 use crate::signature::{Identity, Signature};
 use crate::workload::{self, Block};
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ impl<'a> Pass<'a> {
         let path = path_of(assignment, owner);
         let part = workload::part(settings, assignment.draw_seed, owner)?;
         let file_bytes = workload::file_bytes(settings, assignment.draw_seed, owner)?;
-        let local = !matches!(settings.backend, BackendSettings::S3(_) | BackendSettings::Null(_));
+        let local = settings.backend.has_local_files();
         let mut cache = Residency::default();
         if assignment.operation == Operation::Write {
             // In a shared file worker 0 prepares for all: they open it after the start.
@@ -71,14 +71,18 @@ impl<'a> Pass<'a> {
                     std::fs::create_dir_all(parent).map_err(|error| Error::io("create", parent.display(), error))?;
                 }
                 layout::set(&settings.layout, &path, file_bytes)?;
+            } else if matches!(settings.backend, BackendSettings::TerraceObjects(_))
+                && (settings.files == Files::PerWorker || assignment.worker == 0)
+            {
+                match keeper.backend(assignment)?.remove(&path) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(failed("remove the old", &path, error));
+                    }
+                    _ => {}
+                }
             }
         } else if local {
             cache = cache::force(&path, settings.cache)?;
-        } else if settings.cache != Cache::AsIs {
-            return Err(Error::input(
-                format!("the backend `{}` has no page cache to make cold or warm", settings.backend.name()),
-                "leave `cache` as it is",
-            ));
         }
         Ok(Pass { assignment, keeper, path, blocks: part.blocks, file_bytes, cache })
     }

@@ -94,10 +94,31 @@ pub struct Spread {
 const LIMITING: f64 = 0.8;
 const HALF: f64 = 0.5;
 
+const NODES_MAX: f64 = 1e6;
+const PARTS_MAX: f64 = 1e7;
+
 pub fn simulate(platform: &Platform, job: &Job, way: Way, seed: u64) -> Result<Simulated, ModelError> {
     platform.check()?;
     job.check()?;
+    fits(platform)?;
     world::World::new(platform, job, way, seed).run()
+}
+
+/// What is simulated one by one must fit into memory.
+fn fits(platform: &Platform) -> Result<(), ModelError> {
+    let each = |what: &'static str, value: f64, limit: f64| match value <= limit {
+        true => Ok(()),
+        false => Err(ModelError::TooLarge { what, value, limit }),
+    };
+    let nodes = f64::from(platform.nodes);
+    each("nodes", nodes, NODES_MAX)?;
+    each("nodes x processes_per_node", nodes * f64::from(platform.processes_per_node), PARTS_MAX)?;
+    each("nodes x other_threads", nodes * f64::from(platform.other_threads), PARTS_MAX)?;
+    for tier in &platform.tiers {
+        each("nodes x tier.devices", nodes * f64::from(tier.devices), PARTS_MAX)?;
+    }
+    each("durable.disks", f64::from(platform.durable.disks), PARTS_MAX)?;
+    each("durable.servers", f64::from(platform.durable.servers), PARTS_MAX)
 }
 
 /// Runs with the seeds `seed..seed + runs`.
