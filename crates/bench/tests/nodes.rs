@@ -5,6 +5,7 @@ mod support;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use support::{Place, has, rows, skipped, text};
 
@@ -32,8 +33,13 @@ impl Nodes {
             skipped("no ssh server (tests/setup.sh installs one)");
             return None;
         }
-        let probe = "unshare --uts --time --monotonic=5 --fork true && ip netns add tb-probe && ip netns del tb-probe";
-        if !sh(&probe.replace("probe", &format!("probe{}", std::process::id()))) {
+        // Tests of one process run at the same time.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let unique = format!("{}n{count}", std::process::id());
+        let net = (std::process::id() * 4 + count * 2) % 240;
+        let name = format!("tb{unique}");
+        if !sh(&format!("unshare --uts --time --monotonic=5 --fork true && ip netns add {name} && ip netns del {name}")) {
             skipped("network, UTS and time namespaces need root");
             return None;
         }
@@ -43,16 +49,15 @@ impl Nodes {
         for key in ["host", "user"] {
             assert!(sh(&format!("ssh-keygen -q -t ed25519 -N '' -f {}", path(key))));
         }
-        let net = std::process::id() % 120 * 2;
         let mut nodes = Nodes { names: vec![], servers: vec![], address: format!("10.213.{net}.1"), place };
         let mut config = String::new();
         for index in 0..2_u32 {
-            let name = format!("tb{}n{index}", std::process::id());
+            let name = format!("tb{unique}{index}");
             let net = format!("10.213.{}", net + index);
             nodes.names.push(name.clone());
             assert!(sh(&format!(
                 "ip netns add {name}; ip link add {name} type veth peer name eth0 netns {name}
-                 ip addr add {net}.1/24 dev {name}; ip link set {name} up; alias in='ip netns exec {name}'
+                 ip addr add {net}.1/24 dev {name}; ip link set {name} up
                  ip -n {name} addr add {net}.2/24 dev eth0; ip -n {name} link set eth0 up; ip -n {name} link set lo up
                  ip -n {name} route add default via {net}.1"
             )));
@@ -104,7 +109,7 @@ impl Drop for Nodes {
         }
         for name in &self.names {
             sh(&format!("ip netns pids {name} | xargs -r kill -9"));
-            sh(&format!("ip netns del {name}"));
+            sh(&format!("ip netns del {name}; ip link del {name} || true"));
         }
     }
 }

@@ -80,6 +80,9 @@ pub struct DurableTier {
     /// Metadata operations a second of the whole file system.
     #[serde(default)]
     pub metadata_operations_s: Option<f64>,
+    /// What all servers together bring from their memory to their own storage, in a second: what an fsync waits for.
+    #[serde(default)]
+    pub sync_bytes_s: Option<f64>,
     /// Disks that one file is striped over.
     #[serde(default = "one")]
     pub stripe_disks: u32,
@@ -177,6 +180,7 @@ impl Platform {
         positive("durable.client_read_bytes_s", durable.client_read_bytes_s.unwrap_or(f64::INFINITY))?;
         positive("durable.client_write_bytes_s", durable.client_write_bytes_s.unwrap_or(f64::INFINITY))?;
         positive("durable.metadata_operations_s", durable.metadata_operations_s.unwrap_or(f64::INFINITY))?;
+        positive("durable.sync_bytes_s", durable.sync_bytes_s.unwrap_or(f64::INFINITY))?;
         positive("durable.stripe_disks", f64::from(durable.stripe_disks))?;
         if durable.stripe_disks > durable.disks {
             return Err(ModelError::TooLarge {

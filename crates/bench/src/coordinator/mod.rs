@@ -211,6 +211,7 @@ impl Group {
     fn death(&mut self, index: usize) -> String {
         let (host, pid) = (self.peers[index].host.clone(), self.peers[index].pid);
         let how = self.launched.how_it_ended(pid);
+        let how = if how.is_empty() { " or can't be reached any more" } else { &how };
         format!("worker {index} (process {pid} on {host}) died{how}")
     }
 

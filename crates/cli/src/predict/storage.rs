@@ -55,6 +55,7 @@ fn with_durable(read_bytes_s: f64, write_bytes_s: f64) -> Platform {
             client_write_bytes_s: None,
             latency_s: 0.0,
             metadata_operations_s: None,
+            sync_bytes_s: None,
             stripe_disks: 1,
             dirty_bytes: 0,
             cached_on_reopen: true,

@@ -36,6 +36,7 @@ pub struct Hardware<'a> {
     servers: Vec<(ResourceId, ResourceId)>,
     disks: Vec<Disk>,
     metadata: ResourceId,
+    sync: ResourceId,
 }
 
 impl<'a> Hardware<'a> {
@@ -65,7 +66,8 @@ impl<'a> Hardware<'a> {
             })
             .collect();
         let metadata = fabric.resource(durable.metadata_operations_s.unwrap_or(f64::INFINITY));
-        Hardware { platform, nodes, servers, disks, metadata }
+        let sync = fabric.resource(durable.sync_bytes_s.unwrap_or(f64::INFINITY));
+        Hardware { platform, nodes, servers, disks, metadata, sync }
     }
 
     pub fn start(&self, fabric: &mut Fabric, bytes: f64, transfer: &Transfer) -> ActivityId {
@@ -83,6 +85,11 @@ impl<'a> Hardware<'a> {
         let latency_s = self.platform.durable.latency_s + extra_s / count.max(1.0);
         let rate_max = if latency_s > 0.0 { 1.0 / latency_s } else { f64::INFINITY };
         fabric.start(count, rate_max, &[(self.metadata, 1.0)])
+    }
+
+    /// Until the servers' own storage has the bytes.
+    pub fn sync(&self, fabric: &mut Fabric, bytes: f64) -> ActivityId {
+        fabric.start(bytes, f64::INFINITY, &[(self.sync, 1.0)])
     }
 
     pub fn durable_read(&self, node: usize, disk: u32) -> Transfer {
@@ -174,6 +181,7 @@ impl<'a> Hardware<'a> {
             kind("memory for the page cache".into(), of_nodes(|node| node.cache)),
             kind(format!("{DISKS}, reading and writing"), self.disks.iter().map(|disk| disk.write).collect()),
             kind(METADATA.into(), vec![self.metadata]),
+            kind("the storage nodes' own storage".into(), vec![self.sync]),
         ];
         if self.platform.durable.duplex {
             all[5].what = format!("{DISKS}, writing");

@@ -34,6 +34,7 @@ fn plain(nodes: u32, processes_per_node: u32) -> Platform {
             client_write_bytes_s: None,
             latency_s: 0.0,
             metadata_operations_s: None,
+            sync_bytes_s: None,
             stripe_disks: 1,
             dirty_bytes: 0,
             cached_on_reopen: false,
@@ -248,6 +249,28 @@ fn a_metadata_server_takes_its_operations_one_after_another() {
     platform.durable.metadata_operations_s = None;
     platform.durable.latency_s = 0.01;
     assert!((time(&platform, &job(100, 1, Flush::None), Way::Alone) - 0.02).abs() < 1e-6);
+}
+
+#[test]
+fn a_flush_waits_until_the_servers_own_storage_has_the_file_and_the_program_does_not() {
+    let mut platform = plain(1, 1);
+    let work = job(1, 1, Flush::All);
+    let before = time(&platform, &work, Way::Terrace);
+    let alone = time(&platform, &work, Way::Alone);
+    platform.durable.sync_bytes_s = Some(20.0 * MIB);
+    assert!(near(time(&platform, &work, Way::Terrace) - before, 10.0 / 20.0));
+    assert!(near(time(&platform, &work, Way::Alone), alone));
+    // Files of two processes share it.
+    platform.processes_per_node = 2;
+    platform.durable.disks = 2;
+    assert!(near(time(&platform, &job(2, 1, Flush::All), Way::Terrace) - before, 20.0 / 20.0));
+}
+
+#[test]
+fn a_node_too_many_is_refused_before_memory_is_short() {
+    let refused = |platform: &Platform| simulate(platform, &job(1, 1, Flush::All), Way::Terrace, 1).unwrap_err();
+    assert!(refused(&plain(2_000_000, 1)).to_string().contains("`nodes` is 2000000"));
+    assert!(refused(&Platform { other_threads: 1000, ..plain(100_000, 1) }).to_string().contains("other_threads"));
 }
 
 #[test]

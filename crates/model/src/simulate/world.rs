@@ -26,6 +26,7 @@ enum Owner {
     /// A mover's thread: node, file, when it began.
     MoverOperations(usize, Flushing, f64),
     MoverCopy(usize, Flushing, f64),
+    MoverSync(usize, Flushing, f64),
     /// Dirty pages that reach their disk: node, pool, bytes.
     WriteBack(usize, usize, f64),
 }
@@ -195,7 +196,11 @@ impl<'a> World<'a> {
                 let transfer = self.hardware.copy(from, self.hardware.durable_write(node, disk));
                 self.transfer(file.bytes, &transfer, Owner::MoverCopy(node, file, begin_s));
             }
-            Owner::MoverCopy(node, file, begin_s) => {
+            Owner::MoverCopy(node, file, begin_s) if self.platform.durable.sync_bytes_s.is_some() => {
+                let id = self.hardware.sync(&mut self.fabric, file.bytes);
+                self.own(id, Owner::MoverSync(node, file, begin_s));
+            }
+            Owner::MoverCopy(node, file, begin_s) | Owner::MoverSync(node, file, begin_s) => {
                 self.moving_s += self.fabric.now_s() - begin_s;
                 self.flushing -= 1;
                 self.traffic.flushed_bytes += file.bytes;
