@@ -146,6 +146,7 @@ class Point:
                 "write_bytes_s": testbed["server_write_mib_s"] * MIB,
                 "client_read_bytes_s": max(read for _, read, _ in self.pfs.values()),
                 "latency_s": testbed["metadata_latency_s"],
+                **({"sync_bytes_s": testbed["server_sync_mib_s"] * MIB} if "server_sync_mib_s" in testbed else {}),
                 "duplex": True,
                 "processor": per_gib(testbed["client_processor_s_per_gib"]),
                 "server_processor": per_gib(testbed["server_processor_s_per_gib"]),

@@ -31,10 +31,15 @@ enum Written {
     Text(String),
 }
 
+/// A key that is not there is the error; what was tried of one that is there is not.
+fn told<E: Error>(error: E, expected: &str) -> E {
+    if error.to_string().starts_with("missing field") { error } else { E::custom(expected) }
+}
+
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
         let text =
-            match Written::deserialize(deserializer).map_err(|_| D::Error::custom("expected a size such as `64K`"))? {
+            match Written::deserialize(deserializer).map_err(|error| told(error, "expected a size such as `64K`"))? {
                 Written::Whole(bytes) => return Ok(Bytes(bytes)),
                 Written::Fraction(value) => {
                     return Err(D::Error::custom(format!("{value} is not a whole number of bytes")));
@@ -59,7 +64,7 @@ impl Serialize for Bytes {
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
         let seconds = match Written::deserialize(deserializer)
-            .map_err(|_| D::Error::custom("expected a duration such as `200ms`"))?
+            .map_err(|error| told(error, "expected a duration such as `200ms`"))?
         {
             Written::Whole(seconds) => seconds as f64,
             Written::Fraction(seconds) => seconds,
