@@ -39,7 +39,8 @@ impl Nodes {
         let unique = format!("{}n{count}", std::process::id());
         let net = (std::process::id() * 4 + count * 2) % 240;
         let name = format!("tb{unique}");
-        if !sh(&format!("unshare --uts --time --monotonic=5 --fork true && ip netns add {name} && ip netns del {name}")) {
+        if !sh(&format!("unshare --uts --time --monotonic=5 --fork true && ip netns add {name} && ip netns del {name}"))
+        {
             skipped("network, UTS and time namespaces need root");
             return None;
         }
