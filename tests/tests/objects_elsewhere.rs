@@ -17,12 +17,16 @@ struct Served {
 }
 
 fn serve(place: &Workplace) -> Served {
+    serve_with(place, &[])
+}
+
+fn serve_with(place: &Workplace, flags: &[&str]) -> Served {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = format!("127.0.0.1:{port}");
     let token_file = place.scratch().join("token");
     std::fs::write(&token_file, format!("{TOKEN}\n")).unwrap();
     let mut command = place.terrace("serve");
-    command.args(["--quiet", "--listen", &address, "--token-file"]).arg(&token_file);
+    command.args(["--quiet", "--listen", &address, "--token-file"]).arg(&token_file).args(flags);
     let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -160,14 +164,58 @@ fn a_wrong_token_a_cut_message_and_noise_are_refused_and_nobody_else_is_hurt() {
 }
 
 #[test]
-fn an_address_that_others_reach_is_refused_because_a_token_would_travel_in_the_clear() {
+fn an_address_that_others_reach_is_reached_by_tls_only_because_a_token_would_travel_in_the_clear() {
     assert_eq!(Session::connect_to("192.0.2.1:7788", TOKEN).err().unwrap().kind, Kind::Denied);
     let place = Workplace::new();
-    let token_file = place.scratch().join("token");
-    std::fs::write(&token_file, TOKEN).unwrap();
+    let token_file = place.scratch().join("made");
     let mut command = place.terrace("serve");
     command.args(["--quiet", "--listen", "0.0.0.0:0", "--token-file"]).arg(&token_file);
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("loopback"), "{said}");
+    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    // What is missing is made, for this user alone, and used again by the next agent.
+    let mut made = vec![];
+    for suffix in ["", ".certificate", ".key", ".fingerprint"] {
+        let file = place.scratch().join(format!("made{suffix}"));
+        let found = std::fs::metadata(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o777, 0o600, "{}", file.display());
+        made.push(std::fs::read(&file).unwrap());
+    }
+    assert!(made[0].len() >= 16 && made[3].trim_ascii().len() == 64);
+    // SAFETY: our own child.
+    unsafe { libc::kill(process.id() as i32, libc::SIGTERM) };
+    assert_eq!(process.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn a_client_by_tls_sees_what_is_there_and_refuses_another_certificate() {
+    let place = Workplace::new();
+    let served = serve_with(&place, &["--tls"]);
+    let pinned = std::fs::read_to_string(place.scratch().join("token.fingerprint")).unwrap();
+    let there = Session::connect_tls(&served.address, TOKEN, &pinned).unwrap();
+    let content = Random::new(17).bytes(3_000_001);
+    let spec = ArraySpec::new(DataType::UInt8, &[content.len() as u64]);
+    let array = there.create_array("a", &spec, Create::New).unwrap();
+    let whole = Region::whole(&[content.len() as u64]).unwrap();
+    array.put(&whole, &content).unwrap();
+    let here = Session::open(std::path::Path::new(&served.index)).unwrap();
+    assert!(here.open_array("a", false).unwrap().get_values::<u8>(&whole).unwrap() == content);
+    assert!(array.get_values::<u8>(&whole).unwrap() == content);
+
+    let other = "00".repeat(32);
+    let refused = Session::connect_tls(&served.address, TOKEN, &other).err().unwrap();
+    assert!(refused.kind == Kind::Denied && refused.message.contains("another certificate"), "{refused}");
+    let refused = Session::connect_tls(&served.address, "0123456789abcdef-wrong", &pinned).err().unwrap();
+    assert!(refused.kind == Kind::Denied && refused.message.contains("token"), "{refused}");
+    let refused = Session::connect_to(&served.address, TOKEN).err().unwrap();
+    assert!(refused.kind == Kind::Denied && refused.message.contains("TLS"), "{refused}");
+    assert_eq!(Session::connect_tls(&served.address, TOKEN, "no").err().unwrap().kind, Kind::Invalid);
+    // An agent that speaks in the clear is not mistaken for one that speaks TLS.
+    let plain = Workplace::new();
+    let in_the_clear = serve(&plain);
+    let refused = Session::connect_tls(&in_the_clear.address, TOKEN, &pinned).err().unwrap();
+    assert_eq!(refused.kind, Kind::Protocol, "{refused}");
+    drop((there, here, array));
+    served.end();
+    in_the_clear.end();
 }

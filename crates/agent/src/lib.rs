@@ -7,6 +7,7 @@
 //! Invariant: a file's newest bytes are always where its name in the root leads. Whatever the agent does, a kill at
 //! any point leaves a tree and tiers that the next agent, or `recover`, makes whole (`recover`).
 
+mod accept;
 mod agent;
 mod calls;
 mod catalogue;

@@ -10,7 +10,7 @@ use crate::error::{Context, Error, Result};
 use crate::index_file::{live_programs, make_private, take_over};
 use crate::recover::RecoverReport;
 use crate::requests::{FlushWish, Outcome, Scope};
-use crate::{calls, mover, objects, server};
+use crate::{accept, calls, mover, objects, server};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -117,9 +117,9 @@ pub fn start(settings: Settings) -> Result<Running> {
     let agent = Arc::new(agent);
     let mut threads = mover::start(&agent).context("start the threads of", &agent.settings.runtime)?;
     let control_path = agent.settings.control_socket();
-    let control = server::listen(&control_path).context("listen on", &control_path)?;
+    let control = accept::listen(&control_path).context("listen on", &control_path)?;
     let objects_path = agent.settings.objects_socket();
-    let clients = objects::listen(&objects_path).context("listen on", &objects_path)?;
+    let clients = accept::listen(&objects_path).context("listen on", &objects_path)?;
     let mut sockets = vec![
         clients.as_fd().try_clone_to_owned().context("use the socket", &objects_path)?,
         call_socket.try_clone().context("use the socket", &calls_path)?,

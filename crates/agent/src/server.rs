@@ -1,12 +1,11 @@
 //! The control socket: one thread for each connection of the command line, JSON lines both ways.
 
+use crate::accept;
 use crate::agent::Agent;
 use crate::requests::{FlushWish, Outcome, Progress, Scope};
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -15,33 +14,9 @@ use terrace_core::settings::Settings;
 use terrace_index::State;
 use terrace_tier::Lease;
 
-pub fn listen(path: &Path) -> std::io::Result<UnixListener> {
-    let _ = std::fs::remove_file(path);
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
-}
-
+/// Accepts until the socket is shut down.
 pub fn serve(agent: &Arc<Agent>, listener: &UnixListener) {
-    for connection in listener.incoming() {
-        if agent.schedule.has_ended() {
-            return;
-        }
-        let Ok(connection) = connection else {
-            // Out of descriptors, or the end: which of them is asked above, a moment later.
-            std::thread::sleep(Duration::from_millis(10));
-            continue;
-        };
-        let peer = rustix::net::sockopt::socket_peercred(connection.as_fd());
-        if !peer.is_ok_and(|peer| peer.uid == rustix::process::geteuid()) {
-            continue;
-        }
-        let agent = agent.clone();
-        let spawned = std::thread::Builder::new().name("control".into()).spawn(move || agent.converse(connection));
-        if let Err(error) = spawned {
-            eprintln!("terrace agent: can't start a thread for a connection: {error}");
-        }
-    }
+    accept::each(agent, "control", || accept::own(listener), |agent, connection| agent.converse(connection));
 }
 
 /// Asks the agent of a root whether a run is connected to it. False also when nobody answers.

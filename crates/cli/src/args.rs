@@ -266,12 +266,19 @@ pub struct ExportArgs {
 pub struct ServeArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Also serve clients that come by TCP, on this loopback address (tunnel to it from other nodes)
+    /// Also serve clients that come by TCP; outside this machine's loopback they need TLS, with a certificate that is made
+    /// beside the token
     #[arg(long, value_name = "ADDRESS:PORT", requires = "token_file")]
     pub listen: Option<String>,
-    /// File with the token that such clients must show (16 characters or more)
+    /// File with the token that such clients must show (16 characters or more); made if it is not there
     #[arg(long, value_name = "FILE", requires = "listen")]
     pub token_file: Option<PathBuf>,
+    /// TLS on a loopback address too
+    #[arg(long, requires = "listen")]
+    pub tls: bool,
+    /// No TLS anywhere: token and data can be read by whoever listens on the network
+    #[arg(long, requires = "listen", conflicts_with = "tls")]
+    pub plain: bool,
     /// Print nothing of our own but errors
     #[arg(long, short)]
     pub quiet: bool,

@@ -29,14 +29,16 @@ mod bytes;
 mod remote;
 mod rpc;
 mod session;
+mod tls;
 mod transfer;
 
 pub use array::{Array, Mapped, RegionLock};
 pub use bytes::Bytes;
-pub use session::{Create, Session};
+pub use session::{Create, FINGERPRINT_SUFFIX, Session};
 pub use terrace_core::objects::wire::{Entry, ObjectKind, Status};
 pub use terrace_core::objects::{
     ArraySpec, DataType, Element, Kind, ObjectError, Placement, Region, Result, TagMatch, TagQuery, TagValue,
 };
 pub use terrace_objects::array::LockMode;
+pub use tls::fingerprint;
 pub use transfer::Transfer;

@@ -59,12 +59,12 @@ impl RemoteArray {
     pub fn get(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
         self.check(region, cells.len())?;
         let request = Request::GetRegion { path: self.path.clone(), region: *region };
-        match self.agent.ask(&request)? {
-            (Response::Bytes, payload) if payload.len() == cells.len() => {
-                cells.copy_from_slice(&payload);
-                Ok(())
+        match self.agent.ask_into(&request, cells)? {
+            got if got == cells.len() => Ok(()),
+            got => {
+                let wanted = cells.len();
+                Err(ObjectError::new(Kind::Protocol, format!("the agent answered with {got} bytes, not {wanted}")))
             }
-            (other, _) => Err(unexpected(&other)),
         }
     }
 
@@ -82,8 +82,8 @@ impl RemoteArray {
         };
         let lost =
             |error: std::io::Error| ObjectError::new(Kind::NoAgent, format!("the agent does not answer: {error}"));
-        let stream = self.agent.take().map_err(lost)?;
-        match exchange(&stream, &request, &[]).map_err(lost)?.0 {
+        let mut stream = self.agent.take().map_err(lost)?;
+        match exchange(&mut stream, &request, &[]).map_err(lost)?.0 {
             Response::Locked { .. } => Ok(stream),
             Response::Failed(error) => Err(error),
             other => Err(unexpected(&other)),

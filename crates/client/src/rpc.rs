@@ -3,6 +3,7 @@
 //! An agent that was killed is restarted by who started it: a request waits for that, connects again and is sent again
 //! (all requests may be done twice).
 
+use crate::tls::{self, TlsStream};
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -23,33 +24,50 @@ const RETRY: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug)]
 pub enum Address {
     Socket(PathBuf),
-    Tcp { address: String, token: String },
+    Tcp { address: String, token: String, security: Security },
+}
+
+/// What keeps others from reading along.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Security {
+    /// Nothing; for this machine's loopback.
+    Loopback,
+    /// Nothing, and the user has said so: a network that nobody else is on.
+    Plain,
+    /// TLS with the certificate that has this fingerprint.
+    Tls(String),
 }
 
 /// One conversation with an agent.
 pub enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(Box<TlsStream>),
 }
 
-impl Read for &Stream {
+impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         match self {
-            Stream::Unix(stream) => (&*stream).read(buffer),
-            Stream::Tcp(stream) => (&*stream).read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Tls(stream) => stream.read(buffer),
         }
     }
 }
 
-impl Write for &Stream {
+impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         match self {
-            Stream::Unix(stream) => (&*stream).write(bytes),
-            Stream::Tcp(stream) => (&*stream).write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Tls(stream) => stream.write(bytes),
         }
     }
     fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
+        match self {
+            Stream::Tls(stream) => stream.flush(),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -66,16 +84,15 @@ impl Agent {
     }
 
     /// An agent elsewhere, by its address; learns its root.
-    pub fn elsewhere(address: &str, token: String) -> Result<Agent> {
-        let is_loopback = address.to_socket_addrs().is_ok_and(|mut found| found.all(|found| found.ip().is_loopback()));
-        if !is_loopback {
+    pub fn elsewhere(address: &str, token: String, security: Security) -> Result<Agent> {
+        if security == Security::Loopback && !is_loopback(address) {
             return Err(ObjectError::new(
                 Kind::Denied,
                 format!("{address} is not this machine's loopback: a token must not travel in the clear"),
             )
-            .hint(format!("tunnel it: ssh -L 7788:{address} HOST, then connect to tcp://127.0.0.1:7788")));
+            .hint("give the certificate's fingerprint (TERRACE_FINGERPRINT), or say plain:// where nobody can listen"));
         }
-        let mut agent = Agent::new(Path::new("/"), Address::Tcp { address: address.into(), token });
+        let mut agent = Agent::new(Path::new("/"), Address::Tcp { address: address.into(), token, security });
         match agent.ask(&Request::Root)?.0 {
             Response::Root { path } => agent.root = path.into(),
             other => return Err(unexpected(&other)),
@@ -88,15 +105,19 @@ impl Agent {
     }
 
     fn connect(&self) -> std::io::Result<(Stream, Response)> {
-        let (stream, token) = match &self.address {
+        let (mut stream, token) = match &self.address {
             Address::Socket(path) => (Stream::Unix(UnixStream::connect(path)?), String::new()),
-            Address::Tcp { address, token } => {
+            Address::Tcp { address, token, security } => {
                 let stream = TcpStream::connect(address)?;
                 stream.set_nodelay(true)?;
-                (Stream::Tcp(stream), token.clone())
+                let stream = match security {
+                    Security::Tls(pinned) => Stream::Tls(Box::new(tls::greet(stream, address, pinned)?)),
+                    Security::Loopback | Security::Plain => Stream::Tcp(stream),
+                };
+                (stream, token.clone())
             }
         };
-        let (greeting, _) = exchange(&stream, &Request::Hello { token }, &[])?;
+        let (greeting, _) = exchange(&mut stream, &Request::Hello { token }, &[])?;
         Ok((stream, greeting))
     }
 
@@ -125,9 +146,28 @@ impl Agent {
     }
 
     pub fn ask_with(&self, request: &Request, payload: &[u8]) -> Result<(Response, Vec<u8>)> {
+        self.converse(|stream| exchange(stream, request, payload))
+    }
+
+    /// The answer's payload goes into `buffer`; how many bytes it had.
+    pub fn ask_into(&self, request: &Request, buffer: &mut [u8]) -> Result<usize> {
+        let (answer, got) = self.converse(|stream| {
+            send(stream, request, &[])?;
+            receive_into(stream, buffer)
+        })?;
+        match answer {
+            Response::Bytes => Ok(got),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn converse<T>(
+        &self,
+        mut talk: impl FnMut(&mut Stream) -> std::io::Result<(Response, T)>,
+    ) -> Result<(Response, T)> {
         let begun = Instant::now();
         loop {
-            let answer = self.take().and_then(|stream| Ok((exchange(&stream, request, payload)?, stream)));
+            let answer = self.take().and_then(|mut stream| Ok((talk(&mut stream)?, stream)));
             match answer {
                 Ok(((Response::Failed(error), _), stream)) => {
                     self.give(stream);
@@ -197,19 +237,55 @@ pub fn unexpected(response: &Response) -> ObjectError {
     ObjectError::new(Kind::Protocol, format!("the agent answered {response:?}: is it of another version?"))
 }
 
+fn is_loopback(address: &str) -> bool {
+    address.to_socket_addrs().is_ok_and(|mut found| found.all(|found| found.ip().is_loopback()))
+}
+
+/// What protects a connection to this address, if nobody says otherwise.
+pub fn security_for(address: &str, fingerprint: Option<String>) -> Security {
+    match fingerprint {
+        Some(fingerprint) if !is_loopback(address) => Security::Tls(fingerprint),
+        _ => Security::Loopback,
+    }
+}
+
+fn broken(error: ObjectError) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidData, error.message)
+}
+
 /// Sends a request and its payload, and receives the answer and its payload.
-pub fn exchange(mut stream: &Stream, request: &Request, payload: &[u8]) -> std::io::Result<(Response, Vec<u8>)> {
-    let broken = |error: ObjectError| std::io::Error::new(std::io::ErrorKind::InvalidData, error.message);
+pub fn exchange(stream: &mut Stream, request: &Request, payload: &[u8]) -> std::io::Result<(Response, Vec<u8>)> {
+    send(stream, request, payload)?;
+    let (answer, payload_bytes) = receive(stream)?;
+    let mut payload = vec![0; payload_bytes as usize];
+    stream.read_exact(&mut payload)?;
+    Ok((answer, payload))
+}
+
+fn send(stream: &mut Stream, request: &Request, payload: &[u8]) -> std::io::Result<()> {
     stream.write_all(&encode(request, payload.len() as u64).map_err(broken)?)?;
     stream.write_all(payload)?;
+    stream.flush()
+}
+
+/// An answer, and how long the payload is that follows it.
+fn receive(stream: &mut Stream) -> std::io::Result<(Response, u64)> {
     let mut head = [0; FRAME_BYTES];
     stream.read_exact(&mut head)?;
     let frame = Frame::decode(&head).map_err(broken)?;
     let mut message = vec![0; frame.message_bytes as usize];
     stream.read_exact(&mut message)?;
-    let mut payload = vec![0; frame.payload_bytes as usize];
-    stream.read_exact(&mut payload)?;
-    Ok((decode(&message).map_err(broken)?, payload))
+    Ok((decode(&message).map_err(broken)?, frame.payload_bytes))
+}
+
+fn receive_into(stream: &mut Stream, buffer: &mut [u8]) -> std::io::Result<(Response, usize)> {
+    let (answer, payload_bytes) = receive(stream)?;
+    if payload_bytes > buffer.len() as u64 {
+        return Err(broken(ObjectError::new(Kind::Protocol, "the agent answered with more bytes than were asked for")));
+    }
+    let got = payload_bytes as usize;
+    stream.read_exact(&mut buffer[..got])?;
+    Ok((answer, got))
 }
 
 impl ChunkSource for Agent {

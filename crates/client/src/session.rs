@@ -3,7 +3,8 @@
 use crate::array::{Array, Backend};
 use crate::bytes::{Bytes, File};
 use crate::remote::{RemoteArray, RemoteFile, status};
-use crate::rpc::{Address, Agent, unexpected};
+use crate::rpc::{Address, Agent, Security, security_for, unexpected};
+use crate::tls::checked_fingerprint;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -37,13 +38,18 @@ struct Shared {
     agent: Arc<Agent>,
 }
 
+/// The fingerprint of an agent's certificate lies in a file of the token's name and this.
+pub const FINGERPRINT_SUFFIX: &str = ".fingerprint";
+
 /// How long a name that is waited for is looked for without a rest, and how often afterwards.
 const LOOK: Duration = Duration::from_millis(2);
 
 impl Session {
     /// `target`: a root's path; or "", for the root of the run that this program belongs to (`TERRACE_INDEX`, which `terrace
     /// run` and `terrace serve` set), or else of `TERRACE_ROOT`; or `tcp://ADDRESS:PORT` of an agent elsewhere, with the token in
-    /// `TERRACE_TOKEN`, or in the file that `TERRACE_TOKEN_FILE` names.
+    /// `TERRACE_TOKEN`, or in the file that `TERRACE_TOKEN_FILE` names. Outside this machine's loopback that is TLS, with the
+    /// certificate whose fingerprint `TERRACE_FINGERPRINT` says, or the file beside the token's. `tls://` is TLS anywhere,
+    /// `plain://` is not encrypted: for networks that nobody else is on.
     pub fn connect(target: &str) -> Result<Session> {
         let index = match target {
             "" => match (std::env::var_os(INDEX_ENV), std::env::var_os("TERRACE_ROOT")) {
@@ -57,8 +63,11 @@ impl Session {
                     .hint("give the root's path, or set TERRACE_ROOT"));
                 }
             },
-            target => match target.strip_prefix("tcp://") {
-                Some(address) => return Session::connect_to(address, &token_of_environment()?),
+            target => match target.split_once("://") {
+                Some((scheme, address)) => {
+                    let security = security_of(scheme, address)?;
+                    return Session::connect_by(address, &token_of_environment()?, security);
+                }
                 None => index_of(Path::new(target))?,
             },
         };
@@ -82,9 +91,18 @@ impl Session {
         Ok(Session(Arc::new(Shared { place: Some(Arc::new(place)), root, agent })))
     }
 
-    /// An agent elsewhere, by its address and token.
+    /// An agent by TCP on this machine's loopback (or the near end of a tunnel), by its address and token.
     pub fn connect_to(address: &str, token: &str) -> Result<Session> {
-        let agent = Agent::elsewhere(address, token.into())?;
+        Session::connect_by(address, token, Security::Loopback)
+    }
+
+    /// An agent elsewhere, by its address and token, if it has the certificate with this fingerprint.
+    pub fn connect_tls(address: &str, token: &str, fingerprint: &str) -> Result<Session> {
+        Session::connect_by(address, token, Security::Tls(checked_fingerprint(fingerprint)?))
+    }
+
+    fn connect_by(address: &str, token: &str, security: Security) -> Result<Session> {
+        let agent = Agent::elsewhere(address, token.into(), security)?;
         let root = agent.root().to_owned();
         Ok(Session(Arc::new(Shared { place: None, root, agent: Arc::new(agent) })))
     }
@@ -485,6 +503,31 @@ fn check_same(name: &str, has: &ArraySpec, wanted: &ArraySpec) -> Result<()> {
             Kind::Exists,
             format!("`{name}` is an array of another type or shape: {} {:?}", has.data_type, has.shape),
         )),
+    }
+}
+
+fn security_of(scheme: &str, address: &str) -> Result<Security> {
+    match scheme {
+        "plain" => Ok(Security::Plain),
+        "tcp" => Ok(security_for(address, fingerprint_of_environment()?)),
+        "tls" => fingerprint_of_environment()?.map(Security::Tls).ok_or_else(|| {
+            ObjectError::new(Kind::Denied, format!("the fingerprint of the certificate of {address} is not known"))
+                .hint("set TERRACE_FINGERPRINT, or keep the file that `terrace serve` wrote beside the token's")
+        }),
+        _ => Err(ObjectError::invalid(format!("`{scheme}://`: agents are reached by tcp://, tls:// or plain://"))),
+    }
+}
+
+/// `TERRACE_FINGERPRINT`, or what lies beside the token: `TOKEN_FILE.fingerprint`.
+fn fingerprint_of_environment() -> Result<Option<String>> {
+    if let Ok(text) = std::env::var("TERRACE_FINGERPRINT") {
+        return checked_fingerprint(&text).map(Some);
+    }
+    let Some(mut file) = std::env::var_os("TERRACE_TOKEN_FILE") else { return Ok(None) };
+    file.push(FINGERPRINT_SUFFIX);
+    match std::fs::read_to_string(&file) {
+        Ok(text) => checked_fingerprint(&text).map(Some),
+        Err(_) => Ok(None),
     }
 }
 

@@ -56,6 +56,25 @@ pub struct ListenSettings {
     pub address: String,
     #[serde(with = "paths")]
     pub token_file: PathBuf,
+    #[serde(default)]
+    pub protection: Protection,
+}
+
+/// What keeps others from reading along.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub enum Protection {
+    /// Nothing: only loopback addresses are listened on.
+    #[default]
+    Loopback,
+    /// Nothing, and the user has said so.
+    Plain,
+    /// TLS, with a certificate and its key in PEM files.
+    Tls {
+        #[serde(with = "paths")]
+        certificate: PathBuf,
+        #[serde(with = "paths")]
+        key: PathBuf,
+    },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]

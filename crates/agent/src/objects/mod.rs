@@ -3,11 +3,13 @@
 //! Clients of this node put and get by themselves (`crates/objects`); what is here may be killed at any moment.
 
 mod arrays;
+mod door;
 mod elsewhere;
 mod server;
 mod tags;
 
-pub use server::{Door, listen, serve, serve_elsewhere};
+pub use door::{Door, serve_elsewhere};
+pub use server::serve;
 
 use crate::agent::Agent;
 use std::collections::HashMap;

@@ -1,107 +1,20 @@
 //! The objects socket: one thread for each client, frames both ways.
 
-use super::elsewhere::Elsewhere;
+use crate::accept;
 use crate::agent::Agent;
 use crate::requests::{FlushWish, Outcome, Scope};
 use crate::server::Serving;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
-use terrace_core::objects::wire::{FRAME_BYTES, Frame, PAYLOAD_BYTES_MAX, Request, Response, decode, encode};
+use terrace_core::objects::wire::{FRAME_BYTES, Frame, Request, Response, decode, encode};
 use terrace_core::objects::{Kind, ObjectError, Result, check_key};
-use terrace_core::settings::ListenSettings;
 use terrace_objects::{array, normal_path};
-
-/// Longest token that is looked at.
-const TOKEN_MAX: usize = 4096;
-
-/// The settings of the TCP door.
-pub struct Door {
-    listener: TcpListener,
-    token: String,
-}
-
-impl Door {
-    /// Listens where the settings say; only on this machine's loopback: tokens and data travel in the clear.
-    pub fn open(wanted: &ListenSettings) -> std::io::Result<Door> {
-        let refused = |reason: String| std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
-        let addresses: Vec<SocketAddr> = wanted.address.to_socket_addrs()?.collect();
-        if addresses.iter().any(|address| !address.ip().is_loopback()) {
-            return Err(refused(format!(
-                "{} is not a loopback address: listen on 127.0.0.1:PORT, and tunnel to it (ssh -L)",
-                wanted.address
-            )));
-        }
-        let token = std::fs::read_to_string(&wanted.token_file)?.trim().to_owned();
-        if token.len() < 16 || token.len() > TOKEN_MAX {
-            return Err(refused(format!("the token in {} has fewer than 16 characters", wanted.token_file.display())));
-        }
-        Ok(Door { listener: TcpListener::bind(addresses.as_slice())?, token })
-    }
-
-    pub fn socket(&self) -> std::io::Result<OwnedFd> {
-        self.listener.as_fd().try_clone_to_owned()
-    }
-}
-
-/// Accepts clients of other nodes until the socket is shut down.
-pub fn serve_elsewhere(agent: &Arc<Agent>, door: &Door) {
-    for connection in door.listener.incoming() {
-        if agent.schedule.has_ended() {
-            return;
-        }
-        let Ok(connection) = connection else {
-            std::thread::sleep(Duration::from_millis(10));
-            continue;
-        };
-        let (agent, token) = (agent.clone(), door.token.clone());
-        let spawned = std::thread::Builder::new().name("elsewhere".into()).spawn(move || {
-            let _ = connection.set_nodelay(true);
-            agent.attend_elsewhere(&connection, &token);
-        });
-        if let Err(error) = spawned {
-            eprintln!("terrace agent: can't start a thread for a client: {error}");
-        }
-    }
-}
-
-/// Takes the same time for every wrong token of one length.
-fn is_same(a: &str, b: &str) -> bool {
-    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
-}
-
-pub fn listen(path: &Path) -> std::io::Result<UnixListener> {
-    let _ = std::fs::remove_file(path);
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
-}
 
 /// Accepts until the socket is shut down.
 pub fn serve(agent: &Arc<Agent>, listener: &UnixListener) {
-    for connection in listener.incoming() {
-        if agent.schedule.has_ended() {
-            return;
-        }
-        let Ok(connection) = connection else {
-            std::thread::sleep(Duration::from_millis(10));
-            continue;
-        };
-        let peer = rustix::net::sockopt::socket_peercred(connection.as_fd());
-        if !peer.is_ok_and(|peer| peer.uid == rustix::process::geteuid()) {
-            continue;
-        }
-        let agent = agent.clone();
-        let spawned = std::thread::Builder::new().name("objects".into()).spawn(move || agent.attend(&connection));
-        if let Err(error) = spawned {
-            eprintln!("terrace agent: can't start a thread for a client: {error}");
-        }
-    }
+    accept::each(agent, "objects", || accept::own(listener), |agent, connection| agent.attend(&connection));
 }
 
 impl Agent {
@@ -128,48 +41,7 @@ impl Agent {
         }
     }
 
-    /// Nothing but the token is looked at before it is right; then what this node's clients do by themselves is done for them.
-    fn attend_elsewhere(&self, mut connection: &TcpStream, token: &str) {
-        let greeted = matches!(
-            receive(&mut connection, 0),
-            Ok(Some((Request::Hello { token: given }, _))) if is_same(&given, token)
-        );
-        if !greeted {
-            let refused =
-                ObjectError::new(Kind::Denied, "the token is wrong").hint("TERRACE_TOKEN_FILE names its file");
-            let _ = send(&mut connection, &Response::Failed(refused), &[]);
-            return;
-        }
-        if send(&mut connection, &Response::Done, &[]).is_err() {
-            return;
-        }
-        let _serving = Serving::new(self);
-        let mut client = match Elsewhere::new(&self.settings.index()) {
-            Ok(client) => client,
-            Err(error) => {
-                let _ = send(&mut connection, &Response::Failed(error), &[]);
-                return;
-            }
-        };
-        loop {
-            let (response, payload) = match receive(&mut connection, PAYLOAD_BYTES_MAX) {
-                Ok(Some((request, payload))) => {
-                    let answer = client.answer(request, payload).unwrap_or_else(|request| self.answer_object(request));
-                    answer.unwrap_or_else(|error| (Response::Failed(error), vec![]))
-                }
-                Ok(None) => return,
-                Err(error) => {
-                    let _ = send(&mut connection, &Response::Failed(error), &[]);
-                    return;
-                }
-            };
-            if send(&mut connection, &response, &payload).is_err() {
-                return;
-            }
-        }
-    }
-
-    fn answer_object(&self, request: Request) -> Result<(Response, Vec<u8>)> {
+    pub fn answer_object(&self, request: Request) -> Result<(Response, Vec<u8>)> {
         let root = &self.settings.root;
         let scope = |path: &str| -> Result<Scope> {
             let relative = normal_path(root, path)?;
@@ -278,7 +150,7 @@ fn outcome(outcome: Outcome) -> Result<(Response, Vec<u8>)> {
 }
 
 /// The next request; `None`: the client has left.
-fn receive(connection: &mut impl Read, payload_max: u64) -> Result<Option<(Request, Vec<u8>)>> {
+pub fn receive(connection: &mut impl Read, payload_max: u64) -> Result<Option<(Request, Vec<u8>)>> {
     let mut head = [0; FRAME_BYTES];
     if connection.read_exact(&mut head).is_err() {
         return Ok(None);
@@ -299,8 +171,9 @@ fn receive(connection: &mut impl Read, payload_max: u64) -> Result<Option<(Reque
     }
 }
 
-fn send(connection: &mut impl Write, response: &Response, payload: &[u8]) -> std::io::Result<()> {
+pub fn send(connection: &mut impl Write, response: &Response, payload: &[u8]) -> std::io::Result<()> {
     let head = encode(response, payload.len() as u64).map_err(|error| std::io::Error::other(error.message))?;
     connection.write_all(&head)?;
-    connection.write_all(payload)
+    connection.write_all(payload)?;
+    connection.flush()
 }

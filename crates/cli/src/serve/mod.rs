@@ -1,5 +1,7 @@
 //! `terrace serve`: an agent without a program of its own. Programs come and go; what they leave is made durable at the end.
 
+mod listening;
+
 use crate::agent_process::Joined;
 use crate::args::ServeArgs;
 use crate::failure::{Failure, Result};
@@ -8,7 +10,6 @@ use crate::signals::Signals;
 use crate::{check, resolve, run};
 use std::io::Write;
 use std::time::Duration;
-use terrace_core::settings::ListenSettings;
 
 /// How long one look for a signal lasts.
 const LOOK: Duration = Duration::from_secs(3600);
@@ -24,10 +25,7 @@ pub fn serve(args: &ServeArgs) -> Result<i32> {
         let library = resolved.settings.library.clone();
         resolved.settings.library = run::loadable(&resolved.settings, &library, resolve::LIBRARY)?;
     }
-    if let (Some(address), Some(file)) = (&args.listen, &args.token_file) {
-        let token_file = std::path::absolute(file).map_err(|error| Failure::io("find", file, error))?;
-        resolved.settings.listen = Some(ListenSettings { address: address.clone(), token_file });
-    }
+    resolved.settings.listen = listening::wanted(args)?;
     let settings = &resolved.settings;
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
     let (keeper, begun) = Keeper::begin(settings, &["terrace serve".into()], args.quiet)?;

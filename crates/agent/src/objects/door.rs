@@ -1,0 +1,152 @@
+//! The TCP door: clients of other nodes, with a token, and by TLS wherever others can listen.
+//!
+//! Invariant: nothing but the token is looked at before it is right, and it is not sent in the clear to where others can read it.
+
+use super::elsewhere::Elsewhere;
+use super::server::{receive, send};
+use crate::accept;
+use crate::agent::Agent;
+use crate::server::Serving;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use std::io::{Error, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request, Response};
+use terrace_core::objects::{Kind, ObjectError};
+use terrace_core::settings::{ListenSettings, Protection};
+
+/// Longest token that is looked at.
+const TOKEN_MAX: usize = 4096;
+/// Whoever connects has to say who he is within so long.
+const GREETING: Duration = Duration::from_secs(30);
+/// The first byte of a TLS handshake.
+const HANDSHAKE: u8 = 22;
+
+pub struct Door {
+    listener: TcpListener,
+    token: String,
+    tls: Option<Arc<ServerConfig>>,
+}
+
+impl Door {
+    /// Listens where the settings say; in the clear only on this machine's loopback, unless the user has said so.
+    pub fn open(wanted: &ListenSettings) -> std::io::Result<Door> {
+        let refused = |reason: String| Error::new(ErrorKind::InvalidInput, reason);
+        let addresses: Vec<SocketAddr> = wanted.address.to_socket_addrs()?.collect();
+        let is_loopback = addresses.iter().all(|address| address.ip().is_loopback());
+        if wanted.protection == Protection::Loopback && !is_loopback {
+            return Err(refused(format!(
+                "{} is not a loopback address, and a token must not travel in the clear: use TLS",
+                wanted.address
+            )));
+        }
+        let token = std::fs::read_to_string(&wanted.token_file)?.trim().to_owned();
+        if token.len() < 16 || token.len() > TOKEN_MAX {
+            return Err(refused(format!("the token in {} has fewer than 16 characters", wanted.token_file.display())));
+        }
+        let tls = match &wanted.protection {
+            Protection::Tls { certificate, key } => {
+                let unusable = |what: &std::path::Path, error: &dyn std::fmt::Display| {
+                    refused(format!("{} can't be used: {error}", what.display()))
+                };
+                let chain =
+                    CertificateDer::from_pem_file(certificate).map_err(|error| unusable(certificate, &error))?;
+                let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
+                let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+                    .with_protocol_versions(&[&rustls::version::TLS13])
+                    .and_then(|builder| builder.with_no_client_auth().with_single_cert(vec![chain], secret))
+                    .map_err(|error| unusable(certificate, &error))?;
+                Some(Arc::new(config))
+            }
+            Protection::Loopback | Protection::Plain => None,
+        };
+        Ok(Door { listener: TcpListener::bind(addresses.as_slice())?, token, tls })
+    }
+
+    pub fn socket(&self) -> std::io::Result<OwnedFd> {
+        self.listener.as_fd().try_clone_to_owned()
+    }
+}
+
+/// Accepts clients of other nodes until the socket is shut down.
+pub fn serve_elsewhere(agent: &Arc<Agent>, door: &Door) {
+    let (token, tls) = (door.token.clone(), door.tls.clone());
+    let accept = || door.listener.accept().map(|(connection, _)| Some(connection));
+    accept::each(agent, "elsewhere", accept, move |agent, connection| {
+        // Who leaves before he has said who he is, is nobody's loss.
+        let _ = agent.attend_elsewhere(connection, &token, tls.as_ref());
+    });
+}
+
+/// Takes the same time for every wrong token of one length.
+fn is_same(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+}
+
+impl Agent {
+    fn attend_elsewhere(
+        &self,
+        mut connection: TcpStream,
+        token: &str,
+        tls: Option<&Arc<ServerConfig>>,
+    ) -> std::io::Result<()> {
+        connection.set_nodelay(true)?;
+        connection.set_read_timeout(Some(GREETING))?;
+        connection.set_write_timeout(Some(GREETING))?;
+        let socket = connection.try_clone()?;
+        let begin = || {
+            socket.set_read_timeout(None)?;
+            socket.set_write_timeout(None)
+        };
+        let Some(config) = tls else { return self.attend_stream(&mut connection, token, begin) };
+        let mut first = [0];
+        if connection.peek(&mut first)? == 1 && first[0] != HANDSHAKE {
+            let refused = ObjectError::new(Kind::Denied, "this agent speaks TLS only")
+                .hint("connect to tls://, with the certificate's fingerprint");
+            return send(&mut connection, &Response::Failed(refused), &[]);
+        }
+        let session = ServerConnection::new(config.clone()).map_err(Error::other)?;
+        self.attend_stream(&mut StreamOwned::new(session, connection), token, begin)
+    }
+
+    /// What this node's clients do by themselves is done for one who knows the token, until he leaves.
+    fn attend_stream(
+        &self,
+        connection: &mut (impl Read + Write),
+        token: &str,
+        begin: impl FnOnce() -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        let greeted = matches!(
+            receive(connection, 0),
+            Ok(Some((Request::Hello { token: given }, _))) if is_same(&given, token)
+        );
+        if !greeted {
+            let refused =
+                ObjectError::new(Kind::Denied, "the token is wrong").hint("TERRACE_TOKEN_FILE names its file");
+            return send(connection, &Response::Failed(refused), &[]);
+        }
+        begin()?;
+        send(connection, &Response::Done, &[])?;
+        let _serving = Serving::new(self);
+        let mut client = match Elsewhere::new(&self.settings.index()) {
+            Ok(client) => client,
+            Err(error) => return send(connection, &Response::Failed(error), &[]),
+        };
+        loop {
+            let (response, payload) = match receive(connection, PAYLOAD_BYTES_MAX) {
+                Ok(Some((request, payload))) => {
+                    let answer = client.answer(request, payload).unwrap_or_else(|request| self.answer_object(request));
+                    answer.unwrap_or_else(|error| (Response::Failed(error), vec![]))
+                }
+                Ok(None) => return Ok(()),
+                Err(error) => return send(connection, &Response::Failed(error), &[]),
+            };
+            send(connection, &response, &payload)?;
+        }
+    }
+}

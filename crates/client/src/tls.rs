@@ -1,0 +1,110 @@
+//! TLS towards agents elsewhere. An agent's certificate is its own: it is known by its fingerprint, as an SSH host's key is,
+//! and no authority is asked.
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+use sha2::{Digest, Sha256};
+use std::io::{Error, ErrorKind};
+use std::net::TcpStream;
+use std::sync::Arc;
+use terrace_core::objects::{Kind, ObjectError, Result};
+
+pub type TlsStream = StreamOwned<ClientConnection, TcpStream>;
+
+/// SHA-256 of a certificate, as 64 hexadecimal digits.
+pub fn fingerprint(certificate: &[u8]) -> String {
+    Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// As people write it: with colons, in capitals, or as it is.
+pub fn checked_fingerprint(text: &str) -> Result<String> {
+    let plain: String = text.trim().chars().filter(|&c| c != ':').map(|c| c.to_ascii_lowercase()).collect();
+    match plain.len() == 64 && plain.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        true => Ok(plain),
+        false => Err(ObjectError::new(
+            Kind::Invalid,
+            format!("`{}` is not a fingerprint: 64 hexadecimal digits", text.trim().escape_debug()),
+        )
+        .hint("`terrace serve` writes it beside the token, into a file that ends in .fingerprint")),
+    }
+}
+
+#[derive(Debug)]
+struct Pinned {
+    fingerprint: String,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> std::result::Result<ServerCertVerified, rustls::Error> {
+        match fingerprint(certificate) == self.fingerprint {
+            true => Ok(ServerCertVerified::assertion()),
+            false => Err(CertificateError::ApplicationVerificationFailure.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("only TLS 1.3 is spoken".into()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Speaks TLS over a new connection; the certificate is looked at before this returns.
+pub fn greet(mut stream: TcpStream, address: &str, pinned: &str) -> std::io::Result<TlsStream> {
+    let provider = Arc::new(ring::default_provider());
+    let verifier = Pinned { fingerprint: pinned.into(), provider: provider.clone() };
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(Error::other)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier))
+        .with_no_client_auth();
+    // Certificates are known by their fingerprint: the name says nothing.
+    let name = ServerName::try_from("terrace").expect("a name that is right");
+    let mut connection = ClientConnection::new(Arc::new(config), name).map_err(Error::other)?;
+    while connection.is_handshaking() {
+        connection.complete_io(&mut stream).map_err(|error| explained(error, address))?;
+    }
+    Ok(StreamOwned::new(connection, stream))
+}
+
+fn explained(error: Error, address: &str) -> Error {
+    let told = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match told {
+        Some(rustls::Error::InvalidCertificate(_)) => Error::new(
+            ErrorKind::PermissionDenied,
+            format!(
+                "the agent at {address} shows another certificate than the one whose fingerprint is known: the token was not \
+                 sent to it"
+            ),
+        ),
+        Some(told) => Error::new(ErrorKind::InvalidData, format!("no TLS with the agent at {address}: {told}")),
+        None => error,
+    }
+}
