@@ -5,6 +5,8 @@ durable      natively on the throttled durable tier (tools/slowfs)
 files        under `terrace run`: the root is on the durable tier, a tier in memory, everything is flushed
 driver       the same with the CFITSIO driver
 *-preload    the same two without the supervisor
+dedicated*   the driver alone, and the agent in another network namespace: everything travels; plain says that neither small
+             writes are gathered nor reads fetched ahead, -gather and -fetch that only this one is done
 
 Every mosaic must be the native one. A step's time is what Montage's commands take; the flush that goes on beside them and
 after them is told apart.
@@ -37,7 +39,19 @@ WAYS = {
     "driver": ["--cfitsio"],
     "files-preload": ["--preload-only"],
     "driver-preload": ["--cfitsio", "--preload-only"],
+    "dedicated": None,
+    "dedicated-gather": None,
+    "dedicated-fetch": None,
+    "dedicated-plain": None,
 }
+# What is switched off.
+DEDICATED = {
+    "dedicated": {},
+    "dedicated-gather": {"TERRACE_PREFETCH": "0"},
+    "dedicated-fetch": {"TERRACE_AGGREGATE": "0"},
+    "dedicated-plain": {"TERRACE_PREFETCH": "0", "TERRACE_AGGREGATE": "0"},
+}
+NEAR, FAR = "10.177.4.1", "10.177.4.2"
 
 
 @contextlib.contextmanager
@@ -57,9 +71,50 @@ def durable_tier(arguments: argparse.Namespace, source: pathlib.Path, mount: pat
             time.sleep(0.2)
 
 
-def workflow(root: pathlib.Path, steps: pathlib.Path, prefix: list[str], workers: int) -> float:
+@contextlib.contextmanager
+def other_node() -> Iterator[str]:
+    """A network namespace with a link to this one."""
+    name = f"terrace{os.getpid()}"
+    near = f"tt{os.getpid()}"
+    commands = [
+        f"ip netns add {name}",
+        f"ip link add {near} type veth peer name far netns {name}",
+        f"ip addr add {NEAR}/30 dev {near}",
+        f"ip link set {near} up",
+        f"ip -n {name} addr add {FAR}/30 dev far",
+        f"ip -n {name} link set far up",
+        f"ip -n {name} link set lo up",
+    ]
+    try:
+        for command in commands:
+            subprocess.run(command.split(), check=True)
+        yield name
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+@contextlib.contextmanager
+def dedicated_agent(arguments: argparse.Namespace, flags: list[str], scratch: pathlib.Path) -> Iterator[dict[str, str]]:
+    """An agent on the other node, until it has made everything durable; the environment of its programs."""
+    token = scratch / "token"
+    port = 7788
+    with other_node() as node:
+        command = ["ip", "netns", "exec", node, str(arguments.terrace), "serve", "--quiet", *flags,
+                   "--listen", f"{FAR}:{port}", "--token-file", str(token), *([] if arguments.tls else ["--plain"])]
+        agent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        if not agent.stdout.readline().startswith("export "):
+            sys.exit("montage: the dedicated agent did not start")
+        scheme = "tls" if arguments.tls else "plain"
+        library = arguments.terrace.with_name("libterrace_cfitsio.so")
+        yield {"TERRACE_AGENT": f"{scheme}://{FAR}:{port}", "TERRACE_TOKEN_FILE": str(token), "LD_PRELOAD": str(library)}
+        agent.terminate()
+        if agent.wait() != 0:
+            sys.exit("montage: the dedicated agent could not make everything durable")
+
+
+def workflow(root: pathlib.Path, steps: pathlib.Path, prefix: list[str], workers: int, more: dict[str, str]) -> float:
     """Runs the kit's script in `root`; seconds of the whole command."""
-    environment = os.environ | {
+    environment = os.environ | more | {
         "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
         "STEPLOG": str(steps),
         "NPROC": str(workers),
@@ -88,12 +143,20 @@ def run(way: str, arguments: argparse.Namespace, tiles: pathlib.Path) -> dict[st
             os.sync()
             root = stack.enter_context(durable_tier(arguments, source, disk / "mount")) / "root"
         prefix: list[str] = []
-        if WAYS[way] is not None:
+        flags = ["--root", str(root), "--tier", f"ram={memory}/tier:8GiB", "--state", str(disk / "state"),
+                 "--runtime", str(memory / "run")]
+        if WAYS[way] is not None or way in DEDICATED:
             (memory / "tier").mkdir()
-            prefix = [str(arguments.terrace), "run", "--quiet", "--root", str(root), "--tier", f"ram={memory}/tier:8GiB",
-                      "--state", str(disk / "state"), "--runtime", str(memory / "run"), *WAYS[way], "--"]
+        if WAYS[way] is not None:
+            prefix = [str(arguments.terrace), "run", "--quiet", *flags, *WAYS[way], "--"]
         steps = disk / "steps.tsv"
-        whole = workflow(root, steps, prefix, arguments.workers)
+        if way in DEDICATED:
+            begun = time.monotonic()
+            with dedicated_agent(arguments, flags, disk) as environment:
+                workflow(root, steps, prefix, arguments.workers, environment | DEDICATED[way])
+            whole = time.monotonic() - begun
+        else:
+            whole = workflow(root, steps, prefix, arguments.workers, {})
         found = dict(line.split("\t") for line in steps.read_text().splitlines())
         times = {step: float(seconds) for step, seconds in found.items()}
         mosaic = hashlib.sha256((root / "out/mosaic.fits").read_bytes()).hexdigest()
@@ -122,7 +185,9 @@ def main() -> None:
     parser.add_argument("--preset", default="medium", choices=["tiny", "small", "medium", "paper"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=1, help="independent workers (NPROC of the kit)")
-    parser.add_argument("--ways", default=",".join(WAYS), help="some of: " + ", ".join(WAYS))
+    parser.add_argument("--tls", action="store_true", help="dedicated agents are reached by TLS")
+    ways_here = [way for way in WAYS if way not in DEDICATED or os.geteuid() == 0]
+    parser.add_argument("--ways", default=",".join(ways_here), help="some of: " + ", ".join(WAYS))
     parser.add_argument("--terrace", type=pathlib.Path, required=True)
     parser.add_argument("--base", default="/var/tmp", help="where the durable tier's files lie")
     parser.add_argument("--write-mib", type=int, default=100)

@@ -49,7 +49,7 @@ pub fn describe<'py>(py: Python<'py>, spec: &ArraySpec) -> PyResult<Bound<'py, P
     described.set_item("fill", pyo3::types::PyBytes::new(py, &spec.fill))?;
     described.set_item("dimensions", PyTuple::new(py, &spec.dimensions)?)?;
     let placement = match spec.placement {
-        Placement::Local => "local",
+        Placement::Local | Placement::At(_) => "local",
         Placement::Spread => "spread",
         Placement::One => "one",
     };

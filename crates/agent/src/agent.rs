@@ -136,11 +136,13 @@ impl Agent {
         let policy = Policy::compile(&settings.policy)?;
         let devices = index_file::make_devices(&settings)?;
         let opened = index_file::open(&settings, &devices)?;
-        let private = settings.root.join(PRIVATE_DIR);
-        for dir in [private.clone(), private.join("tmp"), private.join("held")] {
+        let member = settings.member.as_ref().map(|member| member.number);
+        let private_name = terrace_core::members::private(PRIVATE_DIR, member);
+        let private = settings.root.join(&private_name);
+        for dir in [settings.root.join(PRIVATE_DIR), private.clone(), private.join("tmp"), private.join("held")] {
             index_file::make_private(&dir)?;
         }
-        let root_tier = DirectoryTier::open_root("root", &settings.root)?;
+        let root_tier = DirectoryTier::open_shared_root("root", &settings.root, &private_name)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root_directory = rustix::fs::open(&settings.root, flags, RawMode::empty())
             .map_err(std::io::Error::from)
@@ -199,12 +201,17 @@ impl Agent {
         self.record(number).serial.load(Acquire)
     }
 
+    /// This agent's own directory in the root, relative to it.
+    pub fn private_name(&self) -> PathBuf {
+        terrace_core::members::private(PRIVATE_DIR, self.settings.member.as_ref().map(|member| member.number))
+    }
+
     pub fn held_dir(&self) -> PathBuf {
-        self.settings.root.join(PRIVATE_DIR).join("held")
+        self.settings.root.join(self.private_name()).join("held")
     }
 
     pub fn tmp_dir(&self) -> PathBuf {
-        self.settings.root.join(PRIVATE_DIR).join("tmp")
+        self.settings.root.join(self.private_name()).join("tmp")
     }
 
     /// The name of a record's object in its device's directory.

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
-use terrace_core::settings::{Settings, object_dir, root_id};
+use terrace_core::settings::{Settings, object_dir};
 use terrace_index::{ALIASES, DEVICES, INDEX_BYTES, Index, MAGIC};
 
 /// One directory of one tier, as the agent needs it beside what the index says.
@@ -71,7 +71,7 @@ pub fn make_private(path: &Path) -> Result<()> {
 
 /// Object directories of all tiers, made if they are not there.
 pub fn make_devices(settings: &Settings) -> Result<Vec<DevicePlace>> {
-    let id = root_id(&settings.root);
+    let id = settings.id();
     let mut devices = vec![];
     for (tier, wanted) in settings.tiers.iter().enumerate() {
         for base in &wanted.paths {

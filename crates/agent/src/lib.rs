@@ -19,6 +19,7 @@ mod exchange;
 mod growth;
 mod index_file;
 mod lifetime;
+mod member;
 mod mover;
 mod objects;
 mod recover;

@@ -126,12 +126,21 @@ pub fn start(settings: Settings) -> Result<Running> {
         control.as_fd().try_clone_to_owned().context("use the socket", &control_path)?,
     ];
     let door = match &agent.settings.listen {
-        Some(wanted) => Some(objects::Door::open(wanted).context("listen on", Path::new(&wanted.address))?),
+        Some(wanted) => {
+            let before = agent.listened_on();
+            Some(objects::Door::open(wanted, before).context("listen on", Path::new(&wanted.address))?)
+        }
         None => None,
     };
     agent.index.header.accepts.store(1, SeqCst);
     if let Some(door) = door {
         sockets.push(door.socket().context("use the socket", &agent.settings.runtime)?);
+        if agent.settings.member.is_some() {
+            agent.withdraw();
+            let member = door.member().context("use the socket", &agent.settings.runtime)?;
+            let shared = agent.clone();
+            threads.push(spawn("member", move || shared.join_others(&member))?);
+        }
         let shared = agent.clone();
         threads.push(spawn("elsewhere", move || objects::serve_elsewhere(&shared, &door))?);
     }
@@ -383,6 +392,7 @@ impl Agent {
 
     /// Removes what only a living agent needs. Files that policy keeps stay: a link, its object, and a line in the journal.
     fn clear_up(&self) {
+        self.withdraw();
         self.clear_up_objects();
         let mut kept = Batch::default();
         let is_used = live_programs(&self.index).next().is_some();
@@ -500,8 +510,10 @@ impl Agent {
             }
         }
         let _ = self.root_tier.discard_temporaries([]);
+        self.leave_others();
+        let own = self.settings.root.join(self.private_name());
         let private = self.settings.root.join(terrace_index::PRIVATE_DIR);
-        for directory in [self.tmp_dir(), self.held_dir(), private] {
+        for directory in [self.tmp_dir(), self.held_dir(), own, private] {
             let _ = std::fs::remove_dir(directory);
         }
         for place in &self.devices {

@@ -68,11 +68,11 @@ typedef enum terrace_kind {
 
 // Which agents keep an array's regions, where there are several.
 typedef enum terrace_placement {
-  // The agent of the node that writes.
-  TERRACE_LOCAL = 0,
   // Chunks are spread over all agents.
-  TERRACE_SPREAD = 1,
-  // All of the array is on one agent, chosen by its name.
+  TERRACE_SPREAD = 0,
+  // All of the array is on the agent of the node that creates it.
+  TERRACE_LOCAL = 1,
+  // All of the array is on one agent, which is chosen.
   TERRACE_ONE = 2,
 } terrace_placement;
 

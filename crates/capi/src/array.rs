@@ -19,11 +19,11 @@ pub struct terrace_array {
 #[repr(C)]
 #[allow(non_camel_case_types)]
 pub enum terrace_placement {
-    /// The agent of the node that writes.
-    TERRACE_LOCAL = 0,
     /// Chunks are spread over all agents.
-    TERRACE_SPREAD = 1,
-    /// All of the array is on one agent, chosen by its name.
+    TERRACE_SPREAD = 0,
+    /// All of the array is on the agent of the node that creates it.
+    TERRACE_LOCAL = 1,
+    /// All of the array is on one agent, which is chosen.
     TERRACE_ONE = 2,
 }
 
@@ -116,8 +116,8 @@ fn spec_from(told: *const terrace_array_spec) -> Outcome<ArraySpec> {
         spec = spec.dimensions(&names.collect::<Outcome<Vec<_>>>()?);
     }
     Ok(spec.placement(match told.placement {
-        0 => Placement::Local,
-        1 => Placement::Spread,
+        0 => Placement::Spread,
+        1 => Placement::Local,
         2 => Placement::One,
         other => return Err(Failure::invalid(format!("{other} is not one of terrace_placement"))),
     }))

@@ -268,17 +268,34 @@ pub struct ServeArgs {
     pub settings: SettingArgs,
     /// Also serve clients that come by TCP; outside this machine's loopback they need TLS, with a certificate that is made
     /// beside the token
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "token_file")]
+    #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
     /// File with the token that such clients must show (16 characters or more); made if it is not there
-    #[arg(long, value_name = "FILE", requires = "listen")]
+    #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
     /// TLS on a loopback address too
-    #[arg(long, requires = "listen")]
+    #[arg(long)]
     pub tls: bool,
     /// No TLS anywhere: token and data can be read by whoever listens on the network
-    #[arg(long, requires = "listen", conflicts_with = "tls")]
+    #[arg(long, conflicts_with = "tls")]
     pub plain: bool,
+    /// One agent on each host of this file, a host on each line
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "slurm", "mpi"])]
+    pub hosts: Option<PathBuf>,
+    /// One agent on each node of this Slurm allocation
+    #[arg(long, conflicts_with_all = ["listen", "mpi"])]
+    pub slurm: bool,
+    /// One of several agents that MPI's launcher (or srun) starts
+    #[arg(long)]
+    pub mpi: bool,
+    /// How a command is started on another host; {host} stands for its name
+    #[arg(long, value_name = "COMMAND")]
+    pub launcher: Option<String>,
+    /// One of several agents: its number, and how many there are
+    #[arg(long, value_name = "NUMBER/COUNT", hide = true, conflicts_with = "mpi")]
+    pub member: Option<String>,
+    #[arg(long, hide = true, requires = "member")]
+    pub launch: Option<String>,
     /// Print nothing of our own but errors
     #[arg(long, short)]
     pub quiet: bool,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_core::control::{FileEntry, Request, Response, Status};
 use terrace_core::policy::Policy;
-use terrace_core::settings::{Settings, object_dir, root_id};
+use terrace_core::settings::{Settings, object_dir};
 use terrace_core::size::{show_bytes, show_seconds};
 
 pub fn status(args: &StatusArgs) -> Result<i32> {
@@ -155,7 +155,7 @@ fn left_in_tiers(settings: &Settings, prefix: Option<&Path>) -> Result<Vec<FileE
 }
 
 fn directories_of<'a>(settings: &Settings, paths: &'a [PathBuf]) -> impl Iterator<Item = PathBuf> + use<'a> {
-    let id = root_id(&settings.root);
+    let id = settings.id();
     paths.iter().map(move |path| object_dir(path, uid(), &id))
 }
 

@@ -32,6 +32,10 @@ impl From<ObjectError> for Failure {
 /// A session with the agent of these settings; one is started if none runs, and leaves when nobody needs it.
 fn session(args: &crate::args::SettingArgs) -> Result<Session> {
     let settings = resolve(args)?.settings;
+    let has_several = terrace_core::members::directory(&settings.root, terrace_index::PRIVATE_DIR).join("0").exists();
+    if has_several && !settings.index().exists() {
+        return Ok(Session::connect(&settings.root.to_string_lossy())?);
+    }
     let is_there = crate::control_client::running(&settings)?.is_some();
     let settings = match is_there {
         true => settings,

@@ -128,6 +128,7 @@ pub fn resolve(args: &SettingArgs) -> Result<Resolved> {
         runtime: own_directory("runtime")?,
         library,
         listen: None,
+        member: None,
         root: canonical,
     };
     if let Some(mount) = mount.filter(|mount| canonical_or_same(mount.clone()) != settings.root) {
@@ -215,8 +216,19 @@ fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
     let known: Vec<String> = SETTINGS.iter().map(|declared| declared.env()).collect();
     let near = |name: &OsString| -> Option<String> {
         let name = name.to_str().filter(|name| name.starts_with("TERRACE_"))?;
-        let others =
-            ["TERRACE_CONFIG", "TERRACE_WALLTIME", "TERRACE_WALLTIME_MARGIN", "TERRACE_REPORT", "TERRACE_INDEX"];
+        let others = [
+            "TERRACE_CONFIG",
+            "TERRACE_WALLTIME",
+            "TERRACE_WALLTIME_MARGIN",
+            "TERRACE_REPORT",
+            "TERRACE_INDEX",
+            "TERRACE_AGENT",
+            "TERRACE_AGGREGATE",
+            "TERRACE_PREFETCH",
+            "TERRACE_TOKEN",
+            "TERRACE_TOKEN_FILE",
+            "TERRACE_FINGERPRINT",
+        ];
         let is_known = others.contains(&name) || known.iter().any(|known| known == name);
         let meant = nearest(name, known.iter().map(String::as_str)).filter(|_| !is_known)?;
         Some(format!("the environment has `{name}`, which means nothing here: did you mean `{meant}`?"))

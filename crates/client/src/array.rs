@@ -3,6 +3,7 @@
 use crate::remote::RemoteArray;
 use crate::rpc::Stream;
 use crate::session::Session;
+use crate::spread::SpreadArray;
 use crate::transfer::Transfer;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ pub struct Array {
 pub(crate) enum Backend {
     Here(ArrayHandle),
     Elsewhere(RemoteArray),
+    Spread(SpreadArray),
 }
 
 /// A lock of a region: released when it is dropped, or when this process ends.
@@ -29,7 +31,7 @@ pub struct RegionLock {
 }
 
 #[allow(dead_code)] // held, and let go
-enum Held {
+pub(crate) enum Held {
     Here(terrace_objects::array::RegionLock),
     Elsewhere(Stream),
 }
@@ -54,6 +56,7 @@ impl Array {
         match &*self.backend {
             Backend::Here(handle) => handle.directory().display().to_string(),
             Backend::Elsewhere(array) => array.path.clone(),
+            Backend::Spread(array) => array.path().to_owned(),
         }
     }
 
@@ -65,6 +68,7 @@ impl Array {
         match &*self.backend {
             Backend::Here(handle) => handle.spec(),
             Backend::Elsewhere(array) => &array.spec,
+            Backend::Spread(array) => array.spec(),
         }
     }
     /// As it is now: unlimited dimensions grow with what anybody puts.
@@ -72,12 +76,14 @@ impl Array {
         match &*self.backend {
             Backend::Here(handle) => handle.shape(),
             Backend::Elsewhere(array) => array.shape(),
+            Backend::Spread(array) => array.shape(),
         }
     }
     pub fn is_writable(&self) -> bool {
         match &*self.backend {
             Backend::Here(handle) => handle.is_writable(),
             Backend::Elsewhere(array) => array.writable,
+            Backend::Spread(array) => array.is_writable(),
         }
     }
 
@@ -87,6 +93,16 @@ impl Array {
         match &*self.backend {
             Backend::Here(handle) => handle.put(region, cells),
             Backend::Elsewhere(array) => array.put(region, cells),
+            Backend::Spread(array) => array.put(region, cells),
+        }
+    }
+
+    /// This node's part of the array: for the agent, which moves cells between it and other nodes.
+    #[doc(hidden)]
+    pub fn handle(&self) -> Option<&ArrayHandle> {
+        match &*self.backend {
+            Backend::Here(handle) => Some(handle),
+            Backend::Elsewhere(_) | Backend::Spread(_) => None,
         }
     }
 
@@ -95,6 +111,7 @@ impl Array {
         match &*self.backend {
             Backend::Here(handle) => handle.get(region, cells),
             Backend::Elsewhere(array) => array.get(region, cells),
+            Backend::Spread(array) => array.get(region, cells),
         }
     }
 
@@ -106,6 +123,7 @@ impl Array {
             match &*self.backend {
                 Backend::Here(handle) => handle.put_from(region, cells, bytes, 0),
                 Backend::Elsewhere(array) => array.put(region, std::slice::from_raw_parts(cells, bytes)),
+                Backend::Spread(array) => array.put(region, std::slice::from_raw_parts(cells, bytes)),
             }
         }
     }
@@ -118,6 +136,7 @@ impl Array {
             match &*self.backend {
                 Backend::Here(handle) => handle.get_into(region, cells, bytes),
                 Backend::Elsewhere(array) => array.get(region, std::slice::from_raw_parts_mut(cells, bytes)),
+                Backend::Spread(array) => array.get(region, std::slice::from_raw_parts_mut(cells, bytes)),
             }
         }
     }
@@ -154,6 +173,7 @@ impl Array {
         match &*self.backend {
             Backend::Here(handle) => handle.grow(shape),
             Backend::Elsewhere(array) => array.grow(shape),
+            Backend::Spread(array) => array.grow(shape),
         }
     }
 
@@ -163,6 +183,7 @@ impl Array {
         let held = match &*self.backend {
             Backend::Here(handle) => Held::Here(handle.lock(region, mode, patience)?),
             Backend::Elsewhere(array) => Held::Elsewhere(array.lock(region, mode, patience)?),
+            Backend::Spread(array) => array.lock(region, mode, patience)?,
         };
         Ok(RegionLock { region: *region, mode, _held: held })
     }
@@ -195,9 +216,9 @@ impl Array {
     pub fn staged_regions(&self) -> Result<Vec<(Region, u64)>> {
         match &*self.backend {
             Backend::Here(handle) => handle.staged_regions(),
-            Backend::Elsewhere(array) => Err(ObjectError::invalid(format!(
-                "`{}` is on another node: its staged regions are not to be seen from here",
-                array.path
+            Backend::Elsewhere(_) | Backend::Spread(_) => Err(ObjectError::invalid(format!(
+                "`{}` is on other nodes: its staged regions are not to be seen from here",
+                self.name()
             ))),
         }
     }

@@ -5,7 +5,7 @@
 //!
 //! Invariant: what `flush` or `close` returned for is in the file, where every other program sees it.
 
-use crate::remote::RemoteFile;
+use crate::remote::{RemoteFile, is_on};
 use crate::session::Session;
 use std::sync::{Arc, Mutex, MutexGuard};
 use terrace_core::objects::{Kind, ObjectError, Result};
@@ -16,6 +16,9 @@ use terrace_objects::placed::{BytesFile, Mapping};
 const WINDOW: usize = 1 << 20;
 /// Longer than any file can be.
 const END_MAX: u64 = 1 << 62;
+
+/// Set to `0`, small writes are not gathered.
+const AGGREGATE: &str = "TERRACE_AGGREGATE";
 
 pub struct Bytes {
     session: Session,
@@ -93,6 +96,9 @@ impl Window {
 
     /// Takes the bytes if they lie in the window or go on where it ends.
     fn take(&mut self, position: u64, bytes: &[u8]) -> bool {
+        if !is_on(AGGREGATE) {
+            return false;
+        }
         if self.bytes.is_empty() {
             if bytes.len() > WINDOW / 2 {
                 return false;
@@ -117,12 +123,12 @@ impl Window {
 }
 
 impl Bytes {
-    pub(crate) fn new(session: Session, file: File, writable: bool) -> Bytes {
+    /// `length`: where it is known already.
+    pub(crate) fn new(session: Session, mut file: File, writable: bool, length: Option<u64>) -> Bytes {
         let generation = terrace_objects::fork_generation();
-        let inner = Inner { file, writable, window: Window::default(), mapping: None, length: 0, generation };
-        let bytes = Bytes { session, inner: Mutex::new(inner) };
-        bytes.locked().learn_length();
-        bytes
+        let length = length.or_else(|| file.len().ok()).unwrap_or(0);
+        let inner = Inner { file, writable, window: Window::default(), mapping: None, length, generation };
+        Bytes { session, inner: Mutex::new(inner) }
     }
 
     fn locked(&self) -> MutexGuard<'_, Inner> {
@@ -243,12 +249,6 @@ impl Drop for Bytes {
 }
 
 impl Inner {
-    fn learn_length(&mut self) {
-        if let Ok(length) = self.file.len() {
-            self.length = length;
-        }
-    }
-
     fn publish(&mut self) -> Result<()> {
         if !self.window.bytes.is_empty() {
             self.file.write_at(self.window.start, &self.window.bytes)?;

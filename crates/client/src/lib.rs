@@ -26,14 +26,19 @@
 
 mod array;
 mod bytes;
+mod cluster;
+mod members;
 mod remote;
+mod routing;
 mod rpc;
 mod session;
+mod spread;
 mod tls;
 mod transfer;
 
 pub use array::{Array, Mapped, RegionLock};
 pub use bytes::Bytes;
+pub use members::{of_root as agents_of, token_of_root};
 pub use session::{Create, FINGERPRINT_SUFFIX, Session};
 pub use terrace_core::objects::wire::{Entry, ObjectKind, Status};
 pub use terrace_core::objects::{

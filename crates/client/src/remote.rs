@@ -4,15 +4,28 @@
 //! for when it is not.
 
 use crate::rpc::{Agent, Stream, exchange, unexpected};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request, Response, Status};
 use terrace_core::objects::{ArraySpec, Kind, ObjectError, Region, Result};
 use terrace_objects::array::LockMode;
 
+/// From so many bytes on it pays to send them from where they lie.
+const LENT_MIN: usize = 64 << 10;
 /// Most bytes that are fetched ahead.
 const AHEAD_MAX: usize = 4 << 20;
 const AHEAD_FIRST: usize = 64 << 10;
+
+/// Set to `0`, nothing is fetched ahead.
+const PREFETCH: &str = "TERRACE_PREFETCH";
+
+/// What is done for speed can be switched off, by a variable that is `0`, `false` or `off`; looked at once.
+pub fn is_on(variable: &'static str) -> bool {
+    static SWITCHES: OnceLock<[(&str, bool); 2]> = OnceLock::new();
+    let look = |name: &str| !std::env::var(name).is_ok_and(|text| matches!(text.as_str(), "0" | "false" | "off"));
+    let switches = SWITCHES.get_or_init(|| ["TERRACE_AGGREGATE", PREFETCH].map(|name| (name, look(name))));
+    switches.iter().all(|(name, on)| *name != variable || *on)
+}
 
 pub fn status(agent: &Agent, path: &str) -> Result<Status> {
     match agent.ask(&Request::Stat { path: path.into() })?.0 {
@@ -58,14 +71,25 @@ impl RemoteArray {
 
     pub fn get(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
         self.check(region, cells.len())?;
-        let request = Request::GetRegion { path: self.path.clone(), region: *region };
-        match self.agent.ask_into(&request, cells)? {
+        let got = match cells.len() >= LENT_MIN {
+            true => match self.agent.ask_lent(&Request::LendRegion { path: self.path.clone(), region: *region }, cells) {
+                // Overwritten meanwhile: then the agent makes a copy first.
+                Err(error) if error.kind == Kind::Busy => self.get_copied(region, cells)?,
+                got => got?,
+            },
+            false => self.get_copied(region, cells)?,
+        };
+        match got {
             got if got == cells.len() => Ok(()),
             got => {
                 let wanted = cells.len();
                 Err(ObjectError::new(Kind::Protocol, format!("the agent answered with {got} bytes, not {wanted}")))
             }
         }
+    }
+
+    fn get_copied(&self, region: &Region, cells: &mut [u8]) -> Result<usize> {
+        self.agent.ask_into(&Request::GetRegion { path: self.path.clone(), region: *region }, cells)
     }
 
     pub fn grow(&self, shape: &[u64]) -> Result<()> {
@@ -132,7 +156,7 @@ impl RemoteFile {
             self.next = end;
             return Ok(buffer.len());
         }
-        let is_sequential = position == self.next;
+        let is_sequential = position == self.next && is_on(PREFETCH);
         self.ahead_size = match is_sequential {
             true => (self.ahead_size * 2).clamp(AHEAD_FIRST, AHEAD_MAX),
             false => 0,

@@ -161,6 +161,24 @@ impl Agent {
         }
     }
 
+    /// As `ask_into`, of an agent that says afterwards whether what it sent is any good.
+    pub fn ask_lent(&self, request: &Request, buffer: &mut [u8]) -> Result<usize> {
+        let (answer, (got, verdict)) = self.converse(|stream| {
+            send(stream, request, &[])?;
+            let (answer, got) = receive_into(stream, buffer)?;
+            let verdict = match &answer {
+                Response::Bytes => receive(stream)?.0,
+                _ => Response::Done,
+            };
+            Ok((answer, (got, verdict)))
+        })?;
+        match (answer, verdict) {
+            (Response::Bytes, Response::Done) => Ok(got),
+            (Response::Bytes, Response::Failed(error)) => Err(error),
+            (other, _) => Err(unexpected(&other)),
+        }
+    }
+
     fn converse<T>(
         &self,
         mut talk: impl FnMut(&mut Stream) -> std::io::Result<(Response, T)>,

@@ -2,7 +2,9 @@
 
 use crate::array::{Array, Backend};
 use crate::bytes::{Bytes, File};
-use crate::remote::{RemoteArray, RemoteFile, status};
+use crate::remote::{RemoteArray, status};
+use crate::cluster::Cluster;
+use crate::routing;
 use crate::rpc::{Address, Agent, Security, security_for, unexpected};
 use crate::tls::checked_fingerprint;
 use std::path::{Path, PathBuf};
@@ -36,8 +38,12 @@ struct Shared {
     place: Option<Arc<Place>>,
     root: PathBuf,
     agent: Arc<Agent>,
+    /// Where the root has several agents.
+    cluster: Option<Arc<Cluster>>,
 }
 
+/// Which agent a program connects to that names none: a root's path, or `tcp://ADDRESS:PORT`.
+const AGENT_ENV: &str = "TERRACE_AGENT";
 /// The fingerprint of an agent's certificate lies in a file of the token's name and this.
 pub const FINGERPRINT_SUFFIX: &str = ".fingerprint";
 
@@ -46,16 +52,18 @@ const LOOK: Duration = Duration::from_millis(2);
 
 impl Session {
     /// `target`: a root's path; or "", for the root of the run that this program belongs to (`TERRACE_INDEX`, which `terrace
-    /// run` and `terrace serve` set), or else of `TERRACE_ROOT`; or `tcp://ADDRESS:PORT` of an agent elsewhere, with the token in
+    /// run` and `terrace serve` set), or else what `TERRACE_AGENT` says, or the root `TERRACE_ROOT`; or
+    /// `tcp://ADDRESS:PORT` of an agent elsewhere, with the token in
     /// `TERRACE_TOKEN`, or in the file that `TERRACE_TOKEN_FILE` names. Outside this machine's loopback that is TLS, with the
     /// certificate whose fingerprint `TERRACE_FINGERPRINT` says, or the file beside the token's. `tls://` is TLS anywhere,
     /// `plain://` is not encrypted: for networks that nobody else is on.
     pub fn connect(target: &str) -> Result<Session> {
         let index = match target {
-            "" => match (std::env::var_os(INDEX_ENV), std::env::var_os("TERRACE_ROOT")) {
-                (Some(index), _) => PathBuf::from(index),
-                (None, Some(root)) => index_of(Path::new(&root))?,
-                (None, None) => {
+            "" => match (std::env::var_os(INDEX_ENV), std::env::var_os(AGENT_ENV), std::env::var_os("TERRACE_ROOT")) {
+                (Some(index), ..) => PathBuf::from(index),
+                (None, Some(agent), _) if !agent.is_empty() => return Session::connect(&agent.to_string_lossy()),
+                (None, _, Some(root)) => return Session::connect_by_root(Path::new(&root)),
+                (None, _, None) => {
                     return Err(ObjectError::new(
                         Kind::NoAgent,
                         "no agent is named: this program is not under `terrace run`",
@@ -68,7 +76,7 @@ impl Session {
                     let security = security_of(scheme, address)?;
                     return Session::connect_by(address, &token_of_environment()?, security);
                 }
-                None => index_of(Path::new(target))?,
+                None => return Session::connect_by_root(Path::new(target)),
             },
         };
         Session::open(&index)
@@ -76,6 +84,18 @@ impl Session {
 
     /// By the path of the shared index.
     pub fn open(index: &Path) -> Result<Session> {
+        let alone = Session::open_alone(index)?;
+        if alone.place().member().is_none() {
+            return Ok(alone);
+        }
+        let cluster = routing::around(&alone.0.agent, true)?;
+        let (place, root, agent) = (alone.0.place.clone(), alone.0.root.clone(), alone.0.agent.clone());
+        Ok(Session(Arc::new(Shared { place, root, agent, cluster })))
+    }
+
+    /// One agent by itself, whatever others its root has.
+    #[doc(hidden)]
+    pub fn open_alone(index: &Path) -> Result<Session> {
         let place = Place::open(index).map_err(|error| match error.kind {
             Kind::NotFound => ObjectError::new(
                 Kind::NoAgent,
@@ -88,7 +108,7 @@ impl Session {
         let socket = index.with_file_name(terrace_core::settings::OBJECTS_SOCKET);
         let agent = Arc::new(Agent::new(&root, Address::Socket(socket)));
         agent.announce();
-        Ok(Session(Arc::new(Shared { place: Some(Arc::new(place)), root, agent })))
+        Ok(Session(Arc::new(Shared { place: Some(Arc::new(place)), root, agent, cluster: None })))
     }
 
     /// An agent by TCP on this machine's loopback (or the near end of a tunnel), by its address and token.
@@ -101,13 +121,20 @@ impl Session {
         Session::connect_by(address, token, Security::Tls(checked_fingerprint(fingerprint)?))
     }
 
-    fn connect_by(address: &str, token: &str, security: Security) -> Result<Session> {
-        let agent = Agent::elsewhere(address, token.into(), security)?;
-        let root = agent.root().to_owned();
-        Ok(Session(Arc::new(Shared { place: None, root, agent: Arc::new(agent) })))
+    pub(crate) fn connect_by(address: &str, token: &str, security: Security) -> Result<Session> {
+        let agent = Arc::new(Agent::elsewhere(address, token.into(), security)?);
+        let (root, cluster) = (agent.root().to_owned(), routing::around(&agent, false)?);
+        Ok(Session(Arc::new(Shared { place: None, root, agent, cluster })))
     }
 
-    fn is_elsewhere(&self) -> bool {
+    pub(crate) fn agent(&self) -> &Arc<Agent> {
+        &self.0.agent
+    }
+    pub(crate) fn cluster(&self) -> Option<&Arc<Cluster>> {
+        self.0.cluster.as_ref()
+    }
+
+    pub(crate) fn is_elsewhere(&self) -> bool {
         self.0.place.is_none()
     }
 
@@ -116,16 +143,16 @@ impl Session {
     }
 
     /// Of a session on this node.
-    fn place(&self) -> Arc<Place> {
+    pub(crate) fn place(&self) -> Arc<Place> {
         self.0.place.clone().expect("calls of a session elsewhere are messages")
     }
 
-    fn full_path(&self, name: &str) -> Result<PathBuf> {
+    pub(crate) fn full_path(&self, name: &str) -> Result<PathBuf> {
         let relative = normal_path(self.root(), name)?;
         Ok(if relative.as_os_str().is_empty() { self.root().to_owned() } else { self.root().join(relative) })
     }
 
-    fn name_of(&self, name: &str) -> Result<String> {
+    pub(crate) fn name_of(&self, name: &str) -> Result<String> {
         let relative = normal_path(self.root(), name)?;
         let text = relative.into_os_string().into_string();
         text.map_err(|_| ObjectError::invalid(format!("`{name}` is not UTF-8")))
@@ -182,8 +209,13 @@ impl Session {
             if name == PRIVATE_DIR && path == self.root() || name == array::METADATA_FILE {
                 continue;
             }
-            // Removed since, or a link to nothing.
-            let Ok(found) = placed::look(&place, &entry.path()) else { continue };
+            let Ok(found) = placed::look(&place, &entry.path()) else {
+                // In another agent's tier, on another node; or removed since, or a link to nothing.
+                if placed::member_of(&entry.path()).is_some_and(|member| place.member() != Some(member)) {
+                    entries.push(Entry { name, kind: ObjectKind::Bytes });
+                }
+                continue;
+            };
             let kind = match () {
                 () if found.is_directory() => match array::read_metadata(&entry.path()) {
                     Ok(Some(Metadata { array: Some(_), .. })) => ObjectKind::Array,
@@ -199,6 +231,14 @@ impl Session {
     }
 
     pub fn stat(&self, name: &str) -> Result<Status> {
+        match self.cluster() {
+            Some(cluster) => self.stat_among(cluster, name),
+            None => self.stat_alone(name),
+        }
+    }
+
+    /// As the agent that this session met first knows it.
+    pub(crate) fn stat_alone(&self, name: &str) -> Result<Status> {
         if self.is_elsewhere() {
             return status(&self.0.agent, &self.name_of(name)?);
         }
@@ -212,7 +252,7 @@ impl Session {
         });
         if found.is_directory() {
             if let Some(Metadata { array: Some(array), .. }) = array::read_metadata(&path)? {
-                return self.stat_array(&path, &array);
+                return self.stat_array(&path, &array, found.stat.st_ino);
             }
             return Ok(Status {
                 kind: ObjectKind::Container,
@@ -220,6 +260,7 @@ impl Session {
                 spec: None,
                 tier: "root".into(),
                 is_durable: true,
+                identity: found.stat.st_ino,
             });
         }
         Ok(Status {
@@ -228,10 +269,11 @@ impl Session {
             spec: None,
             tier: tier_name(tier),
             is_durable: tier.is_none(),
+            identity: found.stat.st_ino,
         })
     }
 
-    fn stat_array(&self, path: &Path, array: &array::ArrayMetadata) -> Result<Status> {
+    fn stat_array(&self, path: &Path, array: &array::ArrayMetadata, identity: u64) -> Result<Status> {
         let place = self.place();
         let handle = ArrayHandle::open(place.clone(), path, array, false, self.0.agent.clone())?;
         let spec = ArraySpec { shape: handle.shape()?, ..array.spec.clone() };
@@ -244,6 +286,7 @@ impl Session {
             bytes: cells * spec.data_type.size() as u64,
             tier: tier_name(tier),
             is_durable: !handle.is_dirty()?,
+            identity,
             spec: Some(spec),
         })
     }
@@ -258,6 +301,13 @@ impl Session {
 
     /// Removes an object; a container only when it is empty, unless `with_contents`.
     pub fn remove(&self, name: &str, with_contents: bool) -> Result<()> {
+        match self.cluster() {
+            Some(cluster) => self.remove_among(cluster, name, with_contents),
+            None => self.remove_alone(name, with_contents),
+        }
+    }
+
+    pub(crate) fn remove_alone(&self, name: &str, with_contents: bool) -> Result<()> {
         let path = self.full_path(name)?;
         if path == self.root() {
             return Err(ObjectError::invalid("the root itself can't be removed"));
@@ -293,7 +343,7 @@ impl Session {
 
     /// What the removed object, and all below it, was tagged with goes with it.
     fn forget_tags(&self, name: &str) -> Result<()> {
-        self.0.agent.done(&Request::ForgetTags { path: self.name_of(name)? })
+        self.tags_agent().done(&Request::ForgetTags { path: self.name_of(name)? })
     }
 
     /// Waits until there is an object of this name. `None`: for as long as it takes.
@@ -313,16 +363,14 @@ impl Session {
 
     /// A new bytes object, open for reading and writing.
     pub fn create_bytes(&self, name: &str, create: Create) -> Result<Bytes> {
-        if self.is_elsewhere() {
-            let path = self.name_of(name)?;
-            let exclusive = create != Create::Replace;
-            match self.0.agent.done(&Request::CreateBytes { path: path.clone(), exclusive }) {
-                Err(error) if error.kind == Kind::Exists && create == Create::IfMissing => {}
-                done => done?,
-            }
-            let file = RemoteFile::new(self.0.agent.clone(), path);
-            return Ok(Bytes::new(self.clone(), File::Elsewhere(file), true));
+        match self.cluster() {
+            Some(cluster) => self.create_bytes_among(cluster, name, create),
+            None if self.is_elsewhere() => self.create_bytes_at(&self.0.agent, name, create),
+            None => self.create_bytes_here(name, create),
         }
+    }
+
+    pub(crate) fn create_bytes_here(&self, name: &str, create: Create) -> Result<Bytes> {
         let path = self.full_path(name)?;
         let place = self.place();
         let file = match create {
@@ -333,35 +381,36 @@ impl Session {
                 result => result?,
             },
         };
-        Ok(Bytes::new(self.clone(), File::Here(file, place), true))
+        Ok(Bytes::new(self.clone(), File::Here(file, place), true, None))
     }
 
     pub fn open_bytes(&self, name: &str, writable: bool) -> Result<Bytes> {
-        if self.is_elsewhere() {
-            let path = self.name_of(name)?;
-            let found = status(&self.0.agent, &path)?;
-            if found.kind != ObjectKind::Bytes {
-                return Err(ObjectError::new(Kind::WrongKind, format!("`{name}` is not a bytes object")));
-            }
-            let file = RemoteFile::new(self.0.agent.clone(), path);
-            return Ok(Bytes::new(self.clone(), File::Elsewhere(file), writable));
+        match self.cluster() {
+            Some(cluster) => self.open_bytes_among(cluster, name, writable),
+            None if self.is_elsewhere() => self.open_bytes_at(&self.0.agent, name, writable),
+            None => self.open_bytes_here(name, writable),
         }
+    }
+
+    pub(crate) fn open_bytes_here(&self, name: &str, writable: bool) -> Result<Bytes> {
         let place = self.place();
         let file = placed::open(&place, &self.full_path(name)?, writable)?;
-        Ok(Bytes::new(self.clone(), File::Here(file, place), writable))
+        Ok(Bytes::new(self.clone(), File::Here(file, place), writable, None))
     }
 
     /// A new array; `IfMissing`: the one that is there, if it has the same type, rank and growing dimensions.
     pub fn create_array(&self, name: &str, spec: &ArraySpec, create: Create) -> Result<Array> {
         let path = self.full_path(name)?;
         let spec = spec.clone().checked()?;
+        if let Some(cluster) = self.cluster() {
+            return self.create_array_among(cluster, name, spec, create);
+        }
         if self.is_elsewhere() {
             return self.create_array_elsewhere(name, spec, create);
         }
         let metadata = Metadata::of_array(&spec);
-        let root = self.root().to_owned();
         for _ in 0..100 {
-            match (array::create_array(&root, &path, &metadata), create) {
+            match (array::create_array(&self.place(), &path, &metadata), create) {
                 (Ok(()), _) => {
                     let array = metadata.array.as_ref().expect("it was made of an array's spec");
                     return self.opened(&path, array, true);
@@ -406,6 +455,9 @@ impl Session {
     }
 
     pub fn open_array(&self, name: &str, writable: bool) -> Result<Array> {
+        if let Some(cluster) = self.cluster() {
+            return self.open_array_among(cluster, name, writable);
+        }
         if self.is_elsewhere() {
             let path = self.name_of(name)?;
             let Some(spec) = status(&self.0.agent, &path)?.spec else {
@@ -426,29 +478,37 @@ impl Session {
     }
 
     fn opened(&self, path: &Path, array: &array::ArrayMetadata, writable: bool) -> Result<Array> {
+        Ok(Array::new(self.clone(), Backend::Here(self.handle(path, array, writable)?)))
+    }
+
+    pub(crate) fn handle(
+        &self,
+        path: &Path,
+        array: &array::ArrayMetadata,
+        writable: bool,
+    ) -> Result<ArrayHandle> {
         if writable && !array.is_raw {
             return Err(ObjectError::new(
                 Kind::WrongKind,
                 format!("the chunks of {} are encoded: it can be read, not written", path.display()),
             ));
         }
-        let handle = ArrayHandle::open(self.place(), path, array, writable, self.0.agent.clone())?;
-        Ok(Array::new(self.clone(), Backend::Here(handle)))
+        ArrayHandle::open(self.place(), path, array, writable, self.0.agent.clone())
     }
 
     /// Makes durable in the root what lies at and below this name, whatever policy says of it.
     pub fn flush(&self, name: &str) -> Result<()> {
-        self.0.agent.done(&Request::Flush { path: self.name_of(name)? })
+        self.all_do(&Request::Flush { path: self.name_of(name)? })
     }
 
     /// Frees the faster tiers of what lies at and below this name, flushing first what is not durable.
     pub fn evict(&self, name: &str) -> Result<()> {
-        self.0.agent.done(&Request::Evict { path: self.name_of(name)? })
+        self.all_do(&Request::Evict { path: self.name_of(name)? })
     }
 
     /// Brings files at and below this name into the faster tiers.
     pub fn prefetch(&self, name: &str) -> Result<()> {
-        self.0.agent.done(&Request::Prefetch { path: self.name_of(name)? })
+        self.all_do(&Request::Prefetch { path: self.name_of(name)? })
     }
 
     /// Sets a tag of an object; one that is there is replaced.
@@ -463,7 +523,7 @@ impl Session {
             value.check()?;
         }
         self.stat_exists(name)?;
-        self.0.agent.done(&Request::PutTags { path: self.name_of(name)?, tags })
+        self.tags_agent().done(&Request::PutTags { path: self.name_of(name)?, tags })
     }
 
     /// `None`: the object has no such tag.
@@ -473,30 +533,30 @@ impl Session {
 
     /// Removing a tag that is not there is an error.
     pub fn delete_tag(&self, name: &str, key: &str) -> Result<()> {
-        self.0.agent.done(&Request::DeleteTag { path: self.name_of(name)?, key: key.into() })
+        self.tags_agent().done(&Request::DeleteTag { path: self.name_of(name)?, key: key.into() })
     }
 
     /// All tags of an object, by key.
     pub fn tags(&self, name: &str) -> Result<Vec<(String, TagValue)>> {
         self.stat_exists(name)?;
-        self.0.agent.tags(&Request::Tags { path: self.name_of(name)? })
+        self.tags_agent().tags(&Request::Tags { path: self.name_of(name)? })
     }
 
     /// Names of objects whose tag matches, sorted.
     pub fn query(&self, query: &TagQuery) -> Result<Vec<String>> {
         let query = TagQuery { below: self.name_of(&query.below)?, ..query.clone() };
-        self.0.agent.paths(&Request::Query { query })
+        self.tags_agent().paths(&Request::Query { query })
     }
 
     fn stat_exists(&self, name: &str) -> Result<()> {
-        if self.is_elsewhere() {
+        if self.is_elsewhere() || self.cluster().is_some() {
             return Ok(()); // the agent looks
         }
         placed::look(&self.place(), &self.full_path(name)?).map(|_| ())
     }
 }
 
-fn check_same(name: &str, has: &ArraySpec, wanted: &ArraySpec) -> Result<()> {
+pub(crate) fn check_same(name: &str, has: &ArraySpec, wanted: &ArraySpec) -> Result<()> {
     match (has.data_type, has.rank(), &has.unlimited) == (wanted.data_type, wanted.rank(), &wanted.unlimited) {
         true => Ok(()),
         false => Err(ObjectError::new(
@@ -549,7 +609,7 @@ fn tier_name(tier: Option<u32>) -> String {
 }
 
 /// Where the agent of a root keeps its index, unless its settings say otherwise (then `TERRACE_RUNTIME` must say so here too).
-fn index_of(root: &Path) -> Result<PathBuf> {
+pub(crate) fn index_of(root: &Path, member: Option<u32>) -> Result<PathBuf> {
     let canonical = root.canonicalize().map_err(|error| {
         ObjectError::new(Kind::NotFound, format!("the root {} can't be used: {error}", root.display()))
     })?;
@@ -557,5 +617,6 @@ fn index_of(root: &Path) -> Result<PathBuf> {
         Some(base) => PathBuf::from(base),
         None => user_dir(Path::new("/dev/shm"), rustix::process::geteuid().as_raw()),
     };
-    Ok(base.join(root_id(&canonical)).join("index"))
+    let id = root_id(&canonical) + &member.map_or(String::new(), terrace_core::members::suffix);
+    Ok(base.join(id).join("index"))
 }

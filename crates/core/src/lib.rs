@@ -1,6 +1,7 @@
 //! Terrace's vocabulary. No I/O.
 pub mod control;
 pub mod declared;
+pub mod members;
 pub mod objects;
 pub mod paths;
 pub mod policy;

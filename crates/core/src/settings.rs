@@ -3,6 +3,7 @@
 //! The command line makes it from defaults, `terrace.toml`, the environment and flags (`wanted`); the agent reads it and
 //! asks nobody else. All paths are absolute.
 
+use crate::members::{self, Membership};
 use crate::paths;
 use crate::policy::PolicySettings;
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,9 @@ pub struct Settings {
     /// Clients of the objects door on other nodes.
     #[serde(default)]
     pub listen: Option<ListenSettings>,
+    /// One of several agents of this root.
+    #[serde(default)]
+    pub member: Option<Membership>,
 }
 
 /// Where an agent listens for clients on other nodes, and what they must know.
@@ -133,8 +137,20 @@ impl Settings {
             runtime: user_dir(Path::new("/dev/shm"), uid).join(&id),
             library,
             listen: None,
+            member: None,
             root,
         }
+    }
+    /// One of several agents: what it keeps on its node has a name of its own, for two may share a node.
+    pub fn join(&mut self, membership: Membership) {
+        let id = root_id(&self.root) + &members::suffix(membership.number);
+        self.state.set_file_name(&id);
+        self.runtime.set_file_name(&id);
+        self.member = Some(membership);
+    }
+    /// The name of the root, and of the agent where there are several, in tiers.
+    pub fn id(&self) -> String {
+        root_id(&self.root) + &self.member.as_ref().map_or(String::new(), |member| members::suffix(member.number))
     }
     pub fn index(&self) -> PathBuf {
         self.runtime.join("index")

@@ -99,6 +99,33 @@ impl Place {
         &self.index_path
     }
 
+    /// The agent's number, where a root has several.
+    pub fn member(&self) -> Option<u32> {
+        let runtime = self.index_path.parent()?.file_name()?.to_str()?;
+        terrace_core::members::number_of(runtime)
+    }
+
+    /// Our directory in the root.
+    pub fn private(&self) -> PathBuf {
+        self.root.join(terrace_core::members::private(PRIVATE_DIR, self.member()))
+    }
+
+    /// Runs `work` while no other agent of the root does the same.
+    pub fn alone<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        if self.member().is_none() {
+            return work();
+        }
+        let path = terrace_core::members::directory(&self.root, PRIVATE_DIR).join("turn");
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+        let file = match rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR) {
+            // The others have left, and taken along what all used.
+            Err(rustix::io::Errno::NOENT) => return work(),
+            file => file.context("open", &path)?,
+        };
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).context("lock", &path)?;
+        work()
+    }
+
     /// The index file is still the one that is mapped: no other agent made a new one.
     pub fn is_in_use(&self) -> bool {
         self.index.header.magic.load(Acquire) == MAGIC

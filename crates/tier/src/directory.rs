@@ -50,8 +50,17 @@ impl DirectoryTier {
 
     /// A root: temporaries lie in `ROOT/.terrace/tmp`, which is made when the first one is.
     pub fn open_root(label: impl Into<String>, root: impl Into<PathBuf>) -> Result<DirectoryTier> {
+        DirectoryTier::open_shared_root(label, root, Path::new(PRIVATE_DIRECTORY))
+    }
+
+    /// A root that several use: temporaries lie in the part of its private directory that is this one's.
+    pub fn open_shared_root(
+        label: impl Into<String>,
+        root: impl Into<PathBuf>,
+        private: &Path,
+    ) -> Result<DirectoryTier> {
         let mut tier = DirectoryTier::open(label, root)?;
-        tier.temporaries = Some(Arc::new(Path::new(PRIVATE_DIRECTORY).join("tmp")));
+        tier.temporaries = Some(Arc::new(private.join("tmp")));
         Ok(tier)
     }
 
@@ -142,7 +151,10 @@ impl DirectoryTier {
     }
 
     fn make_private(&self, temporaries: &Path) -> Result<()> {
-        for directory in [Path::new(PRIVATE_DIRECTORY), temporaries] {
+        let mut directories: Vec<&Path> =
+            temporaries.ancestors().filter(|directory| !directory.as_os_str().is_empty()).collect();
+        directories.reverse();
+        for directory in directories {
             match rustix::fs::mkdirat(&*self.fd, directory, Mode::RWXU) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(error) => return Err(Error::io("make", self.directory.join(directory), error)),

@@ -365,7 +365,7 @@ impl Agent {
             (Destination::Device(device, _), _) => (&self.object_tiers[device], object_name(new, random)),
             (Destination::Root, Some(path)) => (&self.root_tier, self.relative(path).ok_or(libc::EINVAL)?.into()),
             (Destination::Root, None) => {
-                (&self.root_tier, Path::new(terrace_index::PRIVATE_DIR).join("tmp").join(object_name(new, random)))
+                (&self.root_tier, self.private_name().join("tmp").join(object_name(new, random)))
             }
         };
         let sink = self.copy_for_move(tier, &name, reading)?;

@@ -185,20 +185,20 @@ impl Agent {
                 continue;
             }
             let tags = self.objects.tags.lock().unwrap().of(&object).unwrap_or_default();
-            if let Ok(Some(mut metadata)) = array::read_metadata(&directory) {
+            let written = self.objects.place.alone(|| {
+                let Ok(Some(mut metadata)) = array::read_metadata(&directory) else { return Ok(()) };
                 let before = metadata.attributes.clone();
                 metadata.attributes.retain(|key, value| key.starts_with("terrace_") || from_json(value).is_none());
                 metadata.attributes.extend(tags.iter().map(|(key, value)| (key.clone(), to_json(value))));
-                if metadata.attributes != before {
-                    let _turn = self.objects.turn.lock().unwrap();
-                    if let Err(error) = array::write_metadata(&directory, &metadata, self.settings.mover.fsync) {
-                        self.warn(format!(
-                            "the tags of {} are not in {METADATA_FILE} yet: {error}",
-                            directory.display()
-                        ));
-                        continue;
-                    }
+                if metadata.attributes == before {
+                    return Ok(());
                 }
+                let _turn = self.objects.turn.lock().unwrap();
+                array::write_metadata(&directory, &metadata, self.settings.mover.fsync)
+            });
+            if let Err(error) = written {
+                self.warn(format!("the tags of {} are not in {METADATA_FILE} yet: {error}", directory.display()));
+                continue;
             }
             let mut known = self.objects.tags.lock().unwrap();
             if known.of(&object).unwrap_or_default() == tags {
@@ -329,7 +329,7 @@ impl Agent {
     fn find_array(&self, directory: &Path, stage: &Stage) -> Option<PathBuf> {
         for entry in std::fs::read_dir(directory).ok()?.flatten() {
             let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if entry.file_name() == array::STAGED_LINK
+            if entry.file_name().to_str() == Some(array::staged_link(&self.objects.place).as_str())
                 && array::stage_of(&self.objects.place, directory).as_ref() == Some(stage)
             {
                 return Some(directory.into());

@@ -3,7 +3,7 @@
 //! Invariant: nothing but the token is looked at before it is right, and it is not sent in the clear to where others can read it.
 
 use super::elsewhere::Elsewhere;
-use super::server::{receive, send};
+use super::server::{receive, receive_payload, receive_request, send};
 use crate::accept;
 use crate::agent::Agent;
 use crate::server::Serving;
@@ -16,6 +16,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
+use terrace_core::members::Member;
 use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request, Response};
 use terrace_core::objects::{Kind, ObjectError};
 use terrace_core::settings::{ListenSettings, Protection};
@@ -24,6 +25,8 @@ use terrace_core::settings::{ListenSettings, Protection};
 const TOKEN_MAX: usize = 4096;
 /// Whoever connects has to say who he is within so long.
 const GREETING: Duration = Duration::from_secs(30);
+/// Most memory that a connection keeps between requests.
+const SPARE_MAX: usize = 64 << 20;
 /// The first byte of a TLS handshake.
 const HANDSHAKE: u8 = 22;
 
@@ -31,11 +34,13 @@ pub struct Door {
     listener: TcpListener,
     token: String,
     tls: Option<Arc<ServerConfig>>,
+    fingerprint: Option<String>,
 }
 
 impl Door {
     /// Listens where the settings say; in the clear only on this machine's loopback, unless the user has said so.
-    pub fn open(wanted: &ListenSettings) -> std::io::Result<Door> {
+    /// `before`: where it listened in an earlier life, for a port that nobody chose.
+    pub fn open(wanted: &ListenSettings, before: Option<String>) -> std::io::Result<Door> {
         let refused = |reason: String| Error::new(ErrorKind::InvalidInput, reason);
         let addresses: Vec<SocketAddr> = wanted.address.to_socket_addrs()?.collect();
         let is_loopback = addresses.iter().all(|address| address.ip().is_loopback());
@@ -49,6 +54,7 @@ impl Door {
         if token.len() < 16 || token.len() > TOKEN_MAX {
             return Err(refused(format!("the token in {} has fewer than 16 characters", wanted.token_file.display())));
         }
+        let mut fingerprint = None;
         let tls = match &wanted.protection {
             Protection::Tls { certificate, key } => {
                 let unusable = |what: &std::path::Path, error: &dyn std::fmt::Display| {
@@ -56,6 +62,7 @@ impl Door {
                 };
                 let chain =
                     CertificateDer::from_pem_file(certificate).map_err(|error| unusable(certificate, &error))?;
+                fingerprint = Some(terrace_client::fingerprint(&chain));
                 let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
                 let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
                     .with_protocol_versions(&[&rustls::version::TLS13])
@@ -65,7 +72,18 @@ impl Door {
             }
             Protection::Loopback | Protection::Plain => None,
         };
-        Ok(Door { listener: TcpListener::bind(addresses.as_slice())?, token, tls })
+        let before = before.and_then(|before| before.parse::<SocketAddr>().ok());
+        let same = before.filter(|before| addresses.contains(&SocketAddr::new(before.ip(), 0)));
+        let listener = match same.map(TcpListener::bind) {
+            Some(Ok(listener)) => listener,
+            _ => TcpListener::bind(addresses.as_slice())?,
+        };
+        Ok(Door { listener, token, tls, fingerprint })
+    }
+
+    /// What clients need to know of it, besides the token.
+    pub fn member(&self) -> std::io::Result<Member> {
+        Ok(Member { address: self.listener.local_addr()?.to_string(), fingerprint: self.fingerprint.clone() })
     }
 
     pub fn socket(&self) -> std::io::Result<OwnedFd> {
@@ -81,6 +99,11 @@ pub fn serve_elsewhere(agent: &Arc<Agent>, door: &Door) {
         // Who leaves before he has said who he is, is nobody's loss.
         let _ = agent.attend_elsewhere(connection, &token, tls.as_ref());
     });
+}
+
+/// Memory that is used again, unless it is much.
+fn kept(buffer: Vec<u8>) -> Vec<u8> {
+    if buffer.capacity() <= SPARE_MAX { buffer } else { vec![] }
 }
 
 /// Takes the same time for every wrong token of one length.
@@ -137,16 +160,45 @@ impl Agent {
             Ok(client) => client,
             Err(error) => return send(connection, &Response::Failed(error), &[]),
         };
+        let mut spare = vec![];
         loop {
-            let (response, payload) = match receive(connection, PAYLOAD_BYTES_MAX) {
-                Ok(Some((request, payload))) => {
-                    let answer = client.answer(request, payload).unwrap_or_else(|request| self.answer_object(request));
-                    answer.unwrap_or_else(|error| (Response::Failed(error), vec![]))
-                }
+            let (request, payload_bytes) = match receive_request(connection, PAYLOAD_BYTES_MAX) {
+                Ok(Some(received)) => received,
                 Ok(None) => return Ok(()),
                 Err(error) => return send(connection, &Response::Failed(error), &[]),
             };
+            let request = match request {
+                Request::PutRegion { path, region, .. } => {
+                    let answer = client.put(&path, &region, payload_bytes, connection)?;
+                    let response = answer.map_or_else(Response::Failed, |()| Response::Done);
+                    send(connection, &response, &[])?;
+                    continue;
+                }
+                Request::LendRegion { path, region } => {
+                    if client.lend(&path, &region, connection)? {
+                        continue;
+                    }
+                    let answer = client.get(&path, &region, std::mem::take(&mut spare));
+                    let (response, payload) = answer.unwrap_or_else(|error| (Response::Failed(error), vec![]));
+                    send(connection, &response, &payload)?;
+                    if response == Response::Bytes {
+                        send(connection, &Response::Done, &[])?;
+                    }
+                    spare = kept(payload);
+                    continue;
+                }
+                request => request,
+            };
+            let Some(payload) = receive_payload(connection, payload_bytes, std::mem::take(&mut spare)) else {
+                return Ok(());
+            };
+            let answer = match client.answer(request, payload) {
+                Ok(answer) => answer,
+                Err(request) => self.answer_object(request),
+            };
+            let (response, payload) = answer.unwrap_or_else(|error| (Response::Failed(error), vec![]));
             send(connection, &response, &payload)?;
+            spare = kept(payload);
         }
     }
 }

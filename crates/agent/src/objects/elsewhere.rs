@@ -1,12 +1,14 @@
 //! A client on another node: what it would do by itself here, this agent does for it, as a client of its own node.
 
+use super::server::send;
 use std::collections::HashMap;
+use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 use terrace_client::{Array, Bytes, Create, LockMode, RegionLock, Session};
 use terrace_core::objects::wire::{Request, Response};
-use terrace_core::objects::{Kind, ObjectError, Result};
+use terrace_core::objects::{Kind, ObjectError, Region, Result};
 
 /// Arrays and files that stay open between requests.
 const OPEN_MAX: usize = 64;
@@ -25,14 +27,13 @@ type Answer = Result<(Response, Vec<u8>)>;
 
 impl Elsewhere {
     pub fn new(index: &Path) -> Result<Elsewhere> {
-        let session = Session::open(index)?;
+        let session = Session::open_alone(index)?;
         Ok(Elsewhere { session, arrays: HashMap::new(), files: HashMap::new(), locks: vec![], next_lock: 0 })
     }
 
     /// `Err(request)`: not for us.
     pub fn answer(&mut self, request: Request, payload: Vec<u8>) -> std::result::Result<Answer, Request> {
         let answer = match request {
-            Request::PutRegion { path, region, .. } => self.array(&path).and_then(|array| array.put(&region, &payload)),
             Request::Resize { path, shape } => self.array(&path).and_then(|array| array.grow(&shape)),
             Request::WriteBytes { path, position } => self.file(&path, true).and_then(|file| {
                 file.write_at(position, &payload)?;
@@ -61,25 +62,77 @@ impl Elsewhere {
                     false => Err(ObjectError::new(Kind::NotFound, "this connection holds no such lock")),
                 }
             }
-            other => return self.answer_with_payload(other),
+            other => return self.answer_with_payload(other, payload),
         };
         Ok(answer.map(|()| (Response::Done, vec![])))
     }
 
-    fn answer_with_payload(&mut self, request: Request) -> std::result::Result<Answer, Request> {
+    /// Straight from the connection into the tier.
+    pub fn put(
+        &mut self,
+        path: &str,
+        region: &Region,
+        payload_bytes: u64,
+        connection: &mut impl Read,
+    ) -> std::io::Result<Result<()>> {
+        let mut left = payload_bytes;
+        let mut broken = None;
+        let bring = |place: &mut [u8]| -> Result<()> {
+            connection.read_exact(place).map_err(|error| {
+                let lost = ObjectError::new(Kind::Protocol, format!("the client has left: {error}"));
+                broken = Some(error);
+                lost
+            })?;
+            left = 0;
+            Ok(())
+        };
+        let put = self.array(path).and_then(|array| match array.handle() {
+            Some(handle) => handle.put_by(region, payload_bytes as usize, 0, bring),
+            None => Err(ObjectError::new(Kind::System, "an agent puts on its own node only")),
+        });
+        if let Some(error) = broken {
+            return Err(error);
+        }
+        // What was refused is still on its way.
+        if std::io::copy(&mut connection.take(left), &mut std::io::sink())? < left {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(put)
+    }
+
+    /// Straight from the tier to the connection, with the verdict. False: it is not one run there, and nothing was sent.
+    pub fn lend(&mut self, path: &str, region: &Region, connection: &mut impl Write) -> std::io::Result<bool> {
+        let lent = self.array(path).and_then(|array| match array.handle() {
+            Some(handle) => handle.lend(region, |cells| send(connection, &Response::Bytes, cells)),
+            None => Ok(None),
+        });
+        // The copying way finds what is wrong, and says so.
+        let Ok(Some((sent, is_whole))) = lent else { return Ok(false) };
+        sent?;
+        let overwritten = || ObjectError::new(Kind::Busy, "the region was overwritten while it was read");
+        let verdict = if is_whole { Response::Done } else { Response::Failed(overwritten()) };
+        send(connection, &verdict, &[])?;
+        Ok(true)
+    }
+
+    /// A copy, into memory that was used before.
+    pub fn get(&mut self, path: &str, region: &Region, mut spare: Vec<u8>) -> Answer {
+        let array = self.array(path)?;
+        region.check_within(&array.shape()?)?;
+        spare.resize(payload_of(region.cells(), array.spec().data_type.size())?, 0);
+        array.get(region, &mut spare)?;
+        Ok((Response::Bytes, spare))
+    }
+
+    fn answer_with_payload(&mut self, request: Request, mut spare: Vec<u8>) -> std::result::Result<Answer, Request> {
         Ok(match request {
-            Request::GetRegion { path, region } => self.array(&path).and_then(|array| {
-                region.check_within(&array.shape()?)?;
-                let mut cells = vec![0; payload_of(region.cells(), array.spec().data_type.size())?];
-                array.get(&region, &mut cells)?;
-                Ok((Response::Bytes, cells))
-            }),
+            Request::GetRegion { path, region } => self.get(&path, &region, spare),
             Request::ReadBytes { path, position, count } => self.file(&path, false).and_then(|file| {
                 let left = file.len()?.saturating_sub(position);
-                let mut bytes = vec![0; payload_of(count.min(left), 1)?];
-                let got = file.read_at(position, &mut bytes)?;
-                bytes.truncate(got);
-                Ok((Response::Bytes, bytes))
+                spare.resize(payload_of(count.min(left), 1)?, 0);
+                let got = file.read_at(position, &mut spare)?;
+                spare.truncate(got);
+                Ok((Response::Bytes, spare))
             }),
             Request::Stat { path } => self.session.stat(&path).map(|status| (Response::Status(status), vec![])),
             Request::List { path } => self.session.list(&path).map(|entries| (Response::Entries { entries }, vec![])),

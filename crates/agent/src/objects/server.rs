@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use terrace_core::objects::wire::{FRAME_BYTES, Frame, Request, Response, decode, encode};
 use terrace_core::objects::{Kind, ObjectError, Result, check_key};
-use terrace_objects::{array, normal_path};
+use terrace_objects::{array, normal_path, placed};
 
 /// Accepts until the socket is shut down.
 pub fn serve(agent: &Arc<Agent>, listener: &UnixListener) {
@@ -74,7 +74,7 @@ impl Agent {
                     value.check()?;
                 }
                 let name = self.checked_name(&path)?;
-                if !self.object_path_of(&name).exists() {
+                if self.object_path_of(&name).symlink_metadata().is_err() {
                     return Err(ObjectError::new(Kind::NotFound, format!("there is no object `{path}`")));
                 }
                 // What zarr.json says is not to be forgotten by saying more.
@@ -103,8 +103,24 @@ impl Agent {
             Request::Query { query } => {
                 let found = self.objects.tags.lock().unwrap().query(&query);
                 // Programs remove files without telling of their tags.
-                let paths = found.into_iter().filter(|name| self.object_path_of(name).exists()).collect();
+                let paths = found.into_iter().filter(|name| self.object_path_of(name).symlink_metadata().is_ok()).collect();
                 Ok((Response::Paths { paths }, vec![]))
+            }
+            Request::Members => {
+                let Some(membership) = &self.settings.member else {
+                    return Ok((Response::Members { number: 0, members: vec![], token: String::new() }, vec![]));
+                };
+                let members = terrace_client::agents_of(root)?.ok_or_else(|| {
+                    ObjectError::new(Kind::NoAgent, format!("agent 0 of {} is not there yet", root.display()))
+                })?;
+                let token = match &self.settings.listen {
+                    Some(listen) => std::fs::read_to_string(&listen.token_file).unwrap_or_default().trim().to_owned(),
+                    None => String::new(),
+                };
+                Ok((Response::Members { number: membership.number, members, token }, vec![]))
+            }
+            Request::Whose { path } => {
+                Ok((Response::Whose { member: placed::member_of(&self.checked_path(&path)?) }, vec![]))
             }
             Request::Root => Ok((Response::Root { path: root.display().to_string() }, vec![])),
             Request::Chunk { path, chunk } => self.decoded_chunk(&self.checked_path(&path)?, &chunk),
@@ -151,6 +167,12 @@ fn outcome(outcome: Outcome) -> Result<(Response, Vec<u8>)> {
 
 /// The next request; `None`: the client has left.
 pub fn receive(connection: &mut impl Read, payload_max: u64) -> Result<Option<(Request, Vec<u8>)>> {
+    let Some((request, payload_bytes)) = receive_request(connection, payload_max)? else { return Ok(None) };
+    Ok(receive_payload(connection, payload_bytes, vec![]).map(|payload| (request, payload)))
+}
+
+/// The next request, and how long the payload is that follows it.
+pub fn receive_request(connection: &mut impl Read, payload_max: u64) -> Result<Option<(Request, u64)>> {
     let mut head = [0; FRAME_BYTES];
     if connection.read_exact(&mut head).is_err() {
         return Ok(None);
@@ -163,12 +185,18 @@ pub fn receive(connection: &mut impl Read, payload_max: u64) -> Result<Option<(R
     if connection.read_exact(&mut message).is_err() {
         return Ok(None);
     }
-    // Grows with what comes, not with what is claimed.
-    let mut payload = vec![];
-    match connection.take(frame.payload_bytes).read_to_end(&mut payload) {
-        Ok(got) if got as u64 == frame.payload_bytes => decode(&message).map(|request| Some((request, payload))),
-        _ => Ok(None),
-    }
+    decode(&message).map(|request| Some((request, frame.payload_bytes)))
+}
+
+/// Into memory that was used before. It grows with what comes, not with what is claimed.
+pub fn receive_payload(connection: &mut impl Read, payload_bytes: u64, mut buffer: Vec<u8>) -> Option<Vec<u8>> {
+    let warm = buffer.capacity().min(payload_bytes as usize);
+    // What was there is overwritten; only what is longer than before has to be cleared.
+    buffer.resize(warm, 0);
+    connection.read_exact(&mut buffer[..warm]).ok()?;
+    let rest = payload_bytes - warm as u64;
+    let got = connection.take(rest).read_to_end(&mut buffer).ok()?;
+    (got as u64 == rest).then_some(buffer)
 }
 
 pub fn send(connection: &mut impl Write, response: &Response, payload: &[u8]) -> std::io::Result<()> {

@@ -6,32 +6,74 @@
 use crate::args::ServeArgs;
 use crate::failure::{Failure, Result};
 use std::io::Write;
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use terrace_client::FINGERPRINT_SUFFIX;
-use terrace_core::settings::{ListenSettings, Protection};
+use terrace_core::members;
+use terrace_core::settings::{ListenSettings, Protection, Settings};
 
 /// What the flags say; makes what is missing of token and certificate.
-pub fn wanted(args: &ServeArgs) -> Result<Option<ListenSettings>> {
-    let (Some(address), Some(file)) = (&args.listen, &args.token_file) else { return Ok(None) };
-    let token_file = std::path::absolute(file).map_err(|error| Failure::io("find", file, error))?;
-    let protection = match (args.plain, args.tls || !is_loopback(address)?) {
+pub fn wanted(args: &ServeArgs, settings: &Settings) -> Result<Option<ListenSettings>> {
+    let address = match (&args.listen, &settings.member) {
+        (Some(address), _) => address.clone(),
+        (None, Some(_)) => format!("{}:0", rustix::system::uname().nodename().to_string_lossy()),
+        (None, None) => return Ok(None),
+    };
+    let addresses = resolved(&address)?;
+    let (token_file, certificate) = match (&args.token_file, &settings.member) {
+        (Some(file), member) => {
+            let file = std::path::absolute(file).map_err(|error| Failure::io("find", file, error))?;
+            let suffix = member.as_ref().map_or(String::new(), |member| members::suffix(member.number));
+            (file.clone(), beside(&file, &suffix))
+        }
+        (None, Some(member)) => {
+            let directory = members::directory(&settings.root, terrace_index::PRIVATE_DIR);
+            crate::agent_process::make_private(&directory)?;
+            (directory.join(members::TOKEN), directory.join(format!("agent{}", members::suffix(member.number))))
+        }
+        (None, None) => {
+            return Err(Failure::bad_input("--listen needs a token", "say where it is to lie with --token-file FILE"));
+        }
+    };
+    if settings.member.is_some() && addresses.iter().any(|address| address.ip().is_unspecified()) {
+        return Err(Failure::bad_input(
+            format!("{address} is no address that others can connect to"),
+            "give this host's own: --listen HOST:0",
+        ));
+    }
+    let is_loopback = addresses.iter().all(|address| address.ip().is_loopback());
+    let protection = match (args.plain, args.tls || !is_loopback) {
         (true, _) => Protection::Plain,
-        (false, true) => tls(&token_file)?,
+        (false, true) => tls(&certificate)?,
         (false, false) => Protection::Loopback,
     };
-    if !token_file.exists() {
-        write_private(&token_file, &format!("{}\n", random_token()?))?;
-    }
-    Ok(Some(ListenSettings { address: address.clone(), token_file, protection }))
+    make_token(&token_file)?;
+    Ok(Some(ListenSettings { address, token_file, protection }))
 }
 
-fn is_loopback(address: &str) -> Result<bool> {
-    let mut found = address.to_socket_addrs().map_err(|error| {
-        Failure::bad_input(format!("{address} is no address to listen on: {error}"), "give one as --listen ADDRESS:PORT")
-    })?;
-    Ok(found.all(|found| found.ip().is_loopback()))
+fn resolved(address: &str) -> Result<Vec<SocketAddr>> {
+    address.to_socket_addrs().map(Iterator::collect).map_err(|error| {
+        Failure::bad_input(
+            format!("{address} is no address to listen on: {error}"),
+            "give one as --listen ADDRESS:PORT",
+        )
+    })
+}
+
+/// Several agents may do so at once: one of them makes it.
+fn make_token(file: &Path) -> Result<()> {
+    if file.exists() {
+        return Ok(());
+    }
+    let own = beside(file, &format!(".made-{}", std::process::id()));
+    write_private(&own, &format!("{}\n", random_token()?))?;
+    let linked = std::fs::hard_link(&own, file);
+    let _ = std::fs::remove_file(&own);
+    match linked {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(Failure::io("write", file, error)),
+        _ => Ok(()),
+    }
 }
 
 fn random_token() -> Result<String> {
@@ -43,21 +85,22 @@ fn random_token() -> Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-fn beside(token_file: &Path, suffix: &str) -> PathBuf {
-    let mut name = token_file.as_os_str().to_owned();
+fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-fn tls(token_file: &Path) -> Result<Protection> {
-    let (certificate, key) = (beside(token_file, ".certificate"), beside(token_file, ".key"));
+/// `stem`: what the names of the files begin with.
+fn tls(stem: &Path) -> Result<Protection> {
+    let (certificate, key) = (beside(stem, ".certificate"), beside(stem, ".key"));
     if !certificate.exists() || !key.exists() {
         let failed = |error: rcgen::Error| Failure::new(format!("no certificate can be made: {error}"));
         let made = rcgen::generate_simple_self_signed(vec!["terrace".into()]).map_err(failed)?;
         write_private(&key, &made.signing_key.serialize_pem())?;
         write_private(&certificate, &made.cert.pem())?;
         let known = format!("{}\n", terrace_client::fingerprint(made.cert.der()));
-        write_private(&beside(token_file, FINGERPRINT_SUFFIX), &known)?;
+        write_private(&beside(stem, FINGERPRINT_SUFFIX), &known)?;
     }
     Ok(Protection::Tls { certificate, key })
 }

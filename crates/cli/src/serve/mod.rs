@@ -1,5 +1,7 @@
 //! `terrace serve`: an agent without a program of its own. Programs come and go; what they leave is made durable at the end.
 
+mod deploy;
+mod hosts;
 mod listening;
 
 use crate::agent_process::Joined;
@@ -10,14 +12,49 @@ use crate::signals::Signals;
 use crate::{check, resolve, run};
 use std::io::Write;
 use std::time::Duration;
+use terrace_core::members::{AGENTS_MAX, Membership};
 
 /// How long one look for a signal lasts.
 const LOOK: Duration = Duration::from_secs(3600);
 
+/// Open MPI's and others' way to a node of an allocation, and Slurm's.
+const BY_SSH: &str = "ssh -tt -o BatchMode=yes {host}";
+const BY_SRUN: &str = "srun --quiet --overlap --nodes=1 --ntasks=1 --nodelist={host}";
+
 pub fn serve(args: &ServeArgs) -> Result<i32> {
+    let environment = |name: &str| std::env::var(name).ok();
+    if let Some(file) = &args.hosts {
+        return deploy::deploy(&hosts::from_file(file)?, args.launcher.as_deref().unwrap_or(BY_SSH), &args.settings);
+    }
+    if args.slurm {
+        let hosts = hosts::from_slurm(environment)?;
+        return deploy::deploy(&hosts, args.launcher.as_deref().unwrap_or(BY_SRUN), &args.settings);
+    }
+    let member = match (&args.member, args.mpi) {
+        (Some(text), _) => Some(membership(text, args.launch.as_deref())?),
+        (None, true) => Some(hosts::from_mpi(environment)?),
+        (None, false) => None,
+    };
+    serve_one(args, member)
+}
+
+fn membership(text: &str, launch: Option<&str>) -> Result<Membership> {
+    let parsed = text.split_once('/').and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
+    match parsed {
+        Some((number, of)) if number < of && of <= AGENTS_MAX => {
+            Ok(Membership { number, of, launch: launch.unwrap_or_default().into() })
+        }
+        _ => Err(Failure::bad_input(format!("`{text}` is not NUMBER/COUNT"), "0/2 is the first of two")),
+    }
+}
+
+fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
     let mut resolved = resolve::resolve(&args.settings)?;
     if !args.quiet {
         resolved.print_warnings();
+    }
+    if let Some(member) = member {
+        resolved.settings.join(member);
     }
     let is_there = crate::control_client::running(&resolved.settings)?.is_some();
     check::settings(&resolved.settings, is_there)?;
@@ -25,7 +62,7 @@ pub fn serve(args: &ServeArgs) -> Result<i32> {
         let library = resolved.settings.library.clone();
         resolved.settings.library = run::loadable(&resolved.settings, &library, resolve::LIBRARY)?;
     }
-    resolved.settings.listen = listening::wanted(args)?;
+    resolved.settings.listen = listening::wanted(args, &resolved.settings)?;
     let settings = &resolved.settings;
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
     let (keeper, begun) = Keeper::begin(settings, &["terrace serve".into()], args.quiet)?;

@@ -9,7 +9,9 @@
 mod data_type;
 mod error;
 mod overlap;
+mod parts;
 mod region;
+mod rendezvous;
 mod spec;
 mod tags;
 pub mod wire;
@@ -17,7 +19,9 @@ pub mod wire;
 pub use data_type::{DataType, Element};
 pub use error::{Kind, ObjectError, Result};
 pub use overlap::{Overlap, Run};
+pub use parts::for_each_part;
 pub use region::{Region, cells};
+pub use rendezvous::{choose, key_of_chunk, key_of_name};
 pub use spec::{ArraySpec, Placement};
 pub use tags::{KEY_MAX, TagMatch, TagQuery, TagValue, check_key};
 

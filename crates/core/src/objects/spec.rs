@@ -8,13 +8,15 @@ use serde::{Deserialize, Serialize};
 /// Which agents keep an object's regions, where there are several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
 pub enum Placement {
-    /// The agent of the node that writes.
-    #[default]
-    Local,
     /// Chunks go to agents by rendezvous hashing.
+    #[default]
     Spread,
-    /// All of the object is on one agent, chosen by its name.
+    /// All of the object is on the agent of the node that creates it.
+    Local,
+    /// All of the object is on one agent, chosen by rendezvous hashing.
     One,
+    /// All of the object is on this agent; on one that is chosen, if there is none of this number.
+    At(u32),
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -46,7 +48,7 @@ impl ArraySpec {
             chunks: vec![],
             fill: vec![],
             dimensions: vec![],
-            placement: Placement::Local,
+            placement: Placement::default(),
         }
     }
     /// The dimension grows with what is put; its shape at the start may be 0.

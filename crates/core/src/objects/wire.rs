@@ -8,11 +8,12 @@
 
 use super::error::{Kind, ObjectError, Result};
 use super::{ArraySpec, Region, TagQuery, TagValue};
+use crate::members::Member;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// `TER` and the version of this language.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"TER\x01");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"TER\x02");
 pub const FRAME_BYTES: usize = 16;
 pub const MESSAGE_BYTES_MAX: u32 = 16 << 20;
 /// A payload is one transfer's bytes; larger transfers go in several.
@@ -178,6 +179,18 @@ pub enum Request {
         path: String,
         lock: u64,
     },
+    /// As `GetRegion`, from where the cells lie: after the answer and its payload comes a second answer, which says whether they
+    /// were overwritten meanwhile (`Failed`).
+    LendRegion {
+        path: String,
+        region: Region,
+    },
+    /// All agents of the root.
+    Members,
+    /// The agent that has the newest bytes of a file.
+    Whose {
+        path: String,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -204,6 +217,16 @@ pub enum Response {
     },
     Locked {
         lock: u64,
+    },
+    /// `number`: who answers. No members: the agent is alone.
+    Members {
+        number: u32,
+        members: Vec<Member>,
+        token: String,
+    },
+    /// `None`: no agent, it is in the root's own storage, or not there.
+    Whose {
+        member: Option<u32>,
     },
 }
 
@@ -232,6 +255,8 @@ pub struct Status {
     pub tier: String,
     /// Nothing is newer than what the root's own storage has.
     pub is_durable: bool,
+    /// The same for as long as the object is there, whatever it is called.
+    pub identity: u64,
 }
 
 #[cfg(test)]

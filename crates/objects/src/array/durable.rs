@@ -16,7 +16,7 @@ use super::locks::LockTable;
 use super::log::{Body, FROZEN, Log, SUPERSEDED, State};
 use super::metadata::{read_metadata, write_metadata};
 use super::segments::remove_segment;
-use super::stage::{STAGED_LINK, Stage, all_devices, remove_stage, stage_of, take_room};
+use super::stage::{Stage, all_devices, remove_stage, stage_of, staged_link, take_room};
 use crate::failure::Context;
 use crate::place::Place;
 use rustix::fs::{Mode, OFlags};
@@ -54,7 +54,7 @@ pub fn flush_stage(place: &Arc<Place>, stage: &Stage, services: Arc<dyn Services
     let directory = directory_of(place, stage, &log)
         .ok_or_else(|| ObjectError::new(Kind::NotFound, format!("no array has the stage {}", stage.name)))?;
     let unreadable = || ObjectError::new(Kind::Damaged, format!("{} has no metadata of an array", directory.display()));
-    let mut metadata = read_metadata(&directory)?.ok_or_else(unreadable)?;
+    let metadata = read_metadata(&directory)?.ok_or_else(unreadable)?;
     let array = metadata.array.clone().ok_or_else(unreadable)?;
     let source: Arc<dyn super::ChunkSource> = services.clone();
     let base = Base::new(&directory, &array, Some(source));
@@ -78,11 +78,18 @@ pub fn flush_stage(place: &Arc<Place>, stage: &Stage, services: Arc<dyn Services
         batch.put(chunk, &cells, &array.spec.fill, array.is_raw)?;
     }
     batch.commit()?;
+    // Other agents of the root may have written a larger one.
     let shape = handle.shape()?;
-    if shape != array.spec.shape {
-        metadata.set_shape(&shape);
-        write_metadata(&directory, &metadata, durable)?;
-    }
+    place.alone(|| {
+        let mut metadata = read_metadata(&directory)?.ok_or_else(unreadable)?;
+        let durable_shape = metadata.array.as_ref().map_or(vec![], |array| array.spec.shape.clone());
+        if shape.iter().zip(&durable_shape).all(|(now, durable)| now <= durable) {
+            return Ok(());
+        }
+        let larger: Vec<u64> = shape.iter().zip(&durable_shape).map(|(now, durable)| *now.max(durable)).collect();
+        metadata.set_shape(&larger);
+        write_metadata(&directory, &metadata, durable)
+    })?;
     if durable {
         batch.directories.insert(directory.clone());
         for directory in &batch.directories {
@@ -260,13 +267,13 @@ fn may_end(place: &Place, stage: &Stage, old: &Log, shape: &[u64]) -> bool {
     let Some(directory) = directory_of(place, stage, old) else { return false };
     let durable = read_metadata(&directory).ok().flatten().and_then(|metadata| metadata.array);
     let locks = stage.locks(place);
-    durable.is_some_and(|array| array.spec.shape == shape)
+    durable.is_some_and(|array| array.spec.shape.iter().zip(shape).all(|(durable, now)| durable >= now))
         && (!locks.exists() || LockTable::open(&locks).is_ok_and(|table| table.held() == 0))
 }
 
 fn end(place: &Place, stage: &Stage, old: &Log) -> u64 {
     if let Some(directory) = directory_of(place, stage, old) {
-        let _ = rustix::fs::unlink(directory.join(STAGED_LINK));
+        let _ = rustix::fs::unlink(directory.join(staged_link(place)));
     }
     old.header().life.store(SUPERSEDED, SeqCst);
     let bytes = stage_bytes(place, stage);

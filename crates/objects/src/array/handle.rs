@@ -278,7 +278,24 @@ impl ArrayHandle {
     /// # Safety
     /// `cells` has so many readable bytes.
     pub unsafe fn put_from(&self, region: &Region, cells: *const u8, bytes: usize, step: u64) -> Result<()> {
+        self.put_by(region, bytes, step, |spot| {
+            // SAFETY: the spot is as long as the cells are, and does not overlap them.
+            unsafe { copy(cells, spot.as_mut_ptr(), bytes, true) };
+            Ok(())
+        })
+    }
+
+    /// `bring` writes the packed cells straight into the tier. Asked once, whatever becomes of the generation meanwhile.
+    pub fn put_by(
+        &self,
+        region: &Region,
+        bytes: usize,
+        step: u64,
+        bring: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
         self.check_put(region, bytes)?;
+        let mut bring = Some(bring);
+        let mut brought: Option<(Arc<MappedFile>, usize)> = None;
         loop {
             let mut inner = self.locked();
             self.current(&mut inner, true)?;
@@ -290,7 +307,14 @@ impl ArrayHandle {
             let log = inner.staged.as_ref().expect("a put has staged the array").log.clone();
             drop(inner);
             // SAFETY: the spot lies in the segment, and is ours alone until its record is buried.
-            unsafe { copy(cells, file.base().add(spot.position as usize), bytes, true) };
+            let place = unsafe { std::slice::from_raw_parts_mut(file.base().add(spot.position as usize), bytes) };
+            match (bring.take(), &brought) {
+                (Some(bring), _) => bring(place).inspect_err(|_| self.give_back(&log, spot))?,
+                // SAFETY: what was brought is still mapped, and no record leads to it.
+                (None, Some((file, at))) => unsafe { copy(file.base().add(*at), place.as_mut_ptr(), bytes, true) },
+                (None, None) => unreachable!("cells that were brought are kept"),
+            }
+            brought = Some((file.clone(), spot.position as usize));
             let body = Body::data(spot.segment, spot.position, spot.bytes, region, step);
             if self.publish(&log, &body)? {
                 let mut inner = self.locked();
@@ -301,6 +325,17 @@ impl ArrayHandle {
                 }
                 return Ok(());
             }
+        }
+    }
+
+    /// Room that was taken and not used.
+    fn give_back(&self, log: &Log, spot: Spot) {
+        let mut inner = self.locked();
+        if let Some(staged) = &mut inner.staged
+            && staged.log.ino() == log.ino()
+            && staged.allocator.owns(spot.segment)
+        {
+            staged.allocator.give(spot);
         }
     }
 
@@ -462,6 +497,34 @@ impl ArrayHandle {
             });
         }
         Ok(false)
+    }
+
+    /// Lends the region's cells from where they lie in the tier, if they are one run of one extent. `None`: they are not, and
+    /// nothing was lent. `false`: they were overwritten meanwhile, and what was made of them is worth nothing.
+    pub fn lend<T>(&self, region: &Region, take: impl FnOnce(&[u8]) -> T) -> Result<Option<(T, bool)>> {
+        let mut layers: Vec<(Extent, Overlap)> = vec![];
+        let mut inner = self.locked();
+        self.current(&mut inner, false)?;
+        region.check_within(&inner.shape_now(&self.spec))?;
+        let Some(staged) = &mut inner.staged else { return Ok(None) };
+        if region.is_empty() || !staged.extents.covering(region, &mut layers) || layers.len() != 1 {
+            return Ok(None);
+        }
+        let (extent, overlap) = layers[0];
+        let mut runs = vec![];
+        overlap.for_each_run(|run| runs.extend((runs.len() < 2).then_some(run)));
+        let ([run], size) = (runs.as_slice(), self.spec.data_type.size()) else { return Ok(None) };
+        let (start, bytes) = (extent.spot.position as usize + run.from as usize * size, run.cells as usize * size);
+        let Ok(file) = staged.mapped.get(&self.place, &staged.stage, extent.spot.segment) else { return Ok(None) };
+        if run.from_step != 1 || run.to_step != 1 || start + bytes > file.len() {
+            return Ok(None);
+        }
+        let log = staged.log.clone();
+        drop(inner);
+        // SAFETY: the run lies in the segment, which stays mapped; whoever takes it is told below whether it changed.
+        let taken = take(unsafe { std::slice::from_raw_parts(file.base().add(start), bytes) });
+        std::sync::atomic::fence(SeqCst);
+        Ok(Some((taken, log.state(extent.record) == State::Committed)))
     }
 
     /// Makes the array larger in dimensions that grow, without putting anything.

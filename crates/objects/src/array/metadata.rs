@@ -2,16 +2,18 @@
 //! (regular chunks, little-endian bytes); read in that form, and as far as a spec needs it in any other.
 
 use crate::failure::Context;
-use crate::place::random;
+use crate::place::{Place, random};
 use rustix::fs::{Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use std::path::Path;
-use terrace_core::objects::{ArraySpec, DataType, Kind, ObjectError, Result};
+use terrace_core::objects::{ArraySpec, DataType, Kind, ObjectError, Placement, Result};
 
 pub const METADATA_FILE: &str = "zarr.json";
 /// Attribute that tells which dimensions grow; Zarr itself lets any dimension be resized.
 const UNLIMITED: &str = "terrace_unlimited";
+/// Attribute that tells which agent keeps the array, where not all do.
+const PLACEMENT: &str = "terrace_placement";
 /// A `zarr.json` is small; what is larger is something else.
 const METADATA_BYTES_MAX: u64 = 64 << 20;
 
@@ -99,6 +101,13 @@ impl Metadata {
         if spec.unlimited.contains(&true) {
             metadata.attributes.insert(UNLIMITED.into(), json!(spec.unlimited));
         }
+        let placement = match spec.placement {
+            Placement::Spread => None,
+            Placement::Local => Some(json!("local")),
+            Placement::One => Some(json!("one")),
+            Placement::At(agent) => Some(json!(agent)),
+        };
+        metadata.attributes.extend(placement.map(|placement| (PLACEMENT.to_owned(), placement)));
         metadata
     }
 
@@ -183,6 +192,14 @@ fn parse_array(
     {
         spec.unlimited = flags.iter().map(|flag| flag == &json!(true)).collect();
     }
+    spec.placement = match attributes.get(PLACEMENT) {
+        Some(Value::String(how)) if how == "local" => Placement::Local,
+        Some(Value::String(how)) if how == "one" => Placement::One,
+        Some(Value::Number(agent)) => {
+            agent.as_u64().and_then(|agent| u32::try_from(agent).ok()).map_or(Placement::One, Placement::At)
+        }
+        _ => Placement::Spread,
+    };
     if let Some(names) = document.get("dimension_names").and_then(Value::as_array) {
         spec.dimensions = names.iter().map(|name| name.as_str().unwrap_or_default().to_owned()).collect();
     }
@@ -354,8 +371,8 @@ pub fn write_file(path: &Path, bytes: &[u8], durable: bool) -> Result<()> {
 }
 
 /// A new directory with its `zarr.json`: it appears whole, or not at all.
-pub fn create_array(root: &Path, directory: &Path, metadata: &Metadata) -> Result<()> {
-    let workplace = root.join(terrace_index::PRIVATE_DIR).join("tmp");
+pub fn create_array(place: &Place, directory: &Path, metadata: &Metadata) -> Result<()> {
+    let workplace = place.private().join("tmp");
     let temporary = workplace.join(format!("array-{:016x}", random()));
     let made = (|| {
         rustix::fs::mkdir(&temporary, Mode::from_raw_mode(0o777)).context("create", &temporary)?;

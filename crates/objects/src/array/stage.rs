@@ -12,10 +12,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use terrace_core::objects::{Kind, ObjectError, Result};
-use terrace_index::PRIVATE_DIR;
 
-/// The name, in an array's directory, of the link to its staged form.
-pub const STAGED_LINK: &str = ".staged";
+/// The name, in an array's directory, of the link to its staged form: one for each agent that has a part of it.
+pub fn staged_link(place: &Place) -> String {
+    format!(".staged{}", place.member().map_or(String::new(), terrace_core::members::suffix))
+}
 const LOG: &str = "log";
 const LOCKS: &str = "locks";
 /// The directory of staged arrays, in the directory of files' objects.
@@ -36,7 +37,7 @@ pub struct Stage {
 /// The directory of stages of a device.
 pub fn stages_dir(place: &Place, device: u32) -> PathBuf {
     if device == ROOT_DEVICE {
-        return place.root().join(PRIVATE_DIR).join(STAGES);
+        return place.private().join(STAGES);
     }
     let index = place.index();
     let objects = index.header.devices[device as usize % terrace_index::DEVICES].dir.get();
@@ -88,7 +89,7 @@ fn make_private(dir: &Path) -> Result<()> {
 
 /// The stage that the array in `directory` has now.
 pub fn stage_of(place: &Place, directory: &Path) -> Option<Stage> {
-    let text = rustix::fs::readlink(directory.join(STAGED_LINK), Vec::with_capacity(512)).ok()?;
+    let text = rustix::fs::readlink(directory.join(staged_link(place)), Vec::with_capacity(512)).ok()?;
     stage_of_link(place, Path::new(OsStr::from_bytes(text.as_bytes())))
 }
 
@@ -142,8 +143,8 @@ pub fn ensure(place: &Place, directory: &Path, shape: &[u64], has_base: bool) ->
 }
 
 fn clear_foreign_link(place: &Place, directory: &Path, stage: &Stage) -> Result<()> {
-    let link = directory.join(STAGED_LINK);
-    let aside = place.root().join(PRIVATE_DIR).join("tmp").join(format!("staged-{:016x}", random()));
+    let link = directory.join(staged_link(place));
+    let aside = place.private().join("tmp").join(format!("staged-{:016x}", random()));
     // Moved aside first, so that a stage that was linked meanwhile is not unlinked by mistake.
     match rustix::fs::rename(&link, &aside) {
         Ok(()) => {
@@ -175,7 +176,7 @@ fn create(place: &Place, directory: &Path, shape: &[u64], has_base: bool) -> Res
     if let Some(path) = relative(place, directory) {
         log.set_array_path(&path);
     }
-    match rustix::fs::symlink(&dir, directory.join(STAGED_LINK)) {
+    match rustix::fs::symlink(&dir, directory.join(staged_link(place))) {
         Ok(()) => {
             take_room(place, device, STAGE_BYTES);
             Ok(Some((stage, log)))
@@ -244,7 +245,7 @@ pub fn stages(place: &Place) -> Vec<Stage> {
 
 /// Removes an array, or a container with all that is in it: its name goes at once, then staged forms and files.
 pub fn remove_directory(place: &Place, directory: &Path) -> Result<()> {
-    let aside = place.root().join(PRIVATE_DIR).join("tmp").join(format!("removed-{:016x}", random()));
+    let aside = place.private().join("tmp").join(format!("removed-{:016x}", random()));
     rustix::fs::rename(directory, &aside).context("remove", directory)?;
     remove_below(place, &aside)
 }

@@ -11,4 +11,4 @@ mod names;
 
 pub use file::BytesFile;
 pub use mapping::Mapping;
-pub use names::{Found, best_device, create, look, open, remove, remove_tree};
+pub use names::{Found, best_device, create, look, member_of, open, remove, remove_tree};

@@ -46,6 +46,13 @@ pub fn record_at(place: &Place, path: &Path) -> Option<u32> {
     place.index().record_of_link(text.as_bytes())
 }
 
+/// The agent whose object the link at `path` leads to, where a root has several.
+pub fn member_of(path: &Path) -> Option<u32> {
+    let text = rustix::fs::readlink(path, Vec::with_capacity(512)).ok()?;
+    let directory = Path::new(std::ffi::OsStr::from_bytes(text.as_bytes())).parent()?.file_name()?.to_str()?;
+    directory.strip_prefix("terrace-").and_then(terrace_core::members::number_of)
+}
+
 pub fn look(place: &Place, path: &Path) -> Result<Found> {
     for attempt in 0.. {
         let record = record_at(place, path);

@@ -1,0 +1,166 @@
+//! One agent on each of several hosts: each is a `terrace serve` of its own, started by ssh, srun or what the user names.
+//!
+//! This process waits with them: a signal ends them all, and when one ends by itself, so do the others.
+
+use crate::args::SettingArgs;
+use crate::failure::{Failure, Result, warn};
+use crate::signals::{self, Signals};
+use crate::resolve;
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+const LOOK: Duration = Duration::from_millis(50);
+/// An agent that has much to make durable first takes its time.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+struct Started {
+    host: String,
+    child: Child,
+    status: Option<ExitStatus>,
+}
+
+pub fn deploy(hosts: &[String], launcher: &str, settings: &SettingArgs) -> Result<i32> {
+    let root = resolve::resolve(settings)?.settings.root;
+    let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
+    let launch = format!("{:x}-{:x}", std::process::id(), since_1970().as_nanos());
+    let mut started = vec![];
+    for (number, host) in hosts.iter().enumerate() {
+        match start(launcher, host, number, hosts.len(), &launch, &signals) {
+            Ok(child) => started.push(Started { host: host.clone(), child, status: None }),
+            Err(failure) => {
+                end(&mut started);
+                return Err(failure);
+            }
+        }
+    }
+    let begun = Instant::now();
+    let mut is_told = false;
+    loop {
+        if let Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT) =
+            signals.next(LOOK).map(|taken| taken.signal)
+        {
+            return Ok(end(&mut started));
+        }
+        if let Some(gone) = ended(&mut started) {
+            end(&mut started);
+            return Err(gone);
+        }
+        if !is_told {
+            match terrace_client::agents_of(&root) {
+                Ok(Some(agents)) if agents.len() == hosts.len() && is_of(&root, &launch) => {
+                    is_told = true;
+                    let mut out = std::io::stdout();
+                    // For `eval`: programs of this environment find the agents. A reader that has gone needs no line.
+                    let line = format!("export TERRACE_ROOT={}", quoted(root.as_os_str().as_encoded_bytes()));
+                    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+                }
+                _ if begun.elapsed() > PATIENCE => {
+                    end(&mut started);
+                    return Err(Failure::new("not all agents were there in time").hint("their logs are on their hosts"));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn since_1970() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// What is written down is of this launch, and not of one that was killed.
+fn is_of(root: &Path, launch: &str) -> bool {
+    let first = terrace_core::members::directory(root, terrace_index::PRIVATE_DIR).join("0");
+    std::fs::read_to_string(first).is_ok_and(|text| text.contains(launch))
+}
+
+fn start(
+    launcher: &str,
+    host: &str,
+    number: usize,
+    of: usize,
+    launch: &str,
+    signals: &Signals,
+) -> Result<Child> {
+    let words: Vec<String> = launcher.split_whitespace().map(|word| word.replace("{host}", host)).collect();
+    let Some((program, flags)) = words.split_first() else {
+        return Err(Failure::bad_input("the launcher is empty", "leave --launcher out, or say `ssh {host}`"));
+    };
+    let script = script(host, number, of, launch)?;
+    let mut command = Command::new(program);
+    command.args(flags);
+    // ssh gives what it gets to a shell; others run a program.
+    let is_shell = matches!(Path::new(program).file_name().and_then(|name| name.to_str()), Some("ssh" | "rsh"));
+    if !is_shell {
+        command.args(["sh", "-c"]);
+    }
+    command.arg(script).stdin(Stdio::null()).stdout(Stdio::null());
+    let unblock = signals.mask_for_program();
+    // SAFETY: sigprocmask is async-signal-safe, and nothing else happens between fork and exec.
+    unsafe { command.pre_exec(unblock) };
+    command.spawn().map_err(|error| Failure::new(format!("can't start an agent on {host} by `{program}`: {error}")))
+}
+
+/// What a shell on the host is to do: this same command, as one of the agents.
+fn script(host: &str, number: usize, of: usize, launch: &str) -> Result<String> {
+    let here = std::env::current_dir().map_err(|error| Failure::new(format!("the current directory is gone: {error}")))?;
+    let program =
+        std::env::current_exe().map_err(|error| Failure::new(format!("can't find this program itself: {error}")))?;
+    let listen = if host.contains(':') { format!("[{host}]:0") } else { format!("{host}:0") };
+    let own = ["--member", &format!("{number}/{of}"), "--launch", launch, "--listen", &listen].map(OsString::from);
+    let words = passed_on(std::env::args_os().skip(1)).chain(own);
+    let quoted_words: Vec<String> = words.map(|word| quoted(word.as_encoded_bytes())).collect();
+    let (here, program) = (quoted(here.as_os_str().as_encoded_bytes()), quoted(program.as_os_str().as_encoded_bytes()));
+    Ok(format!("cd {here} && exec {program} {}", quoted_words.join(" ")))
+}
+
+/// This command's own words, without those that are for the one who deploys.
+fn passed_on(words: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    let mut skips_next = false;
+    words.filter(move |word| {
+        if std::mem::take(&mut skips_next) {
+            return false;
+        }
+        let text = word.to_string_lossy();
+        skips_next = text == "--hosts" || text == "--launcher";
+        !(skips_next || text == "--slurm" || text.starts_with("--hosts=") || text.starts_with("--launcher="))
+    })
+}
+
+/// For a shell: nothing in it has a meaning.
+fn quoted(bytes: &[u8]) -> String {
+    format!("'{}'", String::from_utf8_lossy(bytes).replace('\'', "'\\''"))
+}
+
+/// Why, if one has ended by itself.
+fn ended(started: &mut [Started]) -> Option<Failure> {
+    let of = started.len();
+    started.iter_mut().enumerate().find_map(|(number, started)| {
+        let status = started.child.try_wait().ok()??;
+        started.status = Some(status);
+        let host = &started.host;
+        Some(Failure::new(format!("agent {number} of {of}, on {host}, has ended ({status}): the others are ended too")))
+    })
+}
+
+/// Ends all, each with what it has to make durable; the worst exit code.
+fn end(started: &mut [Started]) -> i32 {
+    for one in started.iter().filter(|one| one.status.is_none()) {
+        signals::send(one.child.id(), libc::SIGTERM);
+    }
+    let mut worst = 0;
+    for one in started {
+        match one.status.map_or_else(|| one.child.wait(), Ok) {
+            Ok(status) => worst = worst.max(status.code().unwrap_or(1)),
+            Err(error) => {
+                warn(format!("the agent on {} can't be waited for: {error}", one.host));
+                worst = worst.max(1);
+            }
+        }
+    }
+    worst
+}

@@ -1,0 +1,236 @@
+//! Which agent a session talks to, where a root has several.
+
+use crate::array::{Array, Backend};
+use crate::bytes::{Bytes, File};
+use crate::cluster::Cluster;
+use crate::members;
+use crate::remote::{RemoteFile, status};
+use crate::rpc::{Agent, Security, unexpected};
+use crate::session::{Create, Session, check_same};
+use crate::spread::SpreadArray;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use terrace_core::objects::wire::{ObjectKind, Request, Response, Status};
+use terrace_core::objects::{ArraySpec, Kind, ObjectError, Placement, Result};
+use terrace_objects::array::{self, ArrayHandle, Metadata};
+use terrace_objects::placed;
+
+/// How long agents that are not all there yet are waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The agents around one; waits until all are there.
+pub fn around(agent: &Arc<Agent>, is_here: bool) -> Result<Option<Arc<Cluster>>> {
+    patiently(|| Cluster::around(agent, is_here)).map(|cluster| cluster.map(Arc::new))
+}
+
+fn patiently<T>(mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        match ask() {
+            Err(error) if error.kind == Kind::NoAgent && begun.elapsed() < PATIENCE => std::thread::sleep(LOOK),
+            result => return result,
+        }
+    }
+}
+
+impl Session {
+    /// The agents that a root's directory tells of: this node's if there is one, else the first.
+    pub(crate) fn connect_by_root(root: &Path) -> Result<Session> {
+        let index = crate::session::index_of(root, None)?;
+        let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+        if index.exists() || !terrace_core::members::directory(&root, terrace_index::PRIVATE_DIR).exists() {
+            return Session::open(&index);
+        }
+        let Some(agents) = patiently(|| members::of_root(&root))? else { return Session::open(&index) };
+        for number in 0..agents.len() as u32 {
+            let index = crate::session::index_of(&root, Some(number))?;
+            if index.exists() {
+                return Session::open(&index);
+            }
+        }
+        let first = &agents[0];
+        let security = first.fingerprint.clone().map_or(Security::Plain, Security::Tls);
+        Session::connect_by(&first.address, &members::token_of_root(&root)?, security)
+    }
+
+    fn agent_at(&self, cluster: &Cluster, number: u32) -> Arc<Agent> {
+        cluster.agent(self.root(), number)
+    }
+
+    /// The agent that has tags.
+    pub(crate) fn tags_agent(&self) -> Arc<Agent> {
+        match self.cluster() {
+            Some(cluster) => self.agent_at(cluster, 0),
+            None => self.agent().clone(),
+        }
+    }
+
+    /// A request to all agents.
+    pub(crate) fn all_do(&self, request: &Request) -> Result<()> {
+        match self.cluster() {
+            Some(cluster) => cluster.each(self.root(), request),
+            None => self.agent().done(request),
+        }
+    }
+
+    /// The agent whose object the name is; `None`: the root's own storage has it, or nobody.
+    fn whose(&self, name: &str) -> Result<Option<u32>> {
+        if !self.is_elsewhere() {
+            return Ok(placed::member_of(&self.full_path(name)?));
+        }
+        match self.agent().ask(&Request::Whose { path: self.name_of(name)? })?.0 {
+            Response::Whose { member } => Ok(member),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Within the number of agents that there are: an agent of an earlier launch answers no more.
+    fn keeper_of(&self, cluster: &Cluster, name: &str) -> Result<Option<u32>> {
+        match self.whose(name)? {
+            Some(number) if number >= cluster.count() => Err(ObjectError::new(
+                Kind::NoAgent,
+                format!("`{name}` is still in a tier of agent {number}, and there are {} agents now", cluster.count()),
+            )
+            .hint("run `terrace recover` on that agent's node")),
+            keeper => Ok(keeper),
+        }
+    }
+
+    pub(crate) fn stat_among(&self, cluster: &Cluster, name: &str) -> Result<Status> {
+        let keeper = self.keeper_of(cluster, name)?;
+        if let Some(keeper) = keeper.filter(|&keeper| cluster.here != Some(keeper)) {
+            return status(&self.agent_at(cluster, keeper), &self.name_of(name)?);
+        }
+        let found = self.stat_alone(name)?;
+        if found.kind != ObjectKind::Array {
+            return Ok(found);
+        }
+        let path = self.name_of(name)?;
+        let mut all = found;
+        for number in cluster.numbers().filter(|&number| cluster.here != Some(number)) {
+            let part = status(&self.agent_at(cluster, number), &path)?;
+            all.is_durable &= part.is_durable;
+            all.bytes = all.bytes.max(part.bytes);
+            if all.tier == "root" {
+                all.tier = part.tier;
+            }
+            if let (Some(spec), Some(other)) = (&mut all.spec, &part.spec)
+                && spec.rank() == other.rank()
+            {
+                spec.shape.iter_mut().zip(&other.shape).for_each(|(extent, other)| *extent = (*extent).max(*other));
+            }
+        }
+        Ok(all)
+    }
+
+    pub(crate) fn create_bytes_among(&self, cluster: &Cluster, name: &str, create: Create) -> Result<Bytes> {
+        let keeper = match self.keeper_of(cluster, name)? {
+            Some(keeper) => keeper,
+            None => cluster.here.unwrap_or_else(|| cluster.home_of(name)),
+        };
+        match cluster.here == Some(keeper) {
+            true => self.create_bytes_here(name, create),
+            false => self.create_bytes_at(&self.agent_at(cluster, keeper), name, create),
+        }
+    }
+
+    pub(crate) fn open_bytes_among(&self, cluster: &Cluster, name: &str, writable: bool) -> Result<Bytes> {
+        let keeper = match self.keeper_of(cluster, name)? {
+            Some(keeper) => keeper,
+            // Whoever reads what is durable needs nobody else; whoever writes meets other writers.
+            None => cluster.here.filter(|_| !writable).unwrap_or_else(|| cluster.home_of(name)),
+        };
+        match cluster.here == Some(keeper) {
+            true => self.open_bytes_here(name, writable),
+            false => self.open_bytes_at(&self.agent_at(cluster, keeper), name, writable),
+        }
+    }
+
+    pub(crate) fn remove_among(&self, cluster: &Cluster, name: &str, with_contents: bool) -> Result<()> {
+        let path = self.name_of(name)?;
+        match self.keeper_of(cluster, name)? {
+            Some(keeper) if cluster.here != Some(keeper) => {
+                self.agent_at(cluster, keeper).done(&Request::Remove { path: path.clone(), with_contents })?;
+            }
+            _ => self.remove_alone(name, with_contents)?,
+        }
+        self.tags_agent().done(&Request::ForgetTags { path })
+    }
+
+    pub(crate) fn create_array_among(
+        &self,
+        cluster: &Arc<Cluster>,
+        name: &str,
+        mut spec: ArraySpec,
+        create: Create,
+    ) -> Result<Array> {
+        if spec.placement == Placement::Local {
+            spec.placement = Placement::At(cluster.first);
+        }
+        for _ in 0..100 {
+            let made = match self.is_elsewhere() {
+                true => self.agent().done(&Request::CreateArray { path: self.name_of(name)?, spec: spec.clone() }),
+                false => array::create_array(&self.place(), &self.full_path(name)?, &Metadata::of_array(&spec)),
+            };
+            match (made, create) {
+                (Ok(()), _) => return self.open_array_among(cluster, name, true),
+                (Err(error), Create::IfMissing) if error.kind == Kind::Exists => {
+                    let found = self.open_array_among(cluster, name, true)?;
+                    check_same(name, found.spec(), &spec)?;
+                    return Ok(found);
+                }
+                (Err(error), Create::Replace) if error.kind == Kind::Exists => {
+                    match self.remove_among(cluster, name, false) {
+                        Err(error) if error.kind != Kind::NotFound => return Err(error),
+                        _ => {}
+                    }
+                }
+                (Err(error), _) => return Err(error),
+            }
+        }
+        Err(ObjectError::new(Kind::Busy, format!("`{name}` is created and removed again and again by others")))
+    }
+
+    pub(crate) fn open_array_among(&self, cluster: &Arc<Cluster>, name: &str, writable: bool) -> Result<Array> {
+        let found = self.stat_alone(name)?;
+        let Some(spec) = found.spec else {
+            return Err(ObjectError::new(Kind::WrongKind, format!("`{name}` is not an array")));
+        };
+        let (path, identity) = (self.name_of(name)?, found.identity);
+        let opened = SpreadArray::open(self.clone(), cluster.clone(), path, spec, identity, writable)?;
+        Ok(Array::new(self.clone(), Backend::Spread(opened)))
+    }
+
+    /// This node's part of an array.
+    pub(crate) fn open_handle(&self, name: &str, writable: bool) -> Result<ArrayHandle> {
+        let path = self.full_path(name)?;
+        match array::read_metadata(&path)? {
+            Some(Metadata { array: Some(array), .. }) => self.handle(&path, &array, writable),
+            _ => Err(ObjectError::new(Kind::NotFound, format!("the array `{name}` was removed"))),
+        }
+    }
+
+    pub(crate) fn create_bytes_at(&self, agent: &Arc<Agent>, name: &str, create: Create) -> Result<Bytes> {
+        let path = self.name_of(name)?;
+        let exclusive = create != Create::Replace;
+        let mut length = Some(0);
+        match agent.done(&Request::CreateBytes { path: path.clone(), exclusive }) {
+            Err(error) if error.kind == Kind::Exists && create == Create::IfMissing => length = None,
+            done => done?,
+        }
+        let file = RemoteFile::new(agent.clone(), path);
+        Ok(Bytes::new(self.clone(), File::Elsewhere(file), true, length))
+    }
+
+    pub(crate) fn open_bytes_at(&self, agent: &Arc<Agent>, name: &str, writable: bool) -> Result<Bytes> {
+        let path = self.name_of(name)?;
+        let found = status(agent, &path)?;
+        if found.kind != ObjectKind::Bytes {
+            return Err(ObjectError::new(Kind::WrongKind, format!("`{name}` is not a bytes object")));
+        }
+        let file = RemoteFile::new(agent.clone(), path);
+        Ok(Bytes::new(self.clone(), File::Elsewhere(file), writable, Some(found.bytes)))
+    }
+}

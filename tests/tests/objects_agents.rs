@@ -1,0 +1,343 @@
+//! Several agents of one root: arrays spread over them, restarted as more and as fewer, and seen from each.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use terrace_client::{
+    ArraySpec, Create, DataType, Kind, LockMode, ObjectKind, Placement, Region, Session, TagValue, agents_of, token_of_root,
+};
+use terrace_core::members::{number_of, suffix};
+use terrace_tests::{Random, Wish, Workplace, compare_at_random, wait_until};
+
+/// `terrace serve --hosts` until it is dropped; all hosts are this one, by another loopback address each.
+struct Agents {
+    process: Child,
+    root: PathBuf,
+    runtime: PathBuf,
+    count: usize,
+}
+
+fn start(place: &Workplace, count: usize) -> Agents {
+    let hosts = place.scratch().join("hosts");
+    let names: String = (0..count).map(|number| format!("127.0.0.{}\n", number + 1)).collect();
+    std::fs::write(&hosts, names).unwrap();
+    let mut command = place.terrace("serve");
+    command.args(["--quiet", "--launcher", "env HOST={host}", "--hosts"]).arg(&hosts);
+    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("export TERRACE_ROOT="), "{line:?}");
+    Agents { process, root: place.root().into(), runtime: place.runtime().parent().unwrap().into(), count }
+}
+
+impl Agents {
+    /// A session with this agent, as a program of its node has it.
+    fn beside(&self, number: usize) -> Session {
+        let id = terrace_core::settings::root_id(&self.root) + &suffix(number as u32);
+        Session::open(&self.runtime.join(id).join("index")).unwrap()
+    }
+
+    /// A session with this agent, as a program of another node has it.
+    fn elsewhere(&self, number: usize) -> Session {
+        let agents = agents_of(&self.root).unwrap().expect("the agents are written down");
+        assert_eq!(agents.len(), self.count);
+        Session::connect_to(&agents[number].address, &token_of_root(&self.root).unwrap()).unwrap()
+    }
+
+    fn end(mut self) {
+        // SAFETY: our own child.
+        unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
+        assert!(wait_until(100, || self.process.try_wait().unwrap().is_some()), "the agents do not end");
+        assert_eq!(self.process.wait().unwrap().code(), Some(0));
+    }
+
+    /// Kills everything, as a power cut does.
+    fn kill(mut self) {
+        let serves = children_of(self.process.id());
+        let agents: Vec<u32> = serves.iter().flat_map(|&serve| children_of(serve)).collect();
+        assert!(serves.len() == self.count && agents.len() == self.count, "{serves:?} {agents:?}");
+        for pid in [self.process.id()].into_iter().chain(serves).chain(agents) {
+            // SAFETY: processes that this test has started.
+            unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+        }
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Agents {
+    fn drop(&mut self) {
+        if self.process.try_wait().is_ok_and(|status| status.is_none()) {
+            // SAFETY: our own child, which ends its own.
+            unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
+            let _ = self.process.wait();
+        }
+    }
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let parent_of = |stat: String| stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_child = |&process: &u32| {
+        std::fs::read_to_string(format!("/proc/{process}/stat")).ok().and_then(parent_of) == Some(pid)
+    };
+    processes.filter(is_child).collect()
+}
+
+/// Agents that have segments of arrays in their tier.
+fn agents_with_segments(place: &Workplace) -> Vec<u32> {
+    let mut found = vec![];
+    for directory in std::fs::read_dir(place.tier("ram")).unwrap().flatten() {
+        let has_segment = walkdir::WalkDir::new(directory.path()).into_iter().flatten().any(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            entry.file_type().is_file() && name.len() == 9 && name.starts_with('s')
+        });
+        if has_segment {
+            found.extend(directory.file_name().to_str().and_then(number_of));
+        }
+    }
+    found.sort();
+    found
+}
+
+fn kept() -> Workplace {
+    // Nothing is flushed before it is asked for.
+    Wish::default().tier("ram", "64MiB").settle("1h").build()
+}
+
+fn counting(session: &Session, name: &str, from: i32) -> Vec<i32> {
+    let values: Vec<i32> = (0..40 * 50).map(|i| from + i).collect();
+    let spec = ArraySpec::new(DataType::Int32, &[40, 50]).chunks(&[7, 11]);
+    let array = session.create_array(name, &spec, Create::IfMissing).unwrap();
+    array.put_values(&Region::whole(&[40, 50]).unwrap(), &values).unwrap();
+    values
+}
+
+fn whole(session: &Session, name: &str) -> Vec<i32> {
+    session.open_array(name, false).unwrap().get_values(&Region::whole(&[40, 50]).unwrap()).unwrap()
+}
+
+#[test]
+fn regions_of_one_array_are_spread_over_two_agents_and_are_one_array_to_every_client() {
+    let place = kept();
+    let agents = start(&place, 2);
+    let (one, two, far) = (agents.beside(0), agents.beside(1), agents.elsewhere(1));
+    let spec = ArraySpec::new(DataType::Int64, &[60, 70]).chunks(&[13, 17]).fill(&25i64.to_le_bytes());
+    let array = one.create_array("c/a", &spec, Create::New);
+    assert_eq!(array.err().unwrap().kind, Kind::NotFound);
+    one.create_container("c", Create::New).unwrap();
+    let array = one.create_array("c/a", &spec, Create::New).unwrap();
+    compare_at_random(&array, 5, 0..30, 60, |operation| {
+        if operation % 25 == 20 {
+            two.evict("c").unwrap();
+        }
+    });
+    assert_eq!(agents_with_segments(&place), [0, 1]);
+    // Programs beside the other agent, and elsewhere, see the same, and put.
+    compare_at_random(&far.open_array("c/a", true).unwrap(), 6, 30..60, 60, |_| {});
+    let everything = Region::whole(&[60, 70]).unwrap();
+    let seen = array.get_values::<i64>(&everything).unwrap();
+    for session in [&two, &far] {
+        assert!(session.open_array("c/a", false).unwrap().get_values::<i64>(&everything).unwrap() == seen);
+    }
+    let beyond = Region::block(&[59, 0], &[2, 1]).unwrap();
+    assert_eq!(array.put(&beyond, &[0; 16]).unwrap_err().kind, Kind::OutOfBounds);
+    assert_eq!(far.open_array("c/a", false).unwrap().get(&beyond, &mut [0; 16]).unwrap_err().kind, Kind::OutOfBounds);
+    // A lock of one agent's client is met by the other's.
+    let lock = array.lock(&everything, LockMode::Write, Some(Duration::ZERO)).unwrap();
+    let other = two.open_array("c/a", true).unwrap();
+    let part = Region::block(&[50, 60], &[2, 2]).unwrap();
+    assert_eq!(other.lock(&part, LockMode::Read, Some(Duration::ZERO)).err().unwrap().kind, Kind::Busy);
+    drop(lock);
+    other.lock(&part, LockMode::Read, Some(Duration::from_secs(30))).unwrap();
+    assert!(!one.stat("c/a").unwrap().is_durable);
+    far.flush("").unwrap();
+    assert!(two.stat("c/a").unwrap().is_durable);
+    drop((one, two, far, array, other));
+    agents.end();
+    // One Zarr array, and nothing of ours beside it.
+    let tree = place.settled_tree();
+    drop(tree);
+    assert!(place.root().join("c/a/zarr.json").exists());
+    let left: Vec<_> = std::fs::read_dir(place.root().join("c/a")).unwrap().flatten().map(|e| e.file_name()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+}
+
+#[test]
+fn two_agents_are_restarted_as_three_and_as_one() {
+    let place = kept();
+    let agents = start(&place, 2);
+    let values = counting(&agents.beside(0), "a", 100);
+    agents.end();
+    let agents = start(&place, 3);
+    assert_eq!(whole(&agents.elsewhere(2), "a"), values);
+    let newer = counting(&agents.beside(2), "a", 7000);
+    assert_eq!(agents_with_segments(&place), [0, 1, 2]);
+    assert_eq!(whole(&agents.beside(1), "a"), newer);
+    agents.end();
+    let agents = start(&place, 1);
+    assert_eq!(whole(&agents.beside(0), "a"), newer);
+    agents.end();
+    place.settled_tree();
+}
+
+#[test]
+fn two_agents_that_were_killed_are_restarted_as_three_and_nothing_acknowledged_is_lost() {
+    let place = kept();
+    let agents = start(&place, 2);
+    let session = agents.elsewhere(0);
+    let mut values = counting(&session, "a", 0);
+    session.flush("").unwrap();
+    let array = session.open_array("a", true).unwrap();
+    array.put_values(&Region::block(&[3, 4], &[30, 40]).unwrap(), &[-1; 1200]).unwrap();
+    (3..33).for_each(|row| values[row * 50 + 4..row * 50 + 44].fill(-1));
+    let bytes = session.create_bytes("table", Create::New).unwrap();
+    bytes.append(&Random::new(8).bytes(50_000)).unwrap();
+    bytes.close().unwrap();
+    drop((session, array));
+    agents.kill();
+    let agents = start(&place, 3);
+    assert_eq!(whole(&agents.beside(1), "a"), values);
+    let mut read = vec![0; 50_000];
+    agents.elsewhere(2).open_bytes("table", false).unwrap().read_exact_at(0, &mut read).unwrap();
+    assert!(read == Random::new(8).bytes(50_000));
+    // And back: what the third agent took over is not hidden by what the first two once had.
+    let newer = counting(&agents.elsewhere(1), "a", 5000);
+    agents.kill();
+    let agents = start(&place, 3);
+    assert_eq!(whole(&agents.beside(0), "a"), newer);
+    agents.end();
+    place.settled_tree();
+}
+
+#[test]
+fn dimensions_smaller_than_the_number_of_agents_are_no_trouble() {
+    let place = kept();
+    let agents = start(&place, 3);
+    let (one, two) = (agents.beside(0), agents.elsewhere(2));
+    for (name, shape, chunks) in [("point", vec![1], vec![1]), ("pair", vec![2, 1, 1], vec![1, 1, 1]), ("none", vec![0], vec![4])] {
+        let spec = ArraySpec::new(DataType::Int64, &shape).chunks(&chunks);
+        let array = one.create_array(name, &spec, Create::New).unwrap();
+        let everything = Region::whole(&shape).unwrap();
+        let values: Vec<i64> = (0..everything.cells() as i64).map(|i| i - 9).collect();
+        array.put_values(&everything, &values).unwrap();
+        assert_eq!(two.open_array(name, false).unwrap().get_values::<i64>(&everything).unwrap(), values);
+    }
+    drop((one, two));
+    agents.end();
+    place.settled_tree();
+}
+
+#[test]
+fn a_container_is_listed_and_its_objects_described_by_a_process_of_another_agent() {
+    let place = kept();
+    let agents = start(&place, 2);
+    let (one, two, far) = (agents.beside(0), agents.beside(1), agents.elsewhere(1));
+    one.create_container("c/inner", Create::New).unwrap();
+    counting(&one, "c/array", 0);
+    for (session, name) in [(&one, "c/by-one"), (&two, "c/by-two"), (&far, "c/by-far")] {
+        let bytes = session.create_bytes(name, Create::New).unwrap();
+        bytes.append(name.as_bytes()).unwrap();
+        bytes.close().unwrap();
+    }
+    two.put_tag("c/by-one", "kind", TagValue::Text("table".into())).unwrap();
+    for session in [&one, &two, &far] {
+        let entries = session.list("c").unwrap();
+        let seen: Vec<(&str, ObjectKind)> = entries.iter().map(|entry| (entry.name.as_str(), entry.kind)).collect();
+        let bytes = |name| (name, ObjectKind::Bytes);
+        let container = ("inner", ObjectKind::Container);
+        assert_eq!(
+            seen,
+            [("array", ObjectKind::Array), bytes("by-far"), bytes("by-one"), bytes("by-two"), container]
+        );
+        for name in ["c/by-one", "c/by-two", "c/by-far"] {
+            assert_eq!(session.stat(name).unwrap().bytes, name.len() as u64);
+            let mut read = vec![0; name.len()];
+            session.open_bytes(name, false).unwrap().read_exact_at(0, &mut read).unwrap();
+            assert_eq!(read, name.as_bytes());
+        }
+        assert_eq!(session.get_tag("c/by-one", "kind").unwrap(), Some(TagValue::Text("table".into())));
+        assert_eq!(session.stat("none").unwrap_err().kind, Kind::NotFound);
+    }
+    // Written by one, gone on with by another, removed by a third.
+    let bytes = two.open_bytes("c/by-one", true).unwrap();
+    bytes.write_at(0, b"C").unwrap();
+    bytes.close().unwrap();
+    let mut first = [0];
+    one.open_bytes("c/by-one", false).unwrap().read_exact_at(0, &mut first).unwrap();
+    assert_eq!(&first, b"C");
+    far.remove("c/by-one", false).unwrap();
+    assert!(!one.exists("c/by-one").unwrap());
+    drop((one, two, far));
+    agents.end();
+    place.settled_tree();
+    assert_eq!(std::fs::read(place.root().join("c/by-two")).unwrap(), b"c/by-two");
+}
+
+#[test]
+fn an_unlimited_dimension_is_grown_by_clients_of_two_agents() {
+    let place = kept();
+    let agents = start(&place, 2);
+    let (first, second) = (agents.beside(0), agents.elsewhere(1));
+    let spec = ArraySpec::new(DataType::Float32, &[0, 4]).unlimited(0).chunks(&[3, 4]);
+    let one = first.create_array("grows", &spec, Create::New).unwrap();
+    let two = second.open_array("grows", true).unwrap();
+    for row in 0..20u64 {
+        let array = if row % 2 == 0 { &one } else { &two };
+        array.put_values(&Region::block(&[row, 0], &[1, 4]).unwrap(), &[row as f32; 4]).unwrap();
+        assert_eq!((one.shape().unwrap(), two.shape().unwrap()), (vec![row + 1, 4], vec![row + 1, 4]));
+        if row == 9 {
+            second.evict("grows").unwrap();
+        }
+    }
+    two.grow(&[25, 4]).unwrap();
+    let values = one.get_values::<f32>(&Region::whole(&[25, 4]).unwrap()).unwrap();
+    assert!(values.chunks(4).enumerate().all(|(row, cells)| cells == [if row < 20 { row as f32 } else { 0.0 }; 4]));
+    drop((first, second, one, two));
+    agents.end();
+    place.settled_tree();
+    let agents = start(&place, 1);
+    assert_eq!(agents.beside(0).open_array("grows", false).unwrap().shape().unwrap(), [25, 4]);
+    agents.end();
+}
+
+#[test]
+fn an_application_chooses_one_agent_or_its_own() {
+    let place = kept();
+    let agents = start(&place, 3);
+    let session = agents.beside(1);
+    let everything = Region::whole(&[64]).unwrap();
+    let spec = ArraySpec::new(DataType::UInt8, &[64]).chunks(&[4]).placement(Placement::Local);
+    session.create_array("local", &spec, Create::New).unwrap().put(&everything, &[1; 64]).unwrap();
+    assert_eq!(agents_with_segments(&place), [1]);
+    assert_eq!(agents.elsewhere(2).open_array("local", false).unwrap().get_values::<u8>(&everything).unwrap(), [1; 64]);
+    session.evict("").unwrap();
+    let spec = spec.placement(Placement::One);
+    session.create_array("one", &spec, Create::New).unwrap().put(&everything, &[2; 64]).unwrap();
+    assert_eq!(agents_with_segments(&place).len(), 1);
+    drop(session);
+    agents.end();
+    place.settled_tree();
+}
+
+#[test]
+fn hosts_that_can_not_be_used_are_named() {
+    let place = Workplace::new();
+    let hosts = place.scratch().join("hosts");
+    let serve = |launcher: &str, text: &str| {
+        std::fs::write(&hosts, text).unwrap();
+        let mut command: Command = place.terrace("serve");
+        let output = command.args(["--quiet", "--launcher", launcher, "--hosts"]).arg(&hosts).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(serve("false", "node7\n").contains("node7"));
+    assert!(serve("/no/such/launcher {host}", "node7\n").contains("node7"));
+    assert!(serve("false", "").contains("0 hosts"));
+    assert!(serve("false", "a\na\n").contains("twice"));
+    let no_slurm = place.terrace("serve").args(["--quiet", "--slurm"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&no_slurm.stderr).contains("SLURM_JOB_NODELIST"));
+    let no_mpi = place.terrace("serve").args(["--quiet", "--mpi"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&no_mpi.stderr).contains("mpirun"));
+    assert!(Path::new(place.root()).exists());
+}
