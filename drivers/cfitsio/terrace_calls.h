@@ -10,6 +10,7 @@
     DO(terrace_root) \
     DO(terrace_container_create) \
     DO(terrace_remove) \
+    DO(terrace_stat) \
     DO(terrace_bytes_create) \
     DO(terrace_bytes_open) \
     DO(terrace_bytes_read) \

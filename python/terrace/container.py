@@ -143,7 +143,7 @@ class Container(Mapping[str, Union["Container", Array, Bytes]]):
         fill_value: Any = 0,
         unlimited: Sequence[int] = (),
         dimensions: Sequence[str] = (),
-        placement: Placement = "local",
+        placement: Placement = "spread",
         create: Create = "new",
     ) -> Array:
         """Creates an array of 1 to 8 dimensions, and the containers that it lies in.
@@ -154,7 +154,7 @@ class Container(Mapping[str, Union["Container", Array, Bytes]]):
         fill_value: what cells read as that were never put.
         unlimited: numbers of the dimensions that grow with what is put.
         dimensions: names; arrays of a container that share names share dimensions, as in xarray.
-        placement: which agents keep it, where there are several: the writer's ("local"), all ("spread"), or "one".
+        placement: which agents keep it, where there are several: all ("spread"), that of its creator ("local"), or "one".
         create: "new" (ExistsError if the name is taken), "replace", or "if missing" (an array of the same type is opened).
         """
         shape = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)

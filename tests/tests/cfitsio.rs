@@ -146,6 +146,11 @@ impl Sky {
             assert!(copied.unwrap().success());
         }
         place.run_with(flags, &["bash", "-c", &self.script(environment)]).ok();
+        self.is_what_it_is_natively(place, &format!("{environment} {flags:?}"));
+    }
+
+    #[track_caller]
+    fn is_what_it_is_natively(&self, place: &Workplace, how: &str) {
         let tree = place.settled_tree();
         let mut images = 0;
         for entry in walkdir::WalkDir::new(self.native.path()) {
@@ -154,7 +159,7 @@ impl Sky {
             if name.ends_with(".fits") && !name.starts_with("raw/") {
                 images += 1;
                 let native = std::fs::read(entry.path()).unwrap();
-                assert!(tree.bytes(name) == native, "{name} is not what it is natively ({environment} {flags:?})");
+                assert!(tree.bytes(name) == native, "{name} is not what it is natively ({how})");
             }
         }
         assert!(images > 50, "{images} images");
@@ -188,4 +193,47 @@ fn montage_with_independent_workers_makes_the_same_images() {
     let place = Wish::default().tier("ram", "1GiB").build();
     sky.is_made(&place, "NPROC=3", &["--cfitsio"]);
     sky.is_made(&place, "NPROC=3 NORM=1", &["--cfitsio"]);
+}
+
+/// The programs of one node, without an agent and, where the tests run as root, without a sight of the agent's tier.
+fn on_another_node(place: &Workplace, script: &str, environment: &[(&str, &str)]) {
+    let may_hide = is_root();
+    let hidden = format!("mount -t tmpfs none {} && exec bash -c \"$SCRIPT\"", place.tier("ram").display());
+    let mut command = if may_hide { Command::new("unshare") } else { Command::new("bash") };
+    if may_hide { command.args(["-m", "sh", "-c", &hidden]) } else { command.args(["-c", "exec bash -c \"$SCRIPT\""]) };
+    command.env("SCRIPT", script).env("ROOT", place.root()).current_dir(place.root());
+    command.env("LD_PRELOAD", library("libterrace_cfitsio.so")).envs(environment.iter().copied());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn is_root() -> bool {
+    // SAFETY: it only asks.
+    unsafe { libc::geteuid() == 0 }
+}
+
+#[test]
+fn montage_makes_the_same_images_with_its_agent_on_another_node_and_again_over_its_outputs() {
+    let Some(sky) = Sky::new("small", "") else { return };
+    let place = Wish::default().tier("ram", "1GiB").build();
+    library("libterrace_cfitsio.so");
+    let copied = Command::new("cp").arg("-r").arg(sky.native.path().join("raw")).arg(place.root()).status();
+    assert!(copied.unwrap().success());
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = format!("127.0.0.1:{port}");
+    let token = place.scratch().join("token");
+    for switched_off in [&[][..], &[("TERRACE_PREFETCH", "0"), ("TERRACE_AGGREGATE", "0")]] {
+        let mut serve = place.terrace("serve");
+        serve.args(["--quiet", "--tls", "--listen", &address, "--token-file"]).arg(&token);
+        let mut serve = serve.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(serve.stdout.take().unwrap()), &mut line).unwrap();
+        let target = format!("tls://{address}");
+        let reached = [("TERRACE_AGENT", target.as_str()), ("TERRACE_TOKEN_FILE", token.to_str().unwrap())];
+        on_another_node(&place, &sky.script(""), &[&reached[..], switched_off].concat());
+        // SAFETY: our own child.
+        unsafe { libc::kill(serve.id() as i32, libc::SIGTERM) };
+        assert_eq!(serve.wait().unwrap().code(), Some(0));
+        sky.is_what_it_is_natively(&place, &format!("on another node {switched_off:?}"));
+    }
 }

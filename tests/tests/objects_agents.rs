@@ -50,6 +50,12 @@ impl Agents {
         unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
         assert!(wait_until(100, || self.process.try_wait().unwrap().is_some()), "the agents do not end");
         assert_eq!(self.process.wait().unwrap().code(), Some(0));
+        let id = terrace_core::settings::root_id(&self.root);
+        let is_locked = |number: usize| {
+            let lock = self.runtime.join(format!("{id}{}", suffix(number as u32))).join("lock");
+            std::fs::File::open(lock).is_ok_and(|lock| lock.try_lock_shared().is_err())
+        };
+        assert!(wait_until(60, || !(0..self.count).any(is_locked)), "an agent is still there");
     }
 
     /// Kills everything, as a power cut does.
@@ -318,6 +324,33 @@ fn an_application_chooses_one_agent_or_its_own() {
     drop(session);
     agents.end();
     place.settled_tree();
+}
+
+#[test]
+fn agents_that_mpi_has_started_find_each_other() {
+    let place = kept();
+    let mut ranks: Vec<Child> = (0..2)
+        .map(|rank| {
+            let mut serve = place.terrace("serve");
+            serve.args(["--quiet", "--mpi", "--listen", "127.0.0.1:0"]).stdout(Stdio::null());
+            serve.env("OMPI_COMM_WORLD_RANK", rank.to_string()).env("OMPI_COMM_WORLD_SIZE", "2");
+            serve.env("PMIX_NAMESPACE", "job7").spawn().unwrap()
+        })
+        .collect();
+    assert!(wait_until(60, || matches!(agents_of(place.root()), Ok(Some(agents)) if agents.len() == 2)));
+    // As a program on a node without an agent has it: the root's path is all that it knows.
+    let session = Session::connect(place.root().to_str().unwrap()).unwrap();
+    let values = counting(&session, "a", 3);
+    assert_eq!(whole(&session, "a"), values);
+    assert_eq!(agents_with_segments(&place), [0, 1]);
+    drop(session);
+    for rank in &mut ranks {
+        // SAFETY: our own child.
+        unsafe { libc::kill(rank.id() as i32, libc::SIGTERM) };
+    }
+    for mut rank in ranks {
+        assert_eq!(rank.wait().unwrap().code(), Some(0));
+    }
 }
 
 #[test]

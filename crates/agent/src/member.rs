@@ -9,7 +9,7 @@ use crate::index_file::make_private;
 use crate::requests::{Outcome, Scope};
 use std::path::PathBuf;
 use std::time::Duration;
-use terrace_core::members::{Member, Membership, Registered, directory};
+use terrace_core::members::{LAUNCH, Member, Membership, Registered, directory};
 use terrace_index::PRIVATE_DIR;
 
 /// How long an agent that could not make everything durable waits before it tries again.
@@ -37,10 +37,12 @@ impl Agent {
 
     /// The last one to leave takes along what all of them used.
     pub fn leave_others(&self) {
-        if self.settings.member.is_none() {
+        let Some(membership) = &self.settings.member else { return };
+        let directory = directory(&self.settings.root, PRIVATE_DIR);
+        // The next launch may have begun already: then all this is in use.
+        if std::fs::read_to_string(directory.join(LAUNCH)).is_ok_and(|launch| launch.trim() != membership.launch) {
             return;
         }
-        let directory = directory(&self.settings.root, PRIVATE_DIR);
         let names = std::fs::read_dir(&directory).into_iter().flatten().flatten().map(|entry| entry.file_name());
         if !names.into_iter().any(|name| name.to_str().is_some_and(|name| name.parse::<u32>().is_ok())) {
             let _ = std::fs::remove_dir_all(&directory);

@@ -36,6 +36,8 @@ pub struct Registered {
 /// Most agents of one root.
 pub const AGENTS_MAX: u32 = 4096;
 pub const TOKEN: &str = "token";
+/// The launch that uses the directory now.
+pub const LAUNCH: &str = "launch";
 
 /// The directory in which agents write down where they listen; `private` is the root's own directory.
 pub fn directory(root: &Path, private: &str) -> PathBuf {

@@ -21,6 +21,11 @@ pub fn wanted(args: &ServeArgs, settings: &Settings) -> Result<Option<ListenSett
         (None, None) => return Ok(None),
     };
     let addresses = resolved(&address)?;
+    if let Some(member) = &settings.member {
+        let directory = members::directory(&settings.root, terrace_index::PRIVATE_DIR);
+        crate::agent_process::make_private(&directory)?;
+        write_private(&directory.join(members::LAUNCH), &format!("{}\n", member.launch))?;
+    }
     let (token_file, certificate) = match (&args.token_file, &settings.member) {
         (Some(file), member) => {
             let file = std::path::absolute(file).map_err(|error| Failure::io("find", file, error))?;
@@ -29,7 +34,6 @@ pub fn wanted(args: &ServeArgs, settings: &Settings) -> Result<Option<ListenSett
         }
         (None, Some(member)) => {
             let directory = members::directory(&settings.root, terrace_index::PRIVATE_DIR);
-            crate::agent_process::make_private(&directory)?;
             (directory.join(members::TOKEN), directory.join(format!("agent{}", members::suffix(member.number))))
         }
         (None, None) => {
