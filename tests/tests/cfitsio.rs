@@ -200,7 +200,11 @@ fn on_another_node(place: &Workplace, script: &str, environment: &[(&str, &str)]
     let may_hide = is_root();
     let hidden = format!("mount -t tmpfs none {} && exec bash -c \"$SCRIPT\"", place.tier("ram").display());
     let mut command = if may_hide { Command::new("unshare") } else { Command::new("bash") };
-    if may_hide { command.args(["-m", "sh", "-c", &hidden]) } else { command.args(["-c", "exec bash -c \"$SCRIPT\""]) };
+    if may_hide {
+        command.args(["-m", "sh", "-c", &hidden])
+    } else {
+        command.args(["-c", "exec bash -c \"$SCRIPT\""])
+    };
     command.env("SCRIPT", script).env("ROOT", place.root()).current_dir(place.root());
     command.env("LD_PRELOAD", library("libterrace_cfitsio.so")).envs(environment.iter().copied());
     let output = command.output().unwrap();

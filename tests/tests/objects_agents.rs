@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use terrace_client::{
-    ArraySpec, Create, DataType, Kind, LockMode, ObjectKind, Placement, Region, Session, TagValue, agents_of, token_of_root,
+    ArraySpec, Create, DataType, Kind, LockMode, ObjectKind, Placement, Region, Session, TagValue, agents_of,
+    token_of_root,
 };
 use terrace_core::members::{number_of, suffix};
 use terrace_tests::{Random, Wish, Workplace, compare_at_random, wait_until};
@@ -83,10 +84,10 @@ impl Drop for Agents {
 
 fn children_of(pid: u32) -> Vec<u32> {
     let parent_of = |stat: String| stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok();
-    let processes = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let is_child = |&process: &u32| {
-        std::fs::read_to_string(format!("/proc/{process}/stat")).ok().and_then(parent_of) == Some(pid)
-    };
+    let processes =
+        std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_child =
+        |&process: &u32| std::fs::read_to_string(format!("/proc/{process}/stat")).ok().and_then(parent_of) == Some(pid);
     processes.filter(is_child).collect()
 }
 
@@ -221,7 +222,9 @@ fn dimensions_smaller_than_the_number_of_agents_are_no_trouble() {
     let place = kept();
     let agents = start(&place, 3);
     let (one, two) = (agents.beside(0), agents.elsewhere(2));
-    for (name, shape, chunks) in [("point", vec![1], vec![1]), ("pair", vec![2, 1, 1], vec![1, 1, 1]), ("none", vec![0], vec![4])] {
+    for (name, shape, chunks) in
+        [("point", vec![1], vec![1]), ("pair", vec![2, 1, 1], vec![1, 1, 1]), ("none", vec![0], vec![4])]
+    {
         let spec = ArraySpec::new(DataType::Int64, &shape).chunks(&chunks);
         let array = one.create_array(name, &spec, Create::New).unwrap();
         let everything = Region::whole(&shape).unwrap();
@@ -252,10 +255,7 @@ fn a_container_is_listed_and_its_objects_described_by_a_process_of_another_agent
         let seen: Vec<(&str, ObjectKind)> = entries.iter().map(|entry| (entry.name.as_str(), entry.kind)).collect();
         let bytes = |name| (name, ObjectKind::Bytes);
         let container = ("inner", ObjectKind::Container);
-        assert_eq!(
-            seen,
-            [("array", ObjectKind::Array), bytes("by-far"), bytes("by-one"), bytes("by-two"), container]
-        );
+        assert_eq!(seen, [("array", ObjectKind::Array), bytes("by-far"), bytes("by-one"), bytes("by-two"), container]);
         for name in ["c/by-one", "c/by-two", "c/by-far"] {
             assert_eq!(session.stat(name).unwrap().bytes, name.len() as u64);
             let mut read = vec![0; name.len()];

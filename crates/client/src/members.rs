@@ -16,12 +16,14 @@ pub fn of_root(root: &Path) -> Result<Option<Vec<Member>>> {
     let of = first.membership.of.clamp(1, AGENTS_MAX);
     (0..of)
         .map(|number| {
-            let same = |found: &Registered| {
-                found.membership.of == of && found.membership.launch == first.membership.launch
-            };
+            let same =
+                |found: &Registered| found.membership.of == of && found.membership.launch == first.membership.launch;
             read(&directory, number).filter(same).map(|found| found.member).ok_or_else(|| {
-                ObjectError::new(Kind::NoAgent, format!("agent {number} of {of} of {} is not there yet", root.display()))
-                    .hint("it may still be starting, or making durable what it had kept")
+                ObjectError::new(
+                    Kind::NoAgent,
+                    format!("agent {number} of {of} of {} is not there yet", root.display()),
+                )
+                .hint("it may still be starting, or making durable what it had kept")
             })
         })
         .collect::<Result<Vec<Member>>>()

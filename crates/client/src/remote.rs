@@ -72,7 +72,8 @@ impl RemoteArray {
     pub fn get(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
         self.check(region, cells.len())?;
         let got = match cells.len() >= LENT_MIN {
-            true => match self.agent.ask_lent(&Request::LendRegion { path: self.path.clone(), region: *region }, cells) {
+            true => match self.agent.ask_lent(&Request::LendRegion { path: self.path.clone(), region: *region }, cells)
+            {
                 // Overwritten meanwhile: then the agent makes a copy first.
                 Err(error) if error.kind == Kind::Busy => self.get_copied(region, cells)?,
                 got => got?,

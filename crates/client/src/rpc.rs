@@ -90,7 +90,9 @@ impl Agent {
                 Kind::Denied,
                 format!("{address} is not this machine's loopback: a token must not travel in the clear"),
             )
-            .hint("give the certificate's fingerprint (TERRACE_FINGERPRINT), or say plain:// where nobody can listen"));
+            .hint(
+                "give the certificate's fingerprint (TERRACE_FINGERPRINT), or say plain:// where nobody can listen",
+            ));
         }
         let mut agent = Agent::new(Path::new("/"), Address::Tcp { address: address.into(), token, security });
         match agent.ask(&Request::Root)?.0 {

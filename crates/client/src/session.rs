@@ -2,8 +2,8 @@
 
 use crate::array::{Array, Backend};
 use crate::bytes::{Bytes, File};
-use crate::remote::{RemoteArray, status};
 use crate::cluster::Cluster;
+use crate::remote::{RemoteArray, status};
 use crate::routing;
 use crate::rpc::{Address, Agent, Security, security_for, unexpected};
 use crate::tls::checked_fingerprint;
@@ -481,12 +481,7 @@ impl Session {
         Ok(Array::new(self.clone(), Backend::Here(self.handle(path, array, writable)?)))
     }
 
-    pub(crate) fn handle(
-        &self,
-        path: &Path,
-        array: &array::ArrayMetadata,
-        writable: bool,
-    ) -> Result<ArrayHandle> {
+    pub(crate) fn handle(&self, path: &Path, array: &array::ArrayMetadata, writable: bool) -> Result<ArrayHandle> {
         if writable && !array.is_raw {
             return Err(ObjectError::new(
                 Kind::WrongKind,

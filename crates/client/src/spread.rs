@@ -213,9 +213,8 @@ impl SpreadArray {
     fn reach_for(&self, region: &Region) -> Result<()> {
         let now = self.shape()?;
         let end = region.end();
-        let wanted: Vec<u64> = (0..now.len())
-            .map(|d| if self.spec.unlimited[d] { now[d].max(end[d]) } else { now[d] })
-            .collect();
+        let wanted: Vec<u64> =
+            (0..now.len()).map(|d| if self.spec.unlimited[d] { now[d].max(end[d]) } else { now[d] }).collect();
         region.check_within(&wanted)?;
         if wanted != now { self.grow(&wanted) } else { Ok(()) }
     }

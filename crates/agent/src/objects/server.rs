@@ -103,7 +103,8 @@ impl Agent {
             Request::Query { query } => {
                 let found = self.objects.tags.lock().unwrap().query(&query);
                 // Programs remove files without telling of their tags.
-                let paths = found.into_iter().filter(|name| self.object_path_of(name).symlink_metadata().is_ok()).collect();
+                let paths =
+                    found.into_iter().filter(|name| self.object_path_of(name).symlink_metadata().is_ok()).collect();
                 Ok((Response::Paths { paths }, vec![]))
             }
             Request::Members => {

@@ -4,8 +4,8 @@
 
 use crate::args::SettingArgs;
 use crate::failure::{Failure, Result, warn};
-use crate::signals::{self, Signals};
 use crate::resolve;
+use crate::signals::{self, Signals};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -78,14 +78,7 @@ fn is_of(root: &Path, launch: &str) -> bool {
     std::fs::read_to_string(first).is_ok_and(|text| text.contains(launch))
 }
 
-fn start(
-    launcher: &str,
-    host: &str,
-    number: usize,
-    of: usize,
-    launch: &str,
-    signals: &Signals,
-) -> Result<Child> {
+fn start(launcher: &str, host: &str, number: usize, of: usize, launch: &str, signals: &Signals) -> Result<Child> {
     let words: Vec<String> = launcher.split_whitespace().map(|word| word.replace("{host}", host)).collect();
     let Some((program, flags)) = words.split_first() else {
         return Err(Failure::bad_input("the launcher is empty", "leave --launcher out, or say `ssh {host}`"));
@@ -107,7 +100,8 @@ fn start(
 
 /// What a shell on the host is to do: this same command, as one of the agents.
 fn script(host: &str, number: usize, of: usize, launch: &str) -> Result<String> {
-    let here = std::env::current_dir().map_err(|error| Failure::new(format!("the current directory is gone: {error}")))?;
+    let here =
+        std::env::current_dir().map_err(|error| Failure::new(format!("the current directory is gone: {error}")))?;
     let program =
         std::env::current_exe().map_err(|error| Failure::new(format!("can't find this program itself: {error}")))?;
     let listen = if host.contains(':') { format!("[{host}]:0") } else { format!("{host}:0") };

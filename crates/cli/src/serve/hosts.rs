@@ -34,7 +34,9 @@ fn checked(hosts: Vec<String>, origin: &str) -> Result<Vec<String>> {
     if hosts.is_empty() || hosts.len() > AGENTS_MAX as usize {
         return Err(bad(format!("{origin} names {} hosts: 1 to {AGENTS_MAX} are possible", hosts.len())));
     }
-    let is_plain = |host: &&String| !host.starts_with('-') && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:@".contains(&b));
+    let is_plain = |host: &&String| {
+        !host.starts_with('-') && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._:@".contains(&b))
+    };
     if let Some(host) = hosts.iter().find(|host| !is_plain(host)) {
         return Err(bad(format!("{origin} has `{}`, which is no host's name", host.escape_debug())));
     }

@@ -32,9 +32,8 @@ pub fn for_each_part(region: &Region, chunks: &[u64], mut act: impl FnMut(&[u64]
         return Ok(());
     }
     let rank = region.rank();
-    let spans: Vec<Vec<Span>> = (0..rank)
-        .map(|d| spans(region.offset()[d], region.count()[d], region.stride()[d], chunks[d].max(1)))
-        .collect();
+    let spans: Vec<Vec<Span>> =
+        (0..rank).map(|d| spans(region.offset()[d], region.count()[d], region.stride()[d], chunks[d].max(1))).collect();
     let mut at = [0; RANK_MAX];
     'all: loop {
         let (mut chunk, mut offset, mut count) = ([0; RANK_MAX], [0; RANK_MAX], [0; RANK_MAX]);
