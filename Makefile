@@ -45,11 +45,12 @@ check:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
 
-# File operations natively and under Terrace, side by side.
+# File operations natively and under Terrace, and objects beside memcpy and h5py, side by side.
 bench:
 	scripts/setup.sh bench
 	$(MAKE) build
 	benchmarks/micro/run.sh
+	benchmarks/objects/run.sh
 
 clean:
 	scripts/clean.sh

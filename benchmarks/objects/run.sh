@@ -1,21 +1,23 @@
-#!/bin/bash
-# Measures objects beside memcpy and h5py, on one tier in memory. Prints JSON lines; needs a release build.
-# Usage: benchmarks/objects/run.sh [DIRECTORY FOR THE ROOT, on the durable storage]
+#!/usr/bin/env bash
+# Measures objects beside memcpy between the same buffers and beside h5py, by turns: builds what is missing, prints tables and
+# writes benchmarks/results/objects.{md,json}. Options are compare.py's (--rounds 9, --base /var/tmp, --no-write).
 set -euo pipefail
-here=$(cd "$(dirname "$0")/../.." && pwd)
-target=${CARGO_TARGET_DIR:-$here/target}/release
-root=$(mktemp -d "${1:-/var/tmp}/terrace-objects-XXXXXX")
-tier=$(mktemp -d /dev/shm/terrace-objects-XXXXXX)
-trap 'kill $agent 2>/dev/null; wait $agent 2>/dev/null; rm -rf "$root" "$tier"' EXIT
-"$target/terrace" serve --quiet --root "$root" --tier "ram=$tier:4GiB" --state "$root/.state" --runtime "$tier/run" \
-    --flush '!**' > "$tier/index" &
-agent=$!
-for _ in $(seq 100); do [ -s "$tier/index" ] && break; sleep 0.1; done
-index=$(sed 's/^export TERRACE_INDEX=//' "$tier/index")
-"$target/examples/measure" "$index" 1
-"$target/examples/measure" "$index" 2
-if python3 -c 'import h5py' 2>/dev/null; then
-    python3 "$here/benchmarks/objects/hdf5.py" "$tier" "$root"
-else
-    echo '{"h5py": "not installed"}'
+here=$(cd "$(dirname "$0")" && pwd)
+repository=$(cd "$here/../.." && pwd)
+cd "$repository"
+. benchmarks/measured.sh
+[ -n "${TERRACE:-}" ] || cargo build --release -p terrace-client --example measure
+# Any of our environments that has h5py; else it is put into the benchmarks' own.
+for python in build/python-venv/bin/python build/venv/bin/python; do
+    if [ -x "$python" ] && "$python" -c 'import h5py' 2>/dev/null; then
+        found=$python
+        break
+    fi
+done
+if [ -z "${found:-}" ]; then
+    scripts/setup.sh bench
+    build/venv/bin/pip install --quiet --disable-pip-version-check "$(grep '^h5py==' python/requirements.txt)"
+    found=build/venv/bin/python
 fi
+cp "$built/examples/measure" "$measured/"
+"$found" "$here/compare.py" --binaries "$measured" "$@"

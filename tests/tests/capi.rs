@@ -59,6 +59,14 @@ fn every_claim_about_arrays_transfers_locks_and_tags_holds_in_c() {
 }
 
 #[test]
+fn claims_about_arrays_hold_where_only_the_supervisor_serves_the_program() {
+    let place = Wish::default().tier("ram", "64MiB").build();
+    let program = compile_c(&place, &checkout().join("tests/tests/capi/arrays.c"));
+    let outcome = place.run_with(&["--supervise-only"], &[program.to_str().unwrap()]);
+    assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, "all claims hold\n", ""));
+}
+
+#[test]
 fn a_fortran_program_writes_steps_that_others_read() {
     if Command::new("gfortran").arg("--version").output().is_err() {
         return skipped("no gfortran here; tests/setup.sh installs it");

@@ -142,6 +142,7 @@ impl Agent {
             let again = self.remove_files(self.removable(scope));
             removed.objects.extend(again.objects);
             outcome.open_files.extend(again.refused);
+            self.remove_arrays(scope, &mut outcome);
             // Whoever asked gets the answer first.
             let _ = std::thread::Builder::new().name("release".into()).spawn(move || drop(removed.objects));
         }

@@ -212,6 +212,14 @@ impl Array {
         self.session.flush(&self.name())
     }
 
+    /// Sees to it that the least and greatest values of staged regions are known to queries. A flush does the same.
+    pub fn say_ranges(&self) -> Result<()> {
+        match &*self.backend {
+            Backend::Here(handle) => handle.say_ranges(),
+            Backend::Elsewhere(_) | Backend::Spread(_) => Ok(()), // the agents there do
+        }
+    }
+
     /// Regions that are staged, oldest first, and the bytes of each; the durable form lies below them.
     pub fn staged_regions(&self) -> Result<Vec<(Region, u64)>> {
         match &*self.backend {

@@ -5,11 +5,12 @@
 //!   placed   bytes objects: files below the root whose bytes lie in a tier, exactly as a program's are
 //!
 //! Invariant: what a call has returned for is in a tier's files, so it survives a kill of any process.
-//! All system calls go by `rustix`, straight to the kernel: a process that the preload library is in as well sees what is
+//! All system calls go straight to the kernel (`calls.rs`): a process that the preload library is in as well sees what is
 //! really there (links), and no hook waits for a guard that we hold.
 
 mod agent_call;
 pub mod array;
+mod calls;
 mod failure;
 mod place;
 pub mod placed;

@@ -3,6 +3,7 @@
 //! The slot is claimed anew after a fork: a counter that a fork handler raises tells that the process is another one. Nothing
 //! here is locked, so a child of a process with many threads may go on.
 
+use crate::calls;
 use crate::failure::Context;
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -10,7 +11,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::*};
 use terrace_core::objects::{Kind, ObjectError, Result};
 use terrace_index::guard::Domain;
 use terrace_index::{INDEX_BYTES, Index, MAGIC, PRIVATE_DIR};
@@ -31,6 +32,35 @@ extern "C" fn on_fork() {
     FORKS.fetch_add(1, SeqCst);
 }
 
+/// Indices that this process has mapped. A mapping stays, so who opens a place again and again gets the same one; a file that is
+/// mapped keeps its inode, so another one is another index.
+struct KnownMapping {
+    /// 0: free; 1: being written.
+    base: AtomicUsize,
+    device: AtomicU64,
+    inode: AtomicU64,
+}
+
+static KNOWN: [KnownMapping; 64] =
+    [const { KnownMapping { base: AtomicUsize::new(0), device: AtomicU64::new(0), inode: AtomicU64::new(0) } }; 64];
+
+fn known_mapping((device, inode): (u64, u64)) -> Option<usize> {
+    KNOWN.iter().find_map(|known| {
+        let base = known.base.load(Acquire);
+        let is_it = base > 1 && known.device.load(Relaxed) == device && known.inode.load(Relaxed) == inode;
+        is_it.then_some(base)
+    })
+}
+
+/// Where all places are taken, nothing is remembered, and the next one maps it anew.
+fn remember_mapping((device, inode): (u64, u64), base: usize) {
+    if let Some(known) = KNOWN.iter().find(|known| known.base.compare_exchange(0, 1, AcqRel, Relaxed).is_ok()) {
+        known.device.store(device, Relaxed);
+        known.inode.store(inode, Relaxed);
+        known.base.store(base, Release);
+    }
+}
+
 /// How often this process's line of ancestors has forked since the engine was first used: state that must not be shared by
 /// parent and child is tagged with it.
 pub fn fork_generation() -> u32 {
@@ -46,8 +76,8 @@ impl Place {
     pub fn open(index_path: &Path) -> Result<Place> {
         fork_generation();
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(index_path, flags, Mode::empty()).context("open the index", index_path)?;
-        let stat = rustix::fs::fstat(&fd).context("look at the index", index_path)?;
+        let fd = calls::open(index_path, flags, Mode::empty()).context("open the index", index_path)?;
+        let stat = calls::fstat(&fd).context("look at the index", index_path)?;
         let unusable = |reason: &str| {
             ObjectError::new(Kind::Protocol, format!("the index {} can't be used: {reason}", index_path.display()))
         };
@@ -57,25 +87,37 @@ impl Place {
         if stat.st_uid != rustix::process::geteuid().as_raw() && !rustix::process::geteuid().is_root() {
             return Err(ObjectError::new(Kind::Denied, format!("{} belongs to another user", index_path.display())));
         }
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping of a file of this size, never unmapped (below only if nobody has seen it).
-        let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                INDEX_BYTES,
-                protection,
-                MapFlags::SHARED | MapFlags::NORESERVE,
-                &fd,
-                0,
-            )
-        }
-        .context("map", index_path)?;
+        let key = (stat.st_dev, stat.st_ino);
+        let known = known_mapping(key);
+        let base = match known {
+            Some(base) => base,
+            None => {
+                let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+                // SAFETY: a new mapping of a file of this size, never unmapped (below only if nobody has seen it).
+                unsafe {
+                    rustix::mm::mmap(
+                        std::ptr::null_mut(),
+                        INDEX_BYTES,
+                        ProtFlags::READ | ProtFlags::WRITE,
+                        flags,
+                        &fd,
+                        0,
+                    )
+                }
+                .context("map", index_path)? as usize
+            }
+        };
         // SAFETY: page-aligned, of the right length, and kept.
         let index = unsafe { Index::from_mapping(base as *const u8) };
         if index.header.magic.load(Acquire) != MAGIC {
-            // SAFETY: `index` is not used after this.
-            let _ = unsafe { rustix::mm::munmap(base, INDEX_BYTES) };
+            if known.is_none() {
+                // SAFETY: `index` is not used after this.
+                let _ = unsafe { rustix::mm::munmap(base as *mut _, INDEX_BYTES) };
+            }
             return Err(unusable("its agent has left, or is of another version"));
+        }
+        if known.is_none() {
+            remember_mapping(key, base);
         }
         let root = PathBuf::from(OsStr::from_bytes(index.header.root.get()));
         Ok(Place { index, index_path: index_path.into(), index_ino: stat.st_ino, root, slot: AtomicU64::new(0) })
@@ -84,7 +126,7 @@ impl Place {
     /// The agent's own: it has mapped the index already.
     pub fn of(index: Index, index_path: &Path) -> Place {
         fork_generation();
-        let index_ino = rustix::fs::lstat(index_path).map_or(0, |found| found.st_ino);
+        let index_ino = calls::lstat(index_path).map_or(0, |found| found.st_ino);
         let root = PathBuf::from(OsStr::from_bytes(index.header.root.get()));
         Place { index, index_path: index_path.into(), index_ino, root, slot: AtomicU64::new(0) }
     }
@@ -129,7 +171,7 @@ impl Place {
     /// The index file is still the one that is mapped: no other agent made a new one.
     pub fn is_in_use(&self) -> bool {
         self.index.header.magic.load(Acquire) == MAGIC
-            && rustix::fs::lstat(&self.index_path).is_ok_and(|found| found.st_ino == self.index_ino)
+            && calls::lstat(&self.index_path).is_ok_and(|found| found.st_ino == self.index_ino)
     }
 
     fn process_slot(&self) -> u32 {

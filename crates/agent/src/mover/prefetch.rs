@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant, SystemTime};
 use terrace_index::State;
 use terrace_index::table::root_key;
+use terrace_objects::array::METADATA_FILE;
 use terrace_tier::placement::{self, Device};
 use terrace_tier::{CopyOptions, Lease, Stat, Step, Tier, copy, reached};
 
@@ -179,12 +180,12 @@ impl Agent {
         Ok(durable.size)
     }
 
-    /// Regular files below `path` (or itself) that policy brings up, or all of them.
+    /// Regular files below `path` (or itself) that policy brings up, or all of them. An array's name stands for all of its chunks.
     pub fn prefetch_candidates(&self, path: &Path, all: bool) -> Vec<Vec<u8>> {
         use std::os::unix::ffi::OsStrExt;
         let mut found = vec![];
-        let mut pending = vec![path.to_path_buf()];
-        while let Some(path) = pending.pop() {
+        let mut pending = vec![(path.to_path_buf(), all)];
+        while let Some((path, all)) = pending.pop() {
             let Ok(status) = std::fs::symlink_metadata(&path) else { continue };
             let bytes = path.as_os_str().as_bytes();
             if status.is_dir() {
@@ -193,7 +194,9 @@ impl Agent {
                     continue;
                 }
                 let entries = std::fs::read_dir(&path).into_iter().flatten().flatten();
-                pending.extend(entries.map(|entry| entry.path()));
+                let is_wanted = |relative| self.policy.decide(relative).prefetch && path.join(METADATA_FILE).exists();
+                let all = all || self.relative(bytes).is_some_and(is_wanted);
+                pending.extend(entries.map(|entry| (entry.path(), all)));
             } else if status.is_file()
                 && let Some(relative) = self.relative(bytes)
                 && (all || self.policy.decide(relative).prefetch)

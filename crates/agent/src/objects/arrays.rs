@@ -106,6 +106,42 @@ impl Agent {
         self.flush_tags(scope);
     }
 
+    /// At a run's end: arrays that policy drops go, those that had to go into the root for a while as well.
+    pub fn remove_arrays(&self, scope: &Scope, outcome: &mut Outcome) {
+        let place = &self.objects.place;
+        let staged = self.staged().into_iter().map(|staged| (Some(staged.stage), staged.directory));
+        let spilled = std::mem::take(&mut *self.objects.spilled.lock().unwrap());
+        let spilled = spilled.into_iter().filter(|directory| directory.join(METADATA_FILE).exists());
+        let mut gone = BTreeSet::new();
+        for (stage, directory) in staged.chain(spilled.map(|directory| (None, directory))) {
+            if !scope.has(directory.as_os_str().as_bytes())
+                || self.array_mode(&directory) != Mode::Remove
+                || gone.contains(&directory)
+            {
+                continue;
+            }
+            if stage.as_ref().is_some_and(|stage| array::is_locked(place, stage)) {
+                outcome.open_files.push(directory);
+                continue;
+            }
+            let _turn = self.objects.turn.lock().unwrap();
+            let bytes = stage.map_or(0, |stage| array::stage_bytes(place, &stage));
+            match array::remove_directory(place, &directory) {
+                Ok(()) => {
+                    self.totals.removed_files.fetch_add(1, Relaxed);
+                    self.totals.removed_bytes.fetch_add(bytes, Relaxed);
+                    if let Some(name) = array::relative(place, &directory) {
+                        // A tag that is left says nothing of an object that is not there.
+                        let _ = self.objects.tags.lock().unwrap().forget(&name);
+                    }
+                    gone.insert(directory);
+                }
+                Err(error) if error.kind == Kind::NotFound => {}
+                Err(error) => outcome.failures.push(Failure { path: directory, reason: error.message }),
+            }
+        }
+    }
+
     /// Frees the tiers of arrays in scope.
     pub fn evict_arrays(&self, scope: &Scope, outcome: &mut Outcome) {
         self.flush_arrays(scope, true, outcome);
@@ -140,6 +176,9 @@ impl Agent {
         staged.sort_by_key(|staged| std::cmp::Reverse(array::stage_bytes(place, &staged.stage)));
         let mut trouble = None;
         for staged in staged {
+            if self.array_mode(&staged.directory) == Mode::Remove {
+                self.objects.spilled.lock().unwrap().insert(staged.directory.clone());
+            }
             let freed = self.flush_array(&staged.stage).and_then(|_| self.drop_array(&staged.stage));
             // One that is not found was made durable and dropped by somebody else.
             if let Err(error) = freed

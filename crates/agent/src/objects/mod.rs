@@ -12,7 +12,8 @@ pub use door::{Door, serve_elsewhere};
 pub use server::serve;
 
 use crate::agent::Agent;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use terrace_core::settings::Settings;
@@ -26,6 +27,8 @@ pub struct Objects {
     turn: Mutex<()>,
     /// By stage: the tail when it was last looked at, and since when it has been so.
     quiet: Mutex<HashMap<String, (u64, Instant)>>,
+    /// Arrays that policy drops at the end of a run, and that had to go into the root meanwhile.
+    spilled: Mutex<BTreeSet<PathBuf>>,
     /// Stages that no array leads to, and since when.
     unlocated: Mutex<HashMap<String, Instant>>,
 }
@@ -39,6 +42,7 @@ impl Objects {
             tags: Mutex::new(tags),
             turn: Mutex::default(),
             quiet: Mutex::default(),
+            spilled: Mutex::default(),
             unlocated: Mutex::default(),
         };
         (objects, trouble)

@@ -80,32 +80,56 @@ impl DataType {
         }
     }
 
-    /// Least and greatest of packed cells, as 64-bit floats; `None` for types without an order, and where all are NaN.
+    /// Least and greatest of packed cells, as 64-bit floats (of 64-bit integers the next ones below and above, where they are none
+    /// themselves). `None` for types without an order, where any cell is NaN, and where there are no cells.
     pub fn range(self, cells: &[u8]) -> Option<(f64, f64)> {
         macro_rules! range {
             ($type:ty) => {{
                 const SIZE: usize = size_of::<$type>();
-                let mut values =
+                let values =
                     cells.chunks_exact(SIZE).map(|cell| <$type>::from_le_bytes(cell.try_into().expect("exact chunks")));
-                let first = values.next()?;
-                let (low, high) = values.fold((first, first), |(low, high), value| (low.min(value), high.max(value)));
-                Some((low as f64, high as f64))
+                let mut all = values.clone();
+                let first = all.next()?;
+                let (mut low, mut high, mut is_ordered) = (first, first, true);
+                for value in values {
+                    low = if value < low { value } else { low };
+                    high = if value > high { value } else { high };
+                    #[allow(clippy::eq_op)] // false for NaN alone
+                    {
+                        is_ordered &= value == value;
+                    }
+                }
+                is_ordered.then_some((low, high))
             }};
         }
-        let found = match self {
-            Int8 => range!(i8),
-            Int16 => range!(i16),
-            Int32 => range!(i32),
-            Int64 => range!(i64),
-            UInt8 | Bool => range!(u8),
-            UInt16 => range!(u16),
-            UInt32 => range!(u32),
-            UInt64 => range!(u64),
-            Float32 => range!(f32),
-            Float64 => range!(f64),
+        macro_rules! narrow {
+            ($type:ty) => {
+                range!($type).map(|(low, high)| (low as f64, high as f64))
+            };
+        }
+        macro_rules! wide {
+            ($type:ty) => {
+                range!($type).map(|(low, high)| {
+                    let (below, above) = (low as f64, high as f64);
+                    let below = if below as i128 > low as i128 { below.next_down() } else { below };
+                    let above = if (above as i128) < high as i128 { above.next_up() } else { above };
+                    (below, above)
+                })
+            };
+        }
+        match self {
+            Int8 => narrow!(i8),
+            Int16 => narrow!(i16),
+            Int32 => narrow!(i32),
+            Int64 => wide!(i64),
+            UInt8 | Bool => narrow!(u8),
+            UInt16 => narrow!(u16),
+            UInt32 => narrow!(u32),
+            UInt64 => wide!(u64),
+            Float32 => narrow!(f32),
+            Float64 => narrow!(f64),
             Complex64 | Complex128 | Bytes(_) => None,
-        };
-        found.filter(|(low, _)| !low.is_nan())
+        }
     }
 }
 
@@ -151,12 +175,18 @@ mod tests {
     }
 
     #[test]
-    fn a_range_leaves_out_what_has_no_order() {
-        let cells: Vec<u8> = [3.0f64, f64::NAN, -1.0].iter().flat_map(|value| value.to_le_bytes()).collect();
-        assert_eq!(Float64.range(&cells), Some((-1.0, 3.0)));
-        assert_eq!(Float64.range(&f64::NAN.to_le_bytes()), None);
+    fn a_range_has_all_values_in_it_or_there_is_none() {
+        let floats = |values: &[f64]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        assert_eq!(Float64.range(&floats(&[3.0, f64::INFINITY, -1.0])), Some((-1.0, f64::INFINITY)));
+        // A query may ask for NaN, or sort it somewhere: cells with one are to be looked at.
+        assert_eq!(Float64.range(&floats(&[3.0, f64::NAN, -1.0])), None);
+        assert_eq!(Float64.range(&floats(&[f64::NAN, 3.0])), None);
         assert_eq!(Bytes(4).range(b"abcd"), None);
         assert_eq!(Int8.range(&[0x80, 0x7f]), Some((-128.0, 127.0)));
         assert_eq!(Int8.range(&[]), None);
+        let (low, high) = UInt64.range(&(u64::MAX - 1).to_le_bytes()).unwrap();
+        assert!(low as u128 <= u64::MAX as u128 - 1 && high as u128 >= u64::MAX as u128 - 1, "{low} to {high}");
+        let (low, high) = Int64.range(&((1i64 << 60) + 1).to_le_bytes()).unwrap();
+        assert!((low as i64) < (1 << 60) + 1 && high as i64 > (1 << 60) + 1, "{low} to {high}");
     }
 }

@@ -5,6 +5,7 @@
 
 use super::copying::{copy_overlap, fill};
 use super::metadata::{ArrayMetadata, ChunkKey};
+use crate::calls;
 use crate::failure::{Context, system};
 use crate::place::Place;
 use crate::placed;
@@ -157,19 +158,19 @@ impl Base {
         std::fs::create_dir_all(&directory).context("make the directory", &directory)?;
         let temporary = directory.join(format!(".chunk.{:016x}", crate::place::random()));
         super::metadata::write_file(&temporary, cells, durable).inspect_err(|_| {
-            let _ = rustix::fs::unlink(&temporary);
+            let _ = calls::unlink(&temporary);
         })?;
         Ok(temporary)
     }
 
     pub fn commit_chunk(&self, chunk: &[u64], temporary: &Path) -> Result<()> {
         let path = self.chunk_path(chunk);
-        rustix::fs::rename(temporary, &path).context("replace", &path)
+        calls::rename(temporary, &path).context("replace", &path)
     }
 
     pub fn remove_chunk(&self, chunk: &[u64]) -> Result<()> {
         let path = self.chunk_path(chunk);
-        match rustix::fs::unlink(&path) {
+        match calls::unlink(&path) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(system("remove", &path, errno)),
         }

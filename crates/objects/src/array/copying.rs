@@ -2,8 +2,9 @@
 
 use terrace_core::objects::Overlap;
 
-/// From here on a copy goes past the caches: the reader is another process, or will come later.
-const STREAM_MIN: usize = 1 << 20;
+/// From here on a copy goes past the caches: it would not stay in them anyway. Smaller ones are faster by them, and so is who reads
+/// them next.
+const STREAM_MIN: usize = 16 << 20;
 
 /// Copies `count` bytes. The source may be changed by others meanwhile; whoever copies from shared memory looks afterwards
 /// whether it was.

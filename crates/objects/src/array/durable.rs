@@ -13,10 +13,11 @@ use super::copying::fill;
 use super::extents::Extents;
 use super::handle::{ArrayHandle, Services};
 use super::locks::LockTable;
-use super::log::{Body, FROZEN, Log, SUPERSEDED, State};
+use super::log::{Body, FROZEN, Log, SUPERSEDED, State, ValueRange};
 use super::metadata::{read_metadata, write_metadata};
 use super::segments::remove_segment;
 use super::stage::{Stage, all_devices, remove_stage, stage_of, staged_link, take_room};
+use crate::calls;
 use crate::failure::Context;
 use crate::place::Place;
 use rustix::fs::{Mode, OFlags};
@@ -60,6 +61,8 @@ pub fn flush_stage(place: &Arc<Place>, stage: &Stage, services: Arc<dyn Services
     let base = Base::new(&directory, &array, Some(source));
     let handle = ArrayHandle::open(place.clone(), &directory, &array, false, services)?;
 
+    // They are read now anyway, and queries leave out what they need not look at.
+    handle.say_ranges()?;
     let (mark, regions) = changed_regions(&log);
     let mut chunks: BTreeSet<Vec<u64>> = BTreeSet::new();
     for region in &regions {
@@ -188,19 +191,19 @@ impl Batch<'_> {
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
         for (_, temporary) in &self.prepared {
-            let _ = rustix::fs::unlink(temporary);
+            let _ = calls::unlink(temporary);
         }
     }
 }
 
 fn sync_directory(directory: &Path) -> Result<()> {
-    let fd = rustix::fs::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    let fd = calls::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .context("open", directory)?;
     rustix::fs::fsync(&fd).context("sync", directory)
 }
 
 fn sync_file(path: &Path) -> Result<()> {
-    let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", path)?;
+    let fd = calls::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", path)?;
     rustix::fs::fsync(&fd).context("sync", path)
 }
 
@@ -236,7 +239,7 @@ fn next_generation(place: &Place, stage: &Stage, old: &Log, drops_flushed: bool)
     }
     let dir = stage.dir(place, stage.device);
     let fresh_path = dir.join("log.new");
-    let _ = rustix::fs::unlink(&fresh_path);
+    let _ = calls::unlink(&fresh_path);
     let ino = header.directory_ino.load(Relaxed);
     let fresh = Log::create(&fresh_path, old.rank(), &shape, ino, kept.len() as u64 * 2)?;
     let fresh_header = fresh.header();
@@ -250,13 +253,18 @@ fn next_generation(place: &Place, stage: &Stage, old: &Log, drops_flushed: bool)
     let mut still_flushed = 0;
     for (number, (record, body)) in kept.iter().enumerate() {
         fresh.put_at(number as u64, body);
+        match old.range(*record) {
+            ValueRange::Known(low, high) => fresh.say_range(number as u64, Some((low, high))),
+            ValueRange::None => fresh.say_range(number as u64, None),
+            ValueRange::Unknown => {}
+        }
         segments.insert(body.segment);
         still_flushed += u64::from(*record < flushed);
     }
     fresh_header.flushed.store(still_flushed, Relaxed);
     fresh_header.tail.store(kept.len() as u64, SeqCst);
     let path = stage.log(place);
-    rustix::fs::rename(&fresh_path, &path).context("replace", &path)?;
+    calls::rename(&fresh_path, &path).context("replace", &path)?;
     header.life.store(SUPERSEDED, SeqCst);
     take_room(place, stage.device, fresh.growth() - old.growth());
     Ok(remove_other_segments(place, stage, &segments))
@@ -266,14 +274,19 @@ fn next_generation(place: &Place, stage: &Stage, old: &Log, drops_flushed: bool)
 fn may_end(place: &Place, stage: &Stage, old: &Log, shape: &[u64]) -> bool {
     let Some(directory) = directory_of(place, stage, old) else { return false };
     let durable = read_metadata(&directory).ok().flatten().and_then(|metadata| metadata.array);
-    let locks = stage.locks(place);
     durable.is_some_and(|array| array.spec.shape.iter().zip(shape).all(|(durable, now)| durable >= now))
-        && (!locks.exists() || LockTable::open(&locks).is_ok_and(|table| table.held() == 0))
+        && !is_locked(place, stage)
+}
+
+/// Somebody has a lock of the array, or it can't be told.
+pub fn is_locked(place: &Place, stage: &Stage) -> bool {
+    let locks = stage.locks(place);
+    locks.exists() && !LockTable::open(&locks).is_ok_and(|table| table.held() == 0)
 }
 
 fn end(place: &Place, stage: &Stage, old: &Log) -> u64 {
     if let Some(directory) = directory_of(place, stage, old) {
-        let _ = rustix::fs::unlink(directory.join(staged_link(place)));
+        let _ = calls::unlink(directory.join(staged_link(place)));
     }
     old.header().life.store(SUPERSEDED, SeqCst);
     let bytes = stage_bytes(place, stage);

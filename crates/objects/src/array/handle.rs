@@ -7,6 +7,8 @@
 //!
 //! The copying is done without the handle's lock, so several threads put and get at once.
 
+mod ranges;
+
 use super::base::{Base, ChunkSource};
 use super::copying::{copy, copy_overlap, fill};
 use super::extents::{Extent, Extents};
@@ -14,8 +16,9 @@ use super::locks::{LockMode, LockTable, RegionLock};
 use super::log::{Body, Claimed, LIVE, Log, STRIDE_MAX, State};
 use super::mapped::MappedFile;
 use super::metadata::{ArrayMetadata, read_metadata};
-use super::segments::{Allocator, Mapped, Spot};
+use super::segments::{Allocator, Mapped, Spot, Way};
 use super::stage::{Stage, ensure, open_log, stage_of, take_room};
+use crate::calls;
 use crate::place::{Place, fork_generation, sleep_us};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
@@ -216,7 +219,7 @@ impl ArrayHandle {
     fn is_in_place(&self, stage: &Stage, log: &Log) -> bool {
         log.header().life.load(SeqCst) == LIVE
             && stage_of(&self.place, &self.directory).as_ref() == Some(stage)
-            && rustix::fs::lstat(stage.log(&self.place)).is_ok_and(|found| found.st_ino == log.ino())
+            && calls::lstat(stage.log(&self.place)).is_ok_and(|found| found.st_ino == log.ino())
     }
 
     /// What the root's own storage says.
@@ -278,10 +281,20 @@ impl ArrayHandle {
     /// # Safety
     /// `cells` has so many readable bytes.
     pub unsafe fn put_from(&self, region: &Region, cells: *const u8, bytes: usize, step: u64) -> Result<()> {
-        self.put_by(region, bytes, step, |spot| {
-            // SAFETY: the spot is as long as the cells are, and does not overlap them.
-            unsafe { copy(cells, spot.as_mut_ptr(), bytes, true) };
-            Ok(())
+        self.put_into(region, bytes, step, |file, position, way| {
+            if way == Way::MapAnew {
+                file.populate(position, bytes);
+            }
+            // SAFETY: the cells are the caller's; the spot is as long, lies in the segment, and does not overlap them.
+            unsafe {
+                match way {
+                    Way::Write => file.write(position, cells, bytes),
+                    Way::Map | Way::MapAnew => {
+                        copy(cells, file.base().add(position as usize), bytes, true);
+                        Ok(())
+                    }
+                }
+            }
         })
     }
 
@@ -293,9 +306,31 @@ impl ArrayHandle {
         step: u64,
         bring: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<()> {
-        self.check_put(region, bytes)?;
         let mut bring = Some(bring);
         let mut brought: Option<(Arc<MappedFile>, usize)> = None;
+        self.put_into(region, bytes, step, |file, position, _| {
+            // SAFETY: the spot lies in the segment, and is ours alone until its record is buried.
+            let place = unsafe { std::slice::from_raw_parts_mut(file.base().add(position as usize), bytes) };
+            match (bring.take(), &brought) {
+                (Some(bring), _) => bring(place)?,
+                // SAFETY: what was brought is still mapped, and no record leads to it.
+                (None, Some((file, at))) => unsafe { copy(file.base().add(*at), place.as_mut_ptr(), bytes, true) },
+                (None, None) => unreachable!("cells that were brought are kept"),
+            }
+            brought = Some((file.clone(), position as usize));
+            Ok(())
+        })
+    }
+
+    /// `place` brings the cells to a position of a segment; again, if the generation ends meanwhile.
+    fn put_into(
+        &self,
+        region: &Region,
+        bytes: usize,
+        step: u64,
+        mut place: impl FnMut(&Arc<MappedFile>, u64, Way) -> Result<()>,
+    ) -> Result<()> {
+        self.check_put(region, bytes)?;
         loop {
             let mut inner = self.locked();
             self.current(&mut inner, true)?;
@@ -303,18 +338,10 @@ impl ArrayHandle {
             if region.is_empty() {
                 return Ok(());
             }
-            let Some((spot, file)) = self.find_room(&mut inner, bytes as u64)? else { continue };
+            let Some((spot, way, file)) = self.find_room(&mut inner, bytes as u64)? else { continue };
             let log = inner.staged.as_ref().expect("a put has staged the array").log.clone();
             drop(inner);
-            // SAFETY: the spot lies in the segment, and is ours alone until its record is buried.
-            let place = unsafe { std::slice::from_raw_parts_mut(file.base().add(spot.position as usize), bytes) };
-            match (bring.take(), &brought) {
-                (Some(bring), _) => bring(place).inspect_err(|_| self.give_back(&log, spot))?,
-                // SAFETY: what was brought is still mapped, and no record leads to it.
-                (None, Some((file, at))) => unsafe { copy(file.base().add(*at), place.as_mut_ptr(), bytes, true) },
-                (None, None) => unreachable!("cells that were brought are kept"),
-            }
-            brought = Some((file.clone(), spot.position as usize));
+            place(&file, spot.position, way).inspect_err(|_| self.give_back(&log, spot))?;
             let body = Body::data(spot.segment, spot.position, spot.bytes, region, step);
             if self.publish(&log, &body)? {
                 let mut inner = self.locked();
@@ -356,7 +383,7 @@ impl ArrayHandle {
     }
 
     /// Room for an extent. `None`: look again which log is the current one.
-    fn find_room(&self, inner: &mut Inner, bytes: u64) -> Result<Option<(Spot, Arc<MappedFile>)>> {
+    fn find_room(&self, inner: &mut Inner, bytes: u64) -> Result<Option<(Spot, Way, Arc<MappedFile>)>> {
         let place = &self.place;
         let Staged { stage, log, mapped, allocator, .. } = inner.staged.as_mut().expect("a put has staged the array");
         let may_reuse = log.header().starved.load(Relaxed) == 0;
@@ -380,9 +407,9 @@ impl ArrayHandle {
             }
             spot = allocator.take(bytes, may_reuse);
         }
-        let spot = spot.expect("the loop ended with room");
+        let (spot, way) = spot.expect("the loop ended with room");
         match mapped.get(place, stage, spot.segment) {
-            Ok(file) => Ok(Some((spot, file))),
+            Ok(file) => Ok(Some((spot, way, file))),
             Err(error) if error.kind == Kind::NotFound => {
                 allocator.forget();
                 Ok(None)

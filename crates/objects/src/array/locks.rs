@@ -6,6 +6,7 @@
 //! The turn of a dead holder is taken over; the locks of a dead holder are dropped by whoever they are in the way of.
 
 use super::mapped::MappedFile;
+use crate::calls;
 use crate::place::is_dead;
 use std::path::Path;
 use std::sync::Arc;
@@ -81,8 +82,8 @@ impl LockTable {
                 let made = MappedFile::create(&temporary, len, 4096)?;
                 // SAFETY: as `table` below; nobody else sees it yet.
                 unsafe { &*(made.base() as *const Table) }.magic.store(MAGIC, Release);
-                let linked = rustix::fs::link(&temporary, path);
-                let _ = rustix::fs::unlink(&temporary);
+                let linked = calls::link(&temporary, path);
+                let _ = calls::unlink(&temporary);
                 match linked {
                     Ok(()) => made,
                     Err(rustix::io::Errno::EXIST) => MappedFile::open(path)?,

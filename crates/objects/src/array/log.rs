@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use terrace_core::objects::{Kind, ObjectError, RANK_MAX, Region, Result};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"terlog01");
+const MAGIC: u64 = u64::from_le_bytes(*b"terlog02");
 /// Set in the tail: no more claims in this generation.
 pub const FROZEN: u64 = 1 << 63;
 /// Records that a log can have: 256 MiB of address space, sparse.
@@ -74,7 +74,28 @@ pub const GROWTH: u32 = 2;
 pub struct Record {
     state: AtomicU64,
     checksum: AtomicU64,
+    /// Whether `low` and `high` are known; said once, by whoever looks first (no part of the checksum).
+    range: AtomicU64,
+    /// Least and greatest value, as bits of a 64-bit float.
+    low: AtomicU64,
+    high: AtomicU64,
     body: std::cell::UnsafeCell<Body>,
+}
+
+const UNKNOWN: u64 = 0;
+const BEING_SAID: u64 = 1;
+const KNOWN: u64 = 2;
+/// The cells have no order, or not all of them.
+const NONE: u64 = 3;
+
+/// What is known of the values of an extent.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum ValueRange {
+    Unknown,
+    /// Least and greatest.
+    Known(f64, f64),
+    /// There is no such thing: strings, complex numbers, or a NaN among the cells.
+    None,
 }
 
 /// What a put says of itself. `step` is for groups of puts that are to be seen together; 0: none.
@@ -87,10 +108,6 @@ pub struct Body {
     pub position: u64,
     pub bytes: u64,
     pub step: u64,
-    /// Least and greatest value, where `statistics` is 1.
-    pub low: f64,
-    pub high: f64,
-    pub statistics: u64,
     pub rank: u64,
     offset: [u64; RANK_MAX],
     count: [u64; RANK_MAX],
@@ -116,9 +133,6 @@ impl Body {
             position,
             bytes,
             step,
-            low: 0.0,
-            high: 0.0,
-            statistics: 0,
             rank: region.rank() as u64,
             offset: [0; RANK_MAX],
             count: [0; RANK_MAX],
@@ -139,8 +153,7 @@ impl Body {
 
     fn checksum(&self) -> u64 {
         let mut hash = 0x9e37_79b9_7f4a_7c15u64;
-        let scalars =
-            [self.position, self.bytes, self.step, self.rank, self.statistics, self.low.to_bits(), self.high.to_bits()];
+        let scalars = [self.position, self.bytes, self.step, self.rank];
         let words = scalars.into_iter().chain(self.offset).chain(self.count).chain(self.stride.map(u64::from));
         for word in words.chain([(self.kind as u64) << 32 | self.segment as u64]) {
             hash = (hash ^ word).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(29);
@@ -308,6 +321,30 @@ impl Log {
         // SAFETY: published records do not change.
         let body = unsafe { *record.body.get() };
         (record.checksum.load(Relaxed) == body.checksum()).then_some(body)
+    }
+
+    /// Least and greatest value of a published extent.
+    pub fn range(&self, number: u64) -> ValueRange {
+        let record = self.record(number);
+        let value = |bits: &AtomicU64| f64::from_bits(bits.load(Relaxed));
+        match record.range.load(Acquire) {
+            KNOWN => ValueRange::Known(value(&record.low), value(&record.high)),
+            NONE => ValueRange::None,
+            _ => ValueRange::Unknown,
+        }
+    }
+
+    /// Says what the range of a published extent is; only what is said first counts. Whoever says it has looked at the
+    /// record's state after it has looked at the cells.
+    pub fn say_range(&self, number: u64, range: Option<(f64, f64)>) {
+        let record = self.record(number);
+        if record.range.compare_exchange(UNKNOWN, BEING_SAID, AcqRel, Relaxed).is_err() {
+            return;
+        }
+        let (low, high) = range.unwrap_or_default();
+        record.low.store(low.to_bits(), Relaxed);
+        record.high.store(high.to_bits(), Relaxed);
+        record.range.store(if range.is_some() { KNOWN } else { NONE }, Release);
     }
 
     /// Where the array is, below the root; written by whoever finds it elsewhere.

@@ -1,6 +1,7 @@
 //! A file mapped shared, for reading and writing; its room is taken before it is touched, so that a full file system is an
 //! error and not a signal.
 
+use crate::calls;
 use crate::failure::Context;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -25,22 +26,23 @@ impl MappedFile {
     /// A new file with `room` bytes of its `len` taken.
     pub fn create(path: &Path, len: u64, room: u64) -> Result<MappedFile> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).context("create", path)?;
+        let fd = calls::open(path, flags, Mode::RUSR | Mode::WUSR).context("create", path)?;
         let made = (|| {
-            allocate(&fd, 0, room).context("find room for", path)?;
+            // Its length first: whoever removes what a killed client has left tells by it how much room was taken.
             rustix::fs::ftruncate(&fd, len).context("size", path)?;
+            allocate(&fd, 0, room).context("find room for", path)?;
             MappedFile::map(fd, path, len)
         })();
         if made.is_err() {
-            let _ = rustix::fs::unlink(path);
+            let _ = calls::unlink(path);
         }
         made
     }
 
     pub fn open(path: &Path) -> Result<MappedFile> {
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::empty()).context("open", path)?;
-        let len = rustix::fs::fstat(&fd).context("look at", path)?.st_size as u64;
+        let fd = calls::open(path, flags, Mode::empty()).context("open", path)?;
+        let len = calls::fstat(&fd).context("look at", path)?.st_size as u64;
         MappedFile::map(fd, path, len)
     }
 
@@ -58,7 +60,7 @@ impl MappedFile {
             )
         }
         .context("map", path)?;
-        let ino = rustix::fs::fstat(&fd).context("look at", path)?.st_ino;
+        let ino = calls::fstat(&fd).context("look at", path)?.st_ino;
         Ok(MappedFile { base: base.cast(), len: len as usize, fd, path: path.into(), ino })
     }
 
@@ -73,6 +75,35 @@ impl MappedFile {
     }
     pub fn ino(&self) -> u64 {
         self.ino
+    }
+
+    /// Writes by a system call what others see in their mappings.
+    ///
+    /// # Safety
+    /// `from` has `count` readable bytes.
+    pub unsafe fn write(&self, position: u64, from: *const u8, count: usize) -> Result<()> {
+        // SAFETY: as the caller promises.
+        let bytes = unsafe { std::slice::from_raw_parts(from, count) };
+        let mut done = 0;
+        while done < count {
+            match rustix::io::pwrite(&self.fd, &bytes[done..], position + done as u64) {
+                Ok(0) => return Err(rustix::io::Errno::IO).context("write", &self.path),
+                Ok(written) => done += written,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno).context("write", &self.path),
+            }
+        }
+        Ok(())
+    }
+
+    /// Maps the pages of a range, as far as the kernel can do it at once; the others are mapped when they are touched.
+    pub fn populate(&self, position: u64, count: usize) {
+        let start = position as usize & !4095;
+        let end = (position as usize + count).min(self.len);
+        if start < end {
+            // SAFETY: inside the mapping; a page that is there is mapped, and its bytes are left alone.
+            unsafe { libc::madvise(self.base.add(start).cast(), end - start, libc::MADV_POPULATE_READ) };
+        }
     }
 
     /// Takes room for a part of the file that nobody has touched.

@@ -1,6 +1,7 @@
 //! `zarr.json`: what the root's own storage says an array or a container is. Written here in the plainest form of Zarr v3
 //! (regular chunks, little-endian bytes); read in that form, and as far as a spec needs it in any other.
 
+use crate::calls;
 use crate::failure::Context;
 use crate::place::{Place, random};
 use rustix::fs::{Mode, OFlags, RenameFlags};
@@ -56,12 +57,12 @@ impl ChunkKey {
 /// `None`: the directory has no `zarr.json`, it is a plain container.
 pub fn read_metadata(directory: &Path) -> Result<Option<Metadata>> {
     let path = directory.join(METADATA_FILE);
-    let fd = match rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+    let fd = match calls::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
         Ok(fd) => fd,
         Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
         Err(errno) => return Err(crate::failure::system("open", &path, errno)),
     };
-    let size = rustix::fs::fstat(&fd).context("look at", &path)?.st_size as u64;
+    let size = calls::fstat(&fd).context("look at", &path)?.st_size as u64;
     if size > METADATA_BYTES_MAX {
         return Err(damaged(&path, "it is too large"));
     }
@@ -352,16 +353,16 @@ fn unbase64(text: &str) -> Option<Vec<u8>> {
 pub fn write_metadata(directory: &Path, metadata: &Metadata, durable: bool) -> Result<()> {
     let temporary = directory.join(format!(".{METADATA_FILE}.{:016x}", random()));
     let written = write_file(&temporary, &metadata.text(), durable)
-        .and_then(|()| rustix::fs::rename(&temporary, directory.join(METADATA_FILE)).context("replace", directory));
+        .and_then(|()| calls::rename(&temporary, directory.join(METADATA_FILE)).context("replace", directory));
     if written.is_err() {
-        let _ = rustix::fs::unlink(&temporary);
+        let _ = calls::unlink(&temporary);
     }
     written
 }
 
 pub fn write_file(path: &Path, bytes: &[u8], durable: bool) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)).context("create", path)?;
+    let fd = calls::open(path, flags, Mode::from_raw_mode(0o666)).context("create", path)?;
     let mut file = std::fs::File::from(fd);
     std::io::Write::write_all(&mut file, bytes).context("write", path)?;
     if durable {
@@ -377,10 +378,9 @@ pub fn create_array(place: &Place, directory: &Path, metadata: &Metadata) -> Res
     let made = (|| {
         rustix::fs::mkdir(&temporary, Mode::from_raw_mode(0o777)).context("create", &temporary)?;
         write_file(&temporary.join(METADATA_FILE), &metadata.text(), false)?;
-        let cwd = rustix::fs::CWD;
-        match rustix::fs::renameat_with(cwd, &temporary, cwd, directory, RenameFlags::NOREPLACE) {
+        match calls::rename_with(&temporary, directory, RenameFlags::NOREPLACE) {
             // A file system that can't: a plain rename replaces an empty directory at most.
-            Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::rename(&temporary, directory),
+            Err(Errno::INVAL | Errno::NOSYS) => calls::rename(&temporary, directory),
             result => result,
         }
         .map_err(|errno| match errno {
@@ -390,8 +390,8 @@ pub fn create_array(place: &Place, directory: &Path, metadata: &Metadata) -> Res
         .context("create", directory)
     })();
     if made.is_err() {
-        let _ = rustix::fs::unlink(temporary.join(METADATA_FILE));
-        let _ = rustix::fs::rmdir(&temporary);
+        let _ = calls::unlink(temporary.join(METADATA_FILE));
+        let _ = calls::rmdir(&temporary);
     }
     made
 }

@@ -5,9 +5,10 @@
 
 use super::mapped::MappedFile;
 use super::stage::{ROOT_DEVICE, Stage, give_room};
+use crate::calls;
 use crate::place::Place;
 use crate::placed::best_device;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use terrace_core::objects::{Kind, ObjectError, Result};
 
@@ -15,6 +16,8 @@ use terrace_core::objects::{Kind, ObjectError, Result};
 const SEGMENT_FIRST: u64 = 256 << 10;
 const SEGMENT_MAX: u64 = 256 << 20;
 const PAGE: u64 = 4096;
+/// An extent from here on has pages of its own.
+const LARGE: u64 = 64 << 10;
 
 /// Where an extent's cells are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -48,7 +51,20 @@ pub struct Allocator {
     own: Vec<Own>,
     /// Room of buried extents, oldest first, by size.
     free: HashMap<u64, VecDeque<Spot>>,
+    /// Large spots that were written through the mapping: segment and position.
+    mapped_spots: HashSet<(u32, u64)>,
     next_size: u64,
+}
+
+/// How the cells get into a spot fastest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// Memory that this process has touched.
+    Map,
+    /// Memory of the tier that this process has not looked at yet: its pages are mapped all at once, not one by one.
+    MapAnew,
+    /// Nobody has touched it: the kernel puts the cells into new pages, and need not clear these first.
+    Write,
 }
 
 struct Own {
@@ -59,7 +75,7 @@ struct Own {
 
 /// So much room does an extent take: whole cache lines, whole pages where it is large.
 fn rounded(bytes: u64) -> u64 {
-    let unit = if bytes >= 64 << 10 { PAGE } else { 64 };
+    let unit = if bytes >= LARGE { PAGE } else { 64 };
     bytes.next_multiple_of(unit).max(64)
 }
 
@@ -72,18 +88,21 @@ impl Allocator {
     pub fn forget(&mut self) {
         self.own.clear();
         self.free.clear();
+        self.mapped_spots.clear();
     }
 
     /// Room in a segment of ours; `None`: a new segment is needed.
-    pub fn take(&mut self, bytes: u64, may_reuse: bool) -> Option<Spot> {
+    pub fn take(&mut self, bytes: u64, may_reuse: bool) -> Option<(Spot, Way)> {
         let room = rounded(bytes);
+        let is_large = room >= LARGE;
         if may_reuse && let Some(spot) = self.free.get_mut(&room).and_then(VecDeque::pop_front) {
-            return Some(Spot { bytes, ..spot });
+            let is_new = is_large && self.mapped_spots.insert((spot.segment, spot.position));
+            return Some((Spot { bytes, ..spot }, if is_new { Way::MapAnew } else { Way::Map }));
         }
         let own = self.own.iter_mut().rev().find(|own| own.len - own.used >= room)?;
         let position = own.used;
         own.used += room;
-        Some(Spot { segment: own.number, position, bytes })
+        Some((Spot { segment: own.number, position, bytes }, if is_large { Way::Write } else { Way::Map }))
     }
 
     /// The bytes of an extent that nobody is to read any more.
@@ -167,7 +186,7 @@ impl Allocator {
 pub fn remove_segment(place: &Place, stage: &Stage, segment: u32) -> u64 {
     let path = stage.segment(place, segment);
     let Ok(found) = std::fs::symlink_metadata(&path) else { return 0 };
-    if rustix::fs::unlink(&path).is_err() {
+    if calls::unlink(&path).is_err() {
         return 0;
     }
     give_room(place, segment >> 24, found.len() as i64);

@@ -1,6 +1,7 @@
 //! Where an array's staged form lies, how it is found, made and removed.
 
 use super::log::{LIVE, Log, REMOVED};
+use crate::calls;
 use crate::failure::{Context, system};
 use crate::place::{Place, random};
 use crate::placed::best_device;
@@ -8,7 +9,6 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use terrace_core::objects::{Kind, ObjectError, Result};
@@ -89,7 +89,7 @@ fn make_private(dir: &Path) -> Result<()> {
 
 /// The stage that the array in `directory` has now.
 pub fn stage_of(place: &Place, directory: &Path) -> Option<Stage> {
-    let text = rustix::fs::readlink(directory.join(staged_link(place)), Vec::with_capacity(512)).ok()?;
+    let text = calls::readlink(directory.join(staged_link(place))).ok()?;
     stage_of_link(place, Path::new(OsStr::from_bytes(text.as_bytes())))
 }
 
@@ -109,8 +109,8 @@ pub fn open_log(place: &Place, stage: &Stage, directory: &Path) -> Result<Option
         Err(error) if error.kind == Kind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    let found = std::fs::metadata(directory).context("look at", directory)?;
-    if log.header().directory_ino.load(Relaxed) != found.ino() || log.header().life.load(Acquire) == REMOVED {
+    let found = calls::stat(directory).context("look at", directory)?;
+    if log.header().directory_ino.load(Relaxed) != found.st_ino || log.header().life.load(Acquire) == REMOVED {
         return Ok(None);
     }
     if let Some(path) = relative(place, directory) {
@@ -146,14 +146,14 @@ fn clear_foreign_link(place: &Place, directory: &Path, stage: &Stage) -> Result<
     let link = directory.join(staged_link(place));
     let aside = place.private().join("tmp").join(format!("staged-{:016x}", random()));
     // Moved aside first, so that a stage that was linked meanwhile is not unlinked by mistake.
-    match rustix::fs::rename(&link, &aside) {
+    match calls::rename(&link, &aside) {
         Ok(()) => {
-            let text = rustix::fs::readlink(&aside, Vec::new()).context("look at", &aside)?;
+            let text = calls::readlink(&aside).context("look at", &aside)?;
             let moved = stage_of_link(place, Path::new(OsStr::from_bytes(text.as_bytes())));
             if moved.as_ref() == Some(stage) {
-                rustix::fs::unlink(&aside).context("remove", &aside)
+                calls::unlink(&aside).context("remove", &aside)
             } else {
-                rustix::fs::rename(&aside, &link).context("put back", &link)
+                calls::rename(&aside, &link).context("put back", &link)
             }
         }
         Err(Errno::NOENT) => Ok(()),
@@ -167,16 +167,16 @@ fn create(place: &Place, directory: &Path, shape: &[u64], has_base: bool) -> Res
     let stage = Stage { device, name: format!("{:016x}", random()) };
     let dir = stage.make_dir(place, device)?;
     let discard = || {
-        let _ = rustix::fs::unlink(stage.log(place));
-        let _ = rustix::fs::rmdir(&dir);
+        let _ = calls::unlink(stage.log(place));
+        let _ = calls::rmdir(&dir);
     };
-    let ino = std::fs::metadata(directory).context("look at", directory)?.ino();
+    let ino = calls::stat(directory).context("look at", directory)?.st_ino;
     let log = Log::create(&stage.log(place), shape.len(), shape, ino, 0).inspect_err(|_| discard())?;
     log.header().has_base.store(has_base as u64, Release);
     if let Some(path) = relative(place, directory) {
         log.set_array_path(&path);
     }
-    match rustix::fs::symlink(&dir, directory.join(staged_link(place))) {
+    match calls::symlink(&dir, directory.join(staged_link(place))) {
         Ok(()) => {
             take_room(place, device, STAGE_BYTES);
             Ok(Some((stage, log)))
@@ -219,11 +219,11 @@ pub fn remove_stage(place: &Place, stage: &Stage) {
         let Ok(entries) = std::fs::read_dir(&dir) else { continue };
         for path in entries.flatten().map(|entry| entry.path()) {
             let room = room_of(&path);
-            if rustix::fs::unlink(&path).is_ok() {
+            if calls::unlink(&path).is_ok() {
                 give_room(place, device, room);
             }
         }
-        let _ = rustix::fs::rmdir(&dir);
+        let _ = calls::rmdir(&dir);
     }
 }
 
@@ -246,7 +246,7 @@ pub fn stages(place: &Place) -> Vec<Stage> {
 /// Removes an array, or a container with all that is in it: its name goes at once, then staged forms and files.
 pub fn remove_directory(place: &Place, directory: &Path) -> Result<()> {
     let aside = place.private().join("tmp").join(format!("removed-{:016x}", random()));
-    rustix::fs::rename(directory, &aside).context("remove", directory)?;
+    calls::rename(directory, &aside).context("remove", directory)?;
     remove_below(place, &aside)
 }
 

@@ -4,6 +4,7 @@
 //! compared with the last one seen (one load), and the descriptor exchanged if it is not the file's any more.
 
 use crate::agent_call::{About, call};
+use crate::calls;
 use crate::failure::{Context, system};
 use crate::place::{Place, sleep_us};
 use rustix::fs::{SeekFrom, Stat};
@@ -47,7 +48,7 @@ impl BytesFile {
     }
 
     fn stat(&self) -> Result<Stat> {
-        rustix::fs::fstat(&self.fd).context("look at", &self.path)
+        calls::fstat(&self.fd).context("look at", &self.path)
     }
 
     /// By a seek (the descriptor's own position is not used), because a supervised process's looks at files go to the supervisor.

@@ -1,10 +1,11 @@
 //! Creating, opening, removing placed files.
 
 use crate::agent_call::{About, call};
+use crate::calls;
 use crate::failure::{Context, system};
 use crate::place::{Place, random, sleep_us};
 use crate::placed::file::BytesFile;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -42,13 +43,13 @@ impl Found {
 
 /// The record of the object that the link at `path` leads to.
 pub fn record_at(place: &Place, path: &Path) -> Option<u32> {
-    let text = rustix::fs::readlink(path, Vec::with_capacity(512)).ok()?;
+    let text = calls::readlink(path).ok()?;
     place.index().record_of_link(text.as_bytes())
 }
 
 /// The agent whose object the link at `path` leads to, where a root has several.
 pub fn member_of(path: &Path) -> Option<u32> {
-    let text = rustix::fs::readlink(path, Vec::with_capacity(512)).ok()?;
+    let text = calls::readlink(path).ok()?;
     let directory = Path::new(std::ffi::OsStr::from_bytes(text.as_bytes())).parent()?.file_name()?.to_str()?;
     directory.strip_prefix("terrace-").and_then(terrace_core::members::number_of)
 }
@@ -56,7 +57,7 @@ pub fn member_of(path: &Path) -> Option<u32> {
 pub fn look(place: &Place, path: &Path) -> Result<Found> {
     for attempt in 0.. {
         let record = record_at(place, path);
-        match rustix::fs::stat(path) {
+        match calls::stat(path) {
             Ok(stat) => return Ok(Found { stat, record }),
             // The object went between the look at the link and the look at what it leads to.
             Err(Errno::NOENT) if record.is_some() && attempt < 200 => sleep_us(500),
@@ -74,7 +75,7 @@ pub fn create(place: &Place, path: &Path, exclusive: bool) -> Result<BytesFile> 
             Err(error) if error.kind == Kind::Exists && !exclusive => {}
             Err(error) => return Err(error),
         }
-        let found = match rustix::fs::stat(path) {
+        let found = match calls::stat(path) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::Directory => {
                 return Err(ObjectError::new(Kind::WrongKind, format!("{} is a directory", path.display())));
             }
@@ -99,7 +100,7 @@ pub fn create(place: &Place, path: &Path, exclusive: bool) -> Result<BytesFile> 
 fn create_new(place: &Place, path: &Path) -> Result<BytesFile> {
     let index = place.index();
     let directory = path.parent().unwrap_or(place.root());
-    let stat = rustix::fs::stat(directory).context("use the directory", directory)?;
+    let stat = calls::stat(directory).context("use the directory", directory)?;
     if !takes_files(place, &stat, directory) {
         return create_durable(path);
     }
@@ -112,7 +113,7 @@ fn create_new(place: &Place, path: &Path) -> Result<BytesFile> {
     let record = &index.records[number as usize];
     let key = index.object_key(record.device.load(Relaxed), record.object_ino.load(Relaxed));
     let undo = || {
-        let _ = rustix::fs::unlink(&object);
+        let _ = calls::unlink(&object);
         index.free_record(number);
     };
     if !index.table_put(key, number) {
@@ -120,7 +121,7 @@ fn create_new(place: &Place, path: &Path) -> Result<BytesFile> {
         return create_durable(path);
     }
     record.set_state(State::Current);
-    if let Err(errno) = rustix::fs::symlink(&object, path) {
+    if let Err(errno) = calls::symlink(&object, path) {
         index.table_remove(key, number);
         undo();
         return match errno {
@@ -145,7 +146,7 @@ fn takes_files(place: &Place, stat: &Stat, directory: &Path) -> bool {
 
 fn create_durable(path: &Path) -> Result<BytesFile> {
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)).context("create", path)?;
+    let fd = calls::open(path, flags, Mode::from_raw_mode(0o666)).context("create", path)?;
     Ok(BytesFile::new(path, fd, true, None, 0))
 }
 
@@ -165,13 +166,13 @@ fn create_object(place: &Place, number: u32, group: Option<u32>) -> Option<(Owne
             &[index.header.devices[device as usize].dir.get(), &name].concat(),
         ));
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let Ok(fd) = rustix::fs::open(&object, flags, Mode::from_raw_mode(0o666)) else { continue };
+        let Ok(fd) = calls::open(&object, flags, Mode::from_raw_mode(0o666)) else { continue };
         let inherits =
             group.is_none_or(|group| rustix::fs::fchown(&fd, None, Some(rustix::fs::Gid::from_raw(group))).is_ok());
-        match rustix::fs::fstat(&fd) {
+        match calls::fstat(&fd) {
             Ok(stat) if inherits && stat.st_mode & 0o400 != 0 => record.object_ino.store(stat.st_ino, Release),
             _ => {
-                let _ = rustix::fs::unlink(&object);
+                let _ = calls::unlink(&object);
                 return None;
             }
         }
@@ -223,7 +224,7 @@ pub fn open(place: &Place, path: &Path, writable: bool) -> Result<BytesFile> {
     for _ in 0..WAITS {
         let seq = index.header.moves_seq.load(SeqCst);
         let evictions = index.header.evictions_seq.load(Acquire);
-        let fd = match rustix::fs::open(path, access | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty()) {
+        let fd = match calls::open(path, access | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) if refusals < 200 && record_at(place, path).is_some() => {
                 refusals += 1;
@@ -233,7 +234,7 @@ pub fn open(place: &Place, path: &Path, writable: bool) -> Result<BytesFile> {
             Err(Errno::NOENT) if index.header.evictions_seq.load(Acquire) != evictions => continue,
             Err(errno) => return Err(system("open", path, errno)),
         };
-        let stat = rustix::fs::fstat(&fd).context("look at", path)?;
+        let stat = calls::fstat(&fd).context("look at", path)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {}
             FileType::Directory => {
@@ -325,9 +326,9 @@ fn replica_of(place: &Place, stat: &Stat) -> Option<(OwnedFd, u32)> {
     write_name(number, record.random.load(Acquire), &mut name);
     let device = record.device.load(Relaxed) as usize % terrace_index::DEVICES;
     let object = [index.header.devices[device].dir.get(), &name].concat();
-    let fd = rustix::fs::open(object.as_slice(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let fd = calls::open(object.as_slice(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     // The record may have been given to another file since we looked: what was opened must be this file.
-    let replica = rustix::fs::fstat(&fd).ok()?;
+    let replica = calls::fstat(&fd).ok()?;
     let is_equal = replica.st_size == stat.st_size
         && (replica.st_mtime, replica.st_mtime_nsec) == (stat.st_mtime, stat.st_mtime_nsec)
         && record.object_ino.load(Acquire) == replica.st_ino
@@ -367,7 +368,7 @@ fn unlink_once(place: &Place, path: &Path, link: Option<u32>) -> rustix::io::Res
         return Ok(None);
     }
     let Some(number) = link else {
-        let known = rustix::fs::lstat(path).ok().filter(|stat| stat.st_nlink == 1).and_then(|stat| {
+        let known = calls::lstat(path).ok().filter(|stat| stat.st_nlink == 1).and_then(|stat| {
             let number = index.record_of_root_ino(stat.st_ino)?;
             let record = &index.records[number as usize];
             (stat.st_dev == index.header.root_dev.load(Relaxed)
@@ -375,7 +376,7 @@ fn unlink_once(place: &Place, path: &Path, link: Option<u32>) -> rustix::io::Res
                 && matches!(record.state(), State::Clean | State::Durable))
             .then_some(number)
         });
-        rustix::fs::unlink(path)?;
+        calls::unlink(path)?;
         let told = known.filter(|&number| {
             let record = &index.records[number as usize];
             record.flags.fetch_or(FLAG_UNLINKED, SeqCst);
@@ -388,17 +389,17 @@ fn unlink_once(place: &Place, path: &Path, link: Option<u32>) -> rustix::io::Res
         return Ok(None);
     }
     // A handle of the link itself tells afterwards whether it was this link that went.
-    let handle = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let handle = calls::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let text = rustix::fs::readlinkat(&handle, "", Vec::with_capacity(512))?;
     if index.record_of_link(text.as_bytes()) != Some(number) {
         return Ok(None);
     }
-    rustix::fs::unlink(path)?;
-    if rustix::fs::fstat(&handle)?.st_nlink != 0 {
+    calls::unlink(path)?;
+    if calls::fstat(&handle)?.st_nlink != 0 {
         return Ok(Some(None));
     }
     record.set_state(State::Dead);
-    let _ = rustix::fs::unlink(&text);
+    let _ = calls::unlink(&text);
     index.header.devices[record.device.load(Relaxed) as usize % terrace_index::DEVICES]
         .unreserve(record.reserved.swap(0, AcqRel));
     let ino = record.link_ino.load(Relaxed);
@@ -413,7 +414,7 @@ pub fn remove_tree(place: &Place, directory: &Path) -> Result<()> {
     let entries = std::fs::read_dir(directory).context("list", directory)?;
     for entry in entries {
         let path = entry.context("list", directory)?.path();
-        let stat = match rustix::fs::statat(rustix::fs::CWD, &path, AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match calls::lstat(&path) {
             Ok(stat) => stat,
             Err(Errno::NOENT) => continue,
             Err(errno) => return Err(system("look at", &path, errno)),
@@ -427,5 +428,5 @@ pub fn remove_tree(place: &Place, directory: &Path) -> Result<()> {
             removed => removed?,
         }
     }
-    rustix::fs::rmdir(directory).context("remove the directory", directory)
+    calls::rmdir(directory).context("remove the directory", directory)
 }
