@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use terrace_core::control::Request;
-use terrace_tests::{Outcome, Tree, Wish, Workplace};
+use terrace_tests::{Outcome, Tree, Wish, Workplace, compile};
 
 /// A static program, made from a source in `supervise/`.
 fn program(place: &Workplace, name: &str) -> String {
@@ -265,4 +265,35 @@ fn a_static_program_of_another_user_is_served_for_that_user() {
     assert_eq!(outcome.code, 0, "{outcome:?}");
     let found = place.root().join("f").symlink_metadata().unwrap();
     assert!(found.is_file() && (!terrace_tests::is_root() || found.uid() == 1234));
+}
+
+#[test]
+fn a_link_from_outside_leads_to_files_and_not_to_links() {
+    let place = Wish::default().settle("1h").build();
+    let outside = place.scratch().join("way");
+    std::os::unix::fs::symlink(place.root(), &outside).unwrap();
+    let fixed = program(&place, "outside");
+    std::fs::write(place.scratch().join("check.h"), include_str!("supervise/check.h")).unwrap();
+    let dynamic = compile(&place.scratch(), "dynamic", include_str!("supervise/outside.c"));
+    let runs: [(&str, &[&str]); 4] = [
+        (&fixed, &["--supervise-only"]),
+        (&fixed, &[]),
+        (dynamic.to_str().unwrap(), &["--preload-only"]),
+        (dynamic.to_str().unwrap(), &[]),
+    ];
+    for (number, (binary, flags)) in runs.into_iter().enumerate() {
+        let elsewhere = place.scratch().join(format!("elsewhere-{number}"));
+        std::fs::create_dir(&elsewhere).unwrap();
+        let outcome = place.run_with(flags, &[binary, outside.to_str().unwrap(), elsewhere.to_str().unwrap()]);
+        assert_eq!(outcome.code, 0, "{binary} {flags:?}: {outcome:?}");
+    }
+    place.wait_for_the_agents_end();
+    for number in 0..runs.len() {
+        for name in ["leaves", "follows", "directory/file"] {
+            let path = place.scratch().join(format!("elsewhere-{number}")).join(name);
+            assert!(path.symlink_metadata().unwrap().is_file(), "{path:?} is no file");
+            assert_eq!(std::fs::read_to_string(path).unwrap(), "precious");
+        }
+    }
+    assert_eq!(place.settled_tree().bytes("second"), b"precious");
 }

@@ -62,4 +62,6 @@ pub struct Table {
     pub settle: unsafe extern "C" fn(dirfd: i32, path: *const c_char) -> isize,
     /// The record (plus 1) whose link this name is, or whose flushed file, and its serial; 0: none.
     pub record_at: unsafe extern "C" fn(dirfd: i32, path: *const c_char, serial: *mut u64) -> u32,
+    /// The name, wherever its text seems to lead, is a placed or durable file or a directory of the root.
+    pub leads_to_ours: unsafe extern "C" fn(dirfd: i32, path: *const c_char) -> bool,
 }

@@ -79,6 +79,10 @@ unsafe extern "C" fn may_be_below_root(path: *const c_char) -> bool {
     process::index().is_some_and(|index| unsafe { process::begins_with_root(index, path) || process::has_dots(path) })
 }
 
+unsafe extern "C" fn leads_to_ours(dirfd: i32, path: *const c_char) -> bool {
+    process::index().is_some_and(|index| names::leads_to_ours(index, dirfd, path))
+}
+
 unsafe extern "C" fn open(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
     let Some(index) = process::index() else { return LEAVE };
     // SAFETY: a zeroed stat is valid; the supervisor's C string.
@@ -243,6 +247,7 @@ static TABLE: Table = Table {
     statfs,
     settle,
     record_at,
+    leads_to_ours,
 };
 
 /// `terrace_index::behalf::ENTRY`: the supervisor's way in.

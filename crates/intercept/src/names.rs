@@ -116,7 +116,10 @@ pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
     // SAFETY: the program's own arguments.
     let native = || unsafe { gate::call3(libc::SYS_unlinkat, dirfd as usize, path as usize, flags as usize) };
     let Some(index) = process::index() else { return native() };
-    if path.is_null() || flags & libc::AT_REMOVEDIR != 0 || !process::may_be_below_root(index, dirfd, path) {
+    if path.is_null()
+        || flags & libc::AT_REMOVEDIR != 0
+        || !process::may_be_below_root(index, dirfd, path) && link::read(index, dirfd, path).is_none()
+    {
         return native();
     }
     let mut removed = None;
@@ -212,6 +215,21 @@ impl End {
     }
 }
 
+/// A text that lies outside the root may name something of ours all the same, by a link that leads there.
+pub fn leads_to_ours(index: Index, dirfd: i32, path: *const c_char) -> bool {
+    let Some(found) = stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) else { return false };
+    let is_on_roots_device = found.st_dev == index.header.root_dev.load(Relaxed);
+    match found.st_mode & libc::S_IFMT {
+        libc::S_IFLNK => link::read(index, dirfd, path).is_some(),
+        libc::S_IFREG if is_on_roots_device => durable_record(index, dirfd, path).is_some(),
+        libc::S_IFDIR if is_on_roots_device => {
+            let end = End { dirfd, path, link: None, durable: None };
+            end.locate(index, &mut Path::new()) == Place::Below
+        }
+        _ => false,
+    }
+}
+
 #[derive(PartialEq)]
 enum Place {
     Below,
@@ -240,7 +258,10 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
     let Some(index) = process::index() else { return native() };
     if old.is_null()
         || new.is_null()
-        || !(process::may_be_below_root(index, olddir, old) || process::may_be_below_root(index, newdir, new))
+        || !(process::may_be_below_root(index, olddir, old)
+            || process::may_be_below_root(index, newdir, new)
+            || leads_to_ours(index, olddir, old)
+            || leads_to_ours(index, newdir, new))
     {
         return native();
     }
@@ -387,7 +408,8 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         return native(); // it fails, and the file is left where it is
     }
     for _ in 0..10 {
-        if !process::may_be_below_root(index, olddir, old) || !settle_path(index, olddir, old, follow) {
+        // Whatever its text: a link from outside may lead to it.
+        if !settle_path(index, olddir, old, follow) {
             break;
         }
         if link::read(index, olddir, old).is_none() {

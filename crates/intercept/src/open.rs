@@ -37,8 +37,16 @@ pub fn open_at(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize 
     }
     match process::index() {
         Some(index) if process::may_be_below_root(index, dirfd, path) => open_below(index, dirfd, path, flags, mode),
-        _ => {
+        known => {
             let fd = native(dirfd, path, flags, mode);
+            // A link from outside leads to the root, and there to a link of ours, which is none.
+            if fd == -(libc::ELOOP as isize)
+                && flags & libc::O_NOFOLLOW != 0
+                && let Some(index) = known
+                && link::read(index, dirfd, path).is_some()
+            {
+                return open_below(index, dirfd, path, flags, mode);
+            }
             data::forget(fd as i32);
             fd
         }

@@ -67,6 +67,14 @@ pub fn may_take_long(call: &Notification) -> bool {
 /// Why a call is not done here: the kernel goes on, or the program gets this error.
 pub type Taken<T> = Result<T, Answer>;
 
+/// What can't be reached is for the kernel to tell. But if only we lack descriptors, its way would be a wrong one.
+pub fn unreachable_for_us(errno: i32) -> Answer {
+    match errno {
+        libc::EMFILE | libc::ENFILE => Answer::Error(libc::ENFILE),
+        _ => Answer::Continue,
+    }
+}
+
 impl Worker {
     pub fn answer(&mut self, call: &Notification, again: bool) -> Answer {
         let target = Target { thread: call.thread };
@@ -97,11 +105,14 @@ impl Worker {
         if self.shared.board.varies(VIEWS_VARY) && !target.shares_our_view() {
             return Answer::Continue;
         }
-        if self.shared.board.varies(RIGHTS_VARY)
-            && let Ok(status) = target.status()
-            && !self.own.are(&status.rights)
-        {
-            return self.with_other_rights(&status.rights, call, again);
+        if self.shared.board.varies(RIGHTS_VARY) {
+            match target.status() {
+                Ok(status) if !self.own.are(&status.rights) => {
+                    return self.with_other_rights(&status.rights, call, again);
+                }
+                Err(errno @ (libc::EMFILE | libc::ENFILE)) => return unreachable_for_us(errno),
+                _ => {}
+            }
         }
         self.dispatch(call, again).unwrap_or_else(|taken| taken)
     }
@@ -183,6 +194,36 @@ impl Worker {
         self.place_of(call, dirfd, path)
     }
 
+    /// As `place`; and also a text that lies outside, if a link leads from there to something of ours.
+    pub fn place_by_any_way(&self, call: &Notification, dirfd: i32, address: u64) -> Taken<Place> {
+        let path = self.text(call, address)?;
+        match self.place_of(call, dirfd, path.clone()) {
+            Err(Answer::Continue) => {
+                let place = self.anywhere(call, dirfd, path)?;
+                if self.leads_to_ours(&place) { Ok(place) } else { Err(Answer::Continue) }
+            }
+            found => found,
+        }
+    }
+
+    pub fn leads_to_ours(&self, place: &Place) -> bool {
+        // SAFETY: a place of ours.
+        unsafe { (self.shared.table.leads_to_ours)(place.dirfd, place.text()) }
+    }
+
+    /// A place wherever it is.
+    pub fn anywhere(&self, call: &Notification, dirfd: i32, path: CString) -> Taken<Place> {
+        let is_its_own = path.to_bytes().starts_with(format!("/proc/{}/", call.thread).as_bytes());
+        if path.is_empty() || path.to_bytes().starts_with(b"/proc/") && !is_its_own {
+            return Err(Answer::Continue);
+        }
+        if path.to_bytes()[0] == b'/' {
+            return Ok(Place::absolute(path));
+        }
+        let directory = Target { thread: call.thread }.directory(dirfd).map_err(unreachable_for_us)?;
+        Ok(Place::below(directory, path))
+    }
+
     pub fn place_of(&self, call: &Notification, dirfd: i32, path: CString) -> Taken<Place> {
         if path.is_empty() {
             return Err(Answer::Continue);
@@ -192,7 +233,7 @@ impl Worker {
             let near = !is_of_the_system(&path) && unsafe { (self.shared.table.may_be_below_root)(path.as_ptr()) };
             return if near { Ok(Place::absolute(path)) } else { Err(Answer::Continue) };
         }
-        let directory = Target { thread: call.thread }.directory(dirfd).map_err(|_| Answer::Continue)?;
+        let directory = Target { thread: call.thread }.directory(dirfd).map_err(unreachable_for_us)?;
         if !self.is_near(&directory, &path) {
             return Err(Answer::Continue);
         }

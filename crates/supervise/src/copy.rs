@@ -5,7 +5,7 @@
 //! Invariant: the program's offsets change only after what they become is on the desk. So a call that a killed supervisor had
 //! received is either done again from where it began, or only its offsets are set once more.
 
-use crate::calls::Taken;
+use crate::calls::{Taken, unreachable_for_us};
 use crate::listener::{Answer, Notification};
 use crate::serve::Worker;
 use crate::target::Target;
@@ -54,7 +54,7 @@ impl Worker {
 
     fn end(&self, call: &Notification, fd: i32, address: u64) -> Taken<End> {
         let target = Target { thread: call.thread };
-        let file = self.handles.borrow_mut().descriptor(target, fd).map_err(|_| Answer::Continue)?;
+        let file = self.handles.borrow_mut().descriptor(target, fd).map_err(unreachable_for_us)?;
         let mut bytes = [0; 8];
         let at = match address {
             // SAFETY: our own descriptor.

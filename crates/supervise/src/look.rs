@@ -1,7 +1,7 @@
 //! Looking: stat, statx, readlink, listings, statfs. What is looked at is not only what lies below the root by its text: a link
 //! from outside may lead there. So the kernel's answer decides: what is on another file system goes on in the kernel.
 
-use crate::calls::{CWD, Taken};
+use crate::calls::{CWD, Taken, unreachable_for_us};
 use crate::listener::{Answer, Notification};
 use crate::serve::Worker;
 use crate::target::{Target, is_of_the_system};
@@ -93,7 +93,7 @@ impl Worker {
                 }
                 Subject::Descriptor(fd) => {
                     let target = Target { thread: call.thread };
-                    let file = self.handles.borrow_mut().descriptor(target, fd).map_err(|_| Answer::Continue)?;
+                    let file = self.handles.borrow_mut().descriptor(target, fd).map_err(unreachable_for_us)?;
                     (self.shared.table.stat)(file.as_raw_fd(), c"".as_ptr(), out_here, EMPTY_PATH)
                 }
             };
@@ -133,7 +133,7 @@ impl Worker {
         let is_link_of_process = text.to_bytes().starts_with(b"/proc/");
         let place = match is_link_of_process {
             true => None,
-            false => Some(self.place_of(call, dirfd, text.clone())?),
+            false => Some(self.place_by_any_way(call, dirfd, path)?),
         };
         let (at, name) = place.as_ref().map_or((CWD, &text), |place| (place.dirfd, &place.path));
         let size = (size as usize).min(self.buffer.len());
@@ -154,7 +154,7 @@ impl Worker {
 
     pub fn getdents(&mut self, call: &Notification, fd: i32, out: u64, size: u64, again: bool) -> Taken<Answer> {
         let target = Target { thread: call.thread };
-        let directory = self.handles.borrow_mut().descriptor(target, fd).map_err(|_| Answer::Continue)?;
+        let directory = self.handles.borrow_mut().descriptor(target, fd).map_err(unreachable_for_us)?;
         // SAFETY: a zeroed stat is valid; our own descriptor.
         let status = unsafe {
             let mut status: libc::stat = zeroed();

@@ -34,7 +34,7 @@ impl Worker {
     }
 
     pub fn unlink(&self, call: &Notification, dirfd: i32, path: u64, flags: i32, again: bool) -> Taken<Answer> {
-        let place = self.place(call, dirfd, path)?;
+        let place = self.place_by_any_way(call, dirfd, path)?;
         let may_be_done = self.may_be_done(again);
         self.begin(call)?;
         // SAFETY: a place of ours, here and below.
@@ -69,14 +69,20 @@ impl Worker {
         Ok(if is_done { Answer::Value(0) } else { Answer::from(result) })
     }
 
-    /// Two places, if either may be below the root.
+    /// Two places, if either may be below the root, or leads there from outside.
     fn both(&self, call: &Notification, old: Named, new: Named) -> Taken<(Place, Place)> {
         let (old_text, new_text) = (self.text(call, old.1)?, self.text(call, new.1)?);
         match (self.place_of(call, old.0, old_text.clone()), self.place_of(call, new.0, new_text.clone())) {
-            (Err(_), Err(_)) => Err(Answer::Continue),
+            (Err(error @ Answer::Error(_)), _) | (_, Err(error @ Answer::Error(_))) => Err(error),
             (Ok(from), Ok(to)) => Ok((from, to)),
             (Ok(from), Err(_)) => Ok((from, self.anywhere(call, new.0, new_text)?)),
             (Err(_), Ok(to)) => Ok((self.anywhere(call, old.0, old_text)?, to)),
+            (Err(_), Err(_)) => {
+                let from = self.anywhere(call, old.0, old_text)?;
+                let to = self.anywhere(call, new.0, new_text)?;
+                let is_ours = self.leads_to_ours(&from) || self.leads_to_ours(&to);
+                if is_ours { Ok((from, to)) } else { Err(Answer::Continue) }
+            }
         }
     }
 
@@ -140,17 +146,5 @@ impl Worker {
         } else {
             Answer::from(result)
         })
-    }
-
-    /// A place wherever it is, for a call whose other place is below the root.
-    fn anywhere(&self, call: &Notification, dirfd: i32, path: std::ffi::CString) -> Taken<Place> {
-        if path.is_empty() || path.to_bytes().starts_with(b"/proc/") {
-            return Err(Answer::Continue);
-        }
-        if path.to_bytes()[0] == b'/' {
-            return Ok(Place::absolute(path));
-        }
-        let directory = Target { thread: call.thread }.directory(dirfd).map_err(|_| Answer::Continue)?;
-        Ok(Place::below(directory, path))
     }
 }

@@ -31,7 +31,10 @@ impl Worker {
         if flags & libc::O_TMPFILE == libc::O_TMPFILE || flags & libc::O_PATH != 0 {
             return Ok(Answer::Continue);
         }
-        let place = self.place(call, dirfd, path)?;
+        let place = match flags & (libc::O_NOFOLLOW | libc::O_DIRECTORY) {
+            libc::O_NOFOLLOW => self.place_by_any_way(call, dirfd, path)?,
+            _ => self.place(call, dirfd, path)?,
+        };
         let mut flags = flags;
         if flags & libc::O_CREAT != 0 {
             self.take_umask(Target { thread: call.thread });
