@@ -85,6 +85,8 @@ fn exit_codes_are_the_programs_own() {
     place.run(&["no-such-program"]).ends_with(127);
     place.native_sh("echo text > not_executable").ok();
     place.run(&["./not_executable"]).ends_with(126);
+    place.native_sh("mkfifo -m 755 pipe").ok();
+    place.run(&["./pipe"]).ends_with(126);
 }
 
 #[test]

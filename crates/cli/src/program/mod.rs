@@ -16,7 +16,7 @@ pub use reach::{Limit, Reach, Weight, reach};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -120,10 +120,15 @@ fn kind_of(path: &Path, depth: usize) -> Kind {
     if metadata.is_dir() {
         return Kind::NotExecutable("it is a directory");
     }
+    if !metadata.is_file() {
+        return Kind::NotExecutable("it is not a regular file");
+    }
     if metadata.permissions().mode() & 0o111 == 0 {
         return Kind::NotExecutable("it has no execute permission");
     }
-    let Ok(file) = std::fs::File::open(path) else { return Kind::Unreadable };
+    // It may have become a FIFO since, on which an open would wait.
+    let opened = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let Ok(file) = opened else { return Kind::Unreadable };
     // What the kernel reads of a `#!` line is shorter.
     let mut head = [0u8; 4096];
     let Ok(count) = file.read_at(&mut head, 0) else { return Kind::NotExecutable("it can't be read") };
