@@ -297,3 +297,33 @@ fn a_link_from_outside_leads_to_files_and_not_to_links() {
     }
     assert_eq!(place.settled_tree().bytes("second"), b"precious");
 }
+
+#[test]
+fn a_run_with_narrow_limits_is_served_whole_and_its_programs_keep_them() {
+    let place = Wish::default().tier("ram", "64MiB").settle("1h").build();
+    let script = "for n in $(seq 40); do
+        (for m in 1 2 3 4 5; do echo $n > f$n-$m; test -f f$n-$m && test ! -L f$n-$m || echo wrong; done) &
+        done; wait; ulimit -n; ulimit -f; head -c 65536 /dev/zero > large; cp large copy";
+    let mut run = place.run_command(&["--supervise-only"], &["busybox", "sh", "-c", script]);
+    let narrow = |resource, most| {
+        // SAFETY: a zeroed limit is valid, and live.
+        unsafe {
+            let mut limit: libc::rlimit = std::mem::zeroed();
+            libc::getrlimit(resource, &mut limit);
+            limit.rlim_cur = most;
+            libc::setrlimit(resource, &limit);
+        }
+    };
+    // SAFETY: two system calls between fork and exec.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut run, move || {
+            narrow(libc::RLIMIT_NOFILE, 64);
+            narrow(libc::RLIMIT_FSIZE, 64 << 10);
+            Ok(())
+        })
+    };
+    let outcome = Outcome::within(120, &mut run);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (0, "64\n128\n"), "{outcome:?}");
+    assert_eq!(std::fs::metadata(place.root().join("copy")).unwrap().len(), 64 << 10);
+    assert_eq!(std::fs::read_to_string(place.root().join("f40-5")).unwrap(), "40\n");
+}

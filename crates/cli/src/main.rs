@@ -20,6 +20,7 @@ mod explain;
 mod failure;
 mod filesystem;
 mod keeper;
+mod limits;
 mod list;
 mod move_files;
 mod npy;
@@ -41,7 +42,14 @@ use args::{Cli, Command};
 use clap::Parser;
 
 fn main() {
-    let done = match Cli::parse().command {
+    let command = Cli::parse().command;
+    if matches!(command, Command::Keep { .. } | Command::Supervise(_) | Command::Agent { .. }) {
+        limits::be_a_service();
+    }
+    if matches!(command, Command::Agent { .. }) {
+        limits::take_large_files();
+    }
+    let done = match command {
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Stat(args) => objects::stat(&args),

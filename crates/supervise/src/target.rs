@@ -154,6 +154,16 @@ impl Handles {
 
     /// The thread's own open file, shared with us (its offset too).
     pub fn descriptor(&mut self, target: Target, fd: i32) -> Result<OwnedFd, i32> {
+        match self.look(target, fd) {
+            Err(libc::EMFILE | libc::ENFILE) if !self.0.is_empty() => {
+                self.0.clear();
+                self.look(target, fd)
+            }
+            found => found,
+        }
+    }
+
+    fn look(&mut self, target: Target, fd: i32) -> Result<OwnedFd, i32> {
         if let Some(at) = self.0.iter().position(|(thread, _)| *thread == target.thread) {
             match descriptor_of(&self.0[at].1, fd) {
                 // The handle is of an earlier thread with this number.
