@@ -3,6 +3,7 @@
 //! Groups of workers are kept as long as the next run needs the same. A run that fails ends its group, is marked and
 //! cleaned up; the experiment goes on with the next one, because an unattended night should not end at its first error.
 
+use crate::claims::{self, Claims};
 use crate::coordinator::{Group, LaunchKind, Outcome};
 use crate::error::{Error, Result};
 use crate::experiment::{Experiment, Replications, StoppingRule};
@@ -37,6 +38,7 @@ pub struct Executor<'a> {
     store: Store,
     rows: Vec<Row>,
     hash: String,
+    claims: Claims,
     group: Option<(LaunchKind, u32, Group)>,
 }
 
@@ -53,12 +55,13 @@ pub struct Tally {
 impl<'a> Executor<'a> {
     /// `rows` are those of an interrupted experiment that is resumed.
     pub fn new(experiment: &'a Experiment, plan: &'a Plan, store: Store, rows: Vec<Row>) -> Executor<'a> {
-        Executor { experiment, plan, store, rows, hash: plan.hash(), group: None }
+        Executor { experiment, plan, store, rows, hash: plan.hash(), claims: Claims::default(), group: None }
     }
 
     pub fn run(&mut self, progress: &mut dyn Progress) -> Result<Tally> {
         let directory = &self.experiment.directory;
         std::fs::create_dir_all(directory).map_err(|error| Error::io("create", directory.display(), error))?;
+        self.claims = Claims::open(&self.store.directory)?;
         let complete = Store::complete(&self.rows, self.plan);
         let all = (self.plan.blocks.len() * self.plan.runs.len()) as u64;
         let mut tally = Tally::default();
@@ -113,8 +116,12 @@ impl<'a> Executor<'a> {
         tally: &mut Tally,
         progress: &mut dyn Progress,
     ) -> Result<()> {
-        let assignments = match self.assignments(run, replication, repetition) {
-            Ok(assignments) => assignments,
+        let prepared = self.assignments(run, replication, repetition).and_then(|assignments| {
+            let ours = self.claims.claim(&run.settings, &assignments)?;
+            Ok((assignments, ours))
+        });
+        let (assignments, mut ours) = match prepared {
+            Ok(prepared) => prepared,
             Err(error) => {
                 self.failed_to_start(run, replication, repetition, &error, tally, progress)?;
                 return Ok(());
@@ -127,8 +134,12 @@ impl<'a> Executor<'a> {
                 self.keep(row, tally, progress)?;
             }
             let mut assignments = assignments.clone();
-            for assignment in &mut assignments {
+            for (assignment, replaces) in assignments.iter_mut().zip(&ours) {
                 assignment.operation = *operation;
+                assignment.replaces = *replaces;
+            }
+            if *operation == Operation::Write {
+                ours.fill(true);
             }
             let started_unix_s = unix_seconds();
             let (_, _, group) = self.group.as_mut().expect("the assignments were made for a group");
@@ -150,7 +161,7 @@ impl<'a> Executor<'a> {
             }
         }
         // The last operation's row waits for the removal, whose time it has.
-        let remove_s = self.clean_up(run, &assignments, failed, progress);
+        let remove_s = self.clean_up(run, &assignments, failed, progress)?;
         match last {
             Some(row) => self.keep(Row { remove_s, ..row }, tally, progress),
             None => Ok(()),
@@ -210,17 +221,24 @@ impl<'a> Executor<'a> {
         assignments: &[Assignment],
         failed: bool,
         progress: &mut dyn Progress,
-    ) -> Option<f64> {
-        if run.settings.keep || matches!(run.settings.backend, BackendSettings::Null(_)) {
-            return None;
+    ) -> Result<Option<f64>> {
+        let null = matches!(run.settings.backend, BackendSettings::Null(_));
+        if run.settings.keep || null || !claims::makes_files(&run.settings) {
+            return Ok(None);
         }
         if matches!(run.settings.workload, Workload::Metadata(_)) {
-            remove_tree(&assignments[0].directory.join(&assignments[0].file_stem), progress);
-            return None;
+            let top = assignments[0].directory.join(&assignments[0].file_stem);
+            if remove_tree(&top, progress) {
+                self.claims.release(&run.settings, assignments)?;
+            }
+            return Ok(None);
         }
         if !failed && let Some((_, _, group)) = &mut self.group {
             match group.remove(assignments) {
-                Ok(ns) => return Some(crate::clock::seconds(ns)),
+                Ok(ns) => {
+                    self.claims.release(&run.settings, assignments)?;
+                    return Ok(Some(crate::clock::seconds(ns)));
+                }
                 Err(error) => {
                     progress.warns(&format!("the run's files were not removed: {error}"));
                     self.group = None;
@@ -244,7 +262,7 @@ impl<'a> Executor<'a> {
                 break;
             }
         }
-        None
+        Ok(None)
     }
 
     fn assignments(&mut self, run: &Run, replication: u32, repetition: u32) -> Result<Vec<Assignment>> {
@@ -287,6 +305,7 @@ impl<'a> Executor<'a> {
                 draw_seed,
                 directory: self.experiment.directory.clone(),
                 file_stem: file_stem.clone(),
+                replaces: false,
                 worker: worker as u32,
                 reads_of,
             })
@@ -294,12 +313,13 @@ impl<'a> Executor<'a> {
     }
 }
 
-fn remove_tree(top: &Path, progress: &mut dyn Progress) {
+fn remove_tree(top: &Path, progress: &mut dyn Progress) -> bool {
     match std::fs::remove_dir_all(top) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             progress.warns(&format!("can't remove {}: {error}", top.display()));
+            false
         }
-        _ => {}
+        _ => true,
     }
 }
 

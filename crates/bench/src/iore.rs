@@ -8,6 +8,7 @@ use crate::experiment::{Experiment, Launch, NamedRun, Order, Replications};
 use crate::quantity::Span;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::path::{Component, Path, PathBuf};
 
 /// An IORE file has `runs` with a `test` each, or one of the keys that only IORE has.
 pub fn looks_like(value: &Value) -> bool {
@@ -127,11 +128,37 @@ pub fn translate(value: Value) -> Result<Experiment> {
         run.end()?;
         experiment.runs.push(NamedRun { name: format!("{}", index + 1), settings: Value::Object(settings) });
     }
+    place(&mut experiment)?;
     top.end()?;
     if experiment.runs.is_empty() {
         return Err(Error::input("the experiment has no runs", HINT));
     }
     Ok(experiment)
+}
+
+/// An absolute `file_name` says where the files are: its directory becomes the experiment's.
+fn place(experiment: &mut Experiment) -> Result<()> {
+    let names = |run: &NamedRun| run.settings["file_name"].as_str().map(PathBuf::from);
+    let all: Vec<PathBuf> = experiment.runs.iter().filter_map(names).collect();
+    if !all.iter().any(|name| name.is_absolute()) {
+        return Ok(());
+    }
+    if all.len() < experiment.runs.len() || all.iter().any(|name| name.is_relative()) {
+        return Err(Error::input(
+            "`file_name` is absolute in some runs and not in others",
+            "make all absolute, or all relative",
+        ));
+    }
+    let mut directory = all[0].parent().unwrap_or(Path::new("/")).to_owned();
+    while !all.iter().all(|name| name.starts_with(&directory)) {
+        directory.pop();
+    }
+    for run in &mut experiment.runs {
+        let below = names(run).and_then(|name| Some(name.strip_prefix(&directory).ok()?.to_str()?.to_owned()));
+        run.settings["file_name"] = json!(below);
+    }
+    experiment.directory = directory;
+    Ok(())
 }
 
 fn test(value: Value) -> Result<Map<String, Value>> {
@@ -170,7 +197,8 @@ fn test(value: Value) -> Result<Map<String, Value>> {
     let numbered = test.boolean("file_name_append_sequence_num")?.unwrap_or(false);
     test.boolean("file_name_append_task_id")?;
     if !numbered {
-        put("file_name", json!(name.trim_start_matches("./")));
+        let plain: PathBuf = Path::new(&name).components().filter(|part| *part != Component::CurDir).collect();
+        put("file_name", json!(plain));
     }
     put("directory_per_worker", json!(test.boolean("file_dir_per_task")?.unwrap_or(false)));
     put("keep", json!(test.boolean("file_keep")?.unwrap_or(false)));
@@ -350,6 +378,20 @@ mod tests {
         let Workload::Offset(offset) = &plan.runs[2].settings.workload else { panic!() };
         assert!(matches!(offset.request_size, Sizes::Drawn(Distribution::Geometric(_))));
         assert!(matches!(offset.data_size, Sizes::Drawn(Distribution::Normal(_))));
+    }
+
+    #[test]
+    fn an_absolute_file_name_of_iore_says_where_the_files_are() {
+        let of = |one: &str, two: &str| {
+            let test = |name: &str| json!({ "test": { "file_name": name } });
+            Experiment::parse(&json!({ "runs": [test(one), test(two)] }).to_string(), Format::Json)
+        };
+        let experiment = of("/scratch/a/./one", "/scratch/b/two").unwrap();
+        assert_eq!(experiment.directory, Path::new("/scratch"));
+        let plan = Plan::of(&experiment).unwrap();
+        let names: Vec<_> = plan.runs.iter().map(|run| run.settings.file_name.as_deref().unwrap()).collect();
+        assert_eq!(names, ["a/one", "b/two"]);
+        assert!(of("/scratch/one", "two").unwrap_err().to_string().contains("absolute in some"));
     }
 
     #[test]

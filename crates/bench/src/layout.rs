@@ -27,8 +27,12 @@ fn of(settings: &LayoutSettings) -> Option<Box<dyn StorageLayout + '_>> {
     }
 }
 
-/// Removes what is there and makes the file anew with its layout; without a wish there is no file afterwards.
-pub fn set(settings: &LayoutSettings, path: &Path, file_bytes: u64) -> Result<()> {
+/// Removes this experiment's old file and makes it anew with its layout; without a wish there is no file afterwards.
+/// A file of somebody else is refused.
+pub fn set(settings: &LayoutSettings, path: &Path, file_bytes: u64, replaces: bool) -> Result<()> {
+    if !replaces && path.symlink_metadata().is_ok() {
+        return Err(crate::claims::refused(path));
+    }
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(Error::io("remove the old", path.display(), error));

@@ -13,6 +13,7 @@
 
 pub mod backend;
 pub mod cache;
+pub mod claims;
 pub mod clock;
 pub mod compare;
 pub mod coordinator;

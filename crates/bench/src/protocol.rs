@@ -67,6 +67,8 @@ pub struct Assignment {
     pub directory: PathBuf,
     /// Name of the run's file, or what its files' names begin with.
     pub file_stem: String,
+    /// A file that is there is of this experiment, and a write makes it anew.
+    pub replaces: bool,
     pub worker: u32,
     /// Whose data this worker reads.
     pub reads_of: u32,

@@ -160,6 +160,9 @@ fn bad_input_is_refused_by_name_before_anything_runs() {
         (json!({"factors": {"workers": []}}), "no levels"),
         (json!({"replications": 0}), "replications"),
         (json!({"base": {"file_name": "../escape"}}), "../escape"),
+        (json!({"base": {"file_name": "."}}), "`.`"),
+        (json!({"base": {"file_name": "a/./b"}}), "a/./b"),
+        (json!({"base": {"file_name": "/etc/absolute"}}), "/etc/absolute"),
         (json!({"base": {"files": "per_worker", "backend": {"mpiio": {"view": true}}}}), "shared files only"),
         (json!({"base": {"operations": ["stat"]}}), "no operation `stat`"),
     ];

@@ -432,7 +432,7 @@ impl RunSettings {
             return wrong("`mixed` needs an offset workload".into(), "use `write` and `read`");
         }
         if let Some(name) = &self.file_name
-            && (name.is_empty() || name.split('/').any(|part| part == ".."))
+            && name.split('/').any(|part| matches!(part, "" | "." | ".."))
         {
             return wrong(format!("`{name}` can't be a file's name"), "give a name below the experiment's directory");
         }

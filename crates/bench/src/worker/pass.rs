@@ -70,7 +70,7 @@ impl<'a> Pass<'a> {
                 if let Some(parent) = path.parent() {
                     std::fs::create_dir_all(parent).map_err(|error| Error::io("create", parent.display(), error))?;
                 }
-                layout::set(&settings.layout, &path, file_bytes)?;
+                layout::set(&settings.layout, &path, file_bytes, assignment.replaces)?;
             } else if matches!(settings.backend, BackendSettings::TerraceObjects(_))
                 && (settings.files == Files::PerWorker || assignment.worker == 0)
             {
