@@ -51,7 +51,11 @@ impl Claims {
         for note in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
             match note {
                 Note::Made(paths) => ours.extend(paths),
-                Note::Removed(paths) => paths.iter().for_each(|path| drop(ours.remove(path))),
+                Note::Removed(paths) => {
+                    for path in &paths {
+                        ours.remove(path);
+                    }
+                }
             }
         }
         let mut journal = OpenOptions::new()
@@ -89,7 +93,9 @@ impl Claims {
     /// The repetition's files are gone: whatever has such a name from now on is another's.
     pub fn release(&mut self, settings: &RunSettings, assignments: &[Assignment]) -> Result<()> {
         let paths = paths(settings, assignments);
-        paths.iter().for_each(|path| drop(self.ours.remove(path)));
+        for path in &paths {
+            self.ours.remove(path);
+        }
         self.note(&Note::Removed(paths))
     }
 
