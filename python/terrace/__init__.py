@@ -35,7 +35,6 @@ from .errors import (
     WrongKindError,
 )
 from .file import ObjectFile
-from .query import Result
 from .tags import Tags
 from .transfer import Transfer, wait
 
@@ -55,7 +54,6 @@ __all__ = [
     "ObjectFile",
     "OutOfBoundsError",
     "ProtocolError",
-    "Result",
     "Session",
     "Status",
     "SystemCallError",

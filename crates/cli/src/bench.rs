@@ -39,7 +39,7 @@ pub fn bench(arguments: &[OsString]) -> Result<i32> {
         Some(first) if first == "tiers" => tiers(&arguments[1..])?,
         _ => arguments.to_vec(),
     };
-    let program = beside("terrace-bench")?;
+    let program = program()?;
     // The same process: signals, terminal and exit code are the tool's.
     let error = Command::new(&program).args(arguments).exec();
     Err(Failure::io("run", &program, error).code(code::NOT_EXECUTABLE))
@@ -78,10 +78,9 @@ fn tiers(arguments: &[OsString]) -> Result<Vec<OsString>> {
     Ok(told)
 }
 
-/// A program of ours that lies where this one lies.
-pub fn beside(name: &str) -> Result<PathBuf> {
+fn program() -> Result<PathBuf> {
     let own = std::env::current_exe().map_err(|error| Failure::new(format!("can't find this program: {error}")))?;
-    let beside = own.with_file_name(name);
+    let beside = own.with_file_name("terrace-bench");
     if beside.exists() {
         return Ok(beside);
     }
