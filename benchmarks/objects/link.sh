@@ -35,13 +35,17 @@ ip netns exec "$node" "$target/examples/link" serve 10.177.5.2:7790 &
 other=$!
 for way in plain tls; do
     flag=$([ $way = plain ] && echo --plain || true)
-    ip netns exec "$node" "$target/terrace" serve --quiet --root "$root" --tier "ram=$tier:2GiB" --state "$root/.state" \
-        --runtime "$tier/run" --flush '!**' --listen 10.177.5.2:7789 --token-file "$tier/token" $flag > "$tier/ready" &
+    mkdir "$root/$way"
+    # An agent leaves a moment after `terrace serve`: the next one has a root and an address of its own.
+    address=10.177.5.2:$([ $way = plain ] && echo 7788 || echo 7789)
+    ip netns exec "$node" "$target/terrace" serve --quiet --root "$root/$way" --tier "ram=$tier:2GiB" \
+        --state "$root/state" --runtime "$tier/run" --flush '!**' --listen "$address" --token-file "$tier/token" $flag \
+        > "$tier/ready" &
     agent=$!
     other="$other $agent"
     for _ in $(seq 100); do [ -s "$tier/ready" ] && break; sleep 0.1; done
     echo "{\"link\": \"veth ${RATE:-unlimited}\", \"objects_by\": \"$way\"}"
-    TERRACE_TOKEN_FILE=$tier/token "$target/examples/link" measure "$way://10.177.5.2:7789" 10.177.5.2:7790
+    TERRACE_TOKEN_FILE=$tier/token "$target/examples/link" measure "$way://$address" 10.177.5.2:7790
     kill "$agent"
     wait "$agent" || true
     rm -f "$tier/ready"
