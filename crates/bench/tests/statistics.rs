@@ -40,6 +40,7 @@ fn experiment(seed: u64, factor: f64) -> Vec<Row> {
                 file_stem: "none".into(),
                 worker: 0,
                 reads_of: 0,
+                replaces: false,
             };
             let mut keeper = Keeper::default();
             let mut pass = Pass::prepare(&assignment, &mut keeper).unwrap();
