@@ -314,8 +314,9 @@ fn an_agent_outlives_damaged_conversations_and_gives_nothing_away() {
         "descriptors stay behind: {before:?} before, {after:?} after {turns} conversations"
     );
     let middle = after_a_while.get().expect("looked at in the middle");
+    // Damaged messages that happen to be whole make tags and containers, which stay: less than 1 KiB each.
     assert!(
-        after.2 <= middle.2 + 48,
+        after.2 <= middle.2 + 48 + turns as u64 / 1024,
         "memory stays behind: {middle:?} after 500 conversations, {after:?} after {turns}"
     );
     assert!(!Path::new(&outside).join("array").exists());

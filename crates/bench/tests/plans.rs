@@ -181,6 +181,7 @@ fn the_page_names_tests_that_exist() {
     let sources = [
         "tests/backends.rs",
         "tests/nodes.rs",
+        "tests/own_files.rs",
         "tests/plans.rs",
         "tests/report.rs",
         "tests/runs.rs",

@@ -44,6 +44,9 @@ pub fn run(args: &RunArgs) -> Result<i32> {
         return Err(Failure::bad_input("no command was given", "write it after two dashes: terrace run -- CMD ARGS"));
     }
     let deadline = deadline(args, begun_at)?;
+    if let Some(report) = &args.report {
+        check_report_place(report)?;
+    }
     check::settings(&resolved.settings, running(&resolved.settings)?.is_some())?;
     let driver = args.cfitsio.then(|| cfitsio_driver(&resolved.settings)).transpose()?;
     resolved.settings.library = loadable(&resolved.settings, &resolved.settings.library, resolve::LIBRARY)?;
@@ -51,9 +54,6 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     let door = args.doors.door(resolved.door())?;
     check_program(&args.command, door, args.quiet)?;
     check::library_version(&settings.library)?;
-    if let Some(report) = &args.report {
-        check_report_place(report)?;
-    }
 
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
     let words: Vec<String> = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
