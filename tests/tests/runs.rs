@@ -309,3 +309,16 @@ fn outside_the_root_nothing_changes() {
     assert_eq!(outcome.stdout, "f\nsymbolic link 1\nregular file 1\nf\n");
     assert!(place.scratch().join("f").symlink_metadata().unwrap().is_file());
 }
+
+#[test]
+fn runs_that_begin_at_the_same_moment_all_run() {
+    for _ in 0..5 {
+        let place = Workplace::new();
+        let runs: Vec<_> = (0..6).map(|n| place.start(&format!("echo {n} > f{n}"))).collect();
+        for mut run in runs {
+            assert!(run.wait().unwrap().success());
+        }
+        let tree = place.settled_tree();
+        (0..6).for_each(|n| assert_eq!(tree.bytes(&format!("f{n}")), format!("{n}\n").as_bytes()));
+    }
+}

@@ -51,6 +51,7 @@ pub fn ensure(settings: &Settings, again: bool) -> Result<Connection> {
                 Joined::Started => put_in_force(settings)?,
                 Joined::Existing => {
                     let _ = std::fs::remove_file(own_settings(settings));
+                    await_in_force(settings);
                 }
             }
             if let Some(mut child) = own.take() {
@@ -174,6 +175,14 @@ fn put_in_force(settings: &Settings) -> Result<()> {
     let target = settings.in_force();
     if own.exists() { std::fs::rename(&own, &target) } else { Ok(()) }
         .map_err(|error| Failure::io("write the settings", &target, error))
+}
+
+/// Who started the agent that answers puts its settings in force a moment later, if it is not killed before.
+fn await_in_force(settings: &Settings) {
+    let begun = Instant::now();
+    while !settings.in_force().exists() && begun.elapsed() < Duration::from_secs(2) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// The settings of the agent that serves, or last served, this root.
