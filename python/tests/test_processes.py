@@ -233,7 +233,8 @@ def test_what_is_pickled_is_the_same_object_elsewhere(place: terrace.Container, 
 
 
 INTERRUPTED = """if True:
-    import sys, terrace
+    import signal, sys, terrace
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where the tests run in the background
     session = terrace.connect()
     print("waits", flush=True)
     try:
