@@ -12,6 +12,7 @@
 mod array_model;
 mod comparison;
 mod outcome;
+mod served;
 mod shell;
 mod tree;
 mod workplace;
@@ -19,6 +20,7 @@ mod workplace;
 pub use array_model::{ArrayModel, Random, compare_at_random};
 pub use comparison::Comparison;
 pub use outcome::{Outcome, wait_until};
+pub use served::Served;
 pub use shell::Shell;
 pub use tree::{Entry, Kind, Tree};
 pub use workplace::{Wish, Workplace};

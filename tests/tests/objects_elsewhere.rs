@@ -2,60 +2,18 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 use terrace_client::{ArraySpec, Create, DataType, Kind, LockMode, Region, Session, TagValue};
-use terrace_tests::{Random, Wish, Workplace, compare_at_random, wait_until};
+use terrace_tests::{Random, Served, Wish, Workplace, compare_at_random};
 
-const TOKEN: &str = "0123456789abcdef-and-more";
-
-/// `terrace serve` until it is dropped.
-struct Served {
-    process: Child,
-    address: String,
-    index: String,
-}
-
-fn serve(place: &Workplace) -> Served {
-    serve_with(place, &[])
-}
-
-fn serve_with(place: &Workplace, flags: &[&str]) -> Served {
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let address = format!("127.0.0.1:{port}");
-    let token_file = place.scratch().join("token");
-    std::fs::write(&token_file, format!("{TOKEN}\n")).unwrap();
-    let mut command = place.terrace("serve");
-    command.args(["--quiet", "--listen", &address, "--token-file"]).arg(&token_file).args(flags);
-    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let index = line.trim().strip_prefix("export TERRACE_INDEX=").expect("the line for eval").to_owned();
-    Served { process, address, index }
-}
-
-impl Served {
-    /// Ends it as a batch system does; everything is durable then.
-    fn end(mut self) {
-        // SAFETY: our own child.
-        unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
-        assert!(wait_until(60, || self.process.try_wait().unwrap().is_some()), "`terrace serve` does not end");
-        assert_eq!(self.process.wait().unwrap().code(), Some(0));
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+const TOKEN: &str = Served::TOKEN;
 
 #[test]
 fn a_client_elsewhere_sees_and_does_what_one_on_the_node_does() {
     let place = Wish::default().tier("ram", "32MiB").build();
-    let served = serve(&place);
-    let here = Session::open(std::path::Path::new(&served.index)).unwrap();
+    let served = Served::begin(&place, &[]);
+    let here = Session::open(&served.index).unwrap();
     let there = Session::connect_to(&served.address, TOKEN).unwrap();
 
     there.create_container("c/d", Create::New).unwrap();
@@ -102,8 +60,8 @@ fn a_client_elsewhere_sees_and_does_what_one_on_the_node_does() {
 #[test]
 fn a_lock_from_elsewhere_ends_with_its_connection() {
     let place = Workplace::new();
-    let served = serve(&place);
-    let here = Session::open(std::path::Path::new(&served.index)).unwrap();
+    let served = Served::begin(&place, &[]);
+    let here = Session::open(&served.index).unwrap();
     let there = Session::connect_to(&served.address, TOKEN).unwrap();
     let array = there.create_array("a", &ArraySpec::new(DataType::UInt8, &[10]), Create::New).unwrap();
     let region = Region::whole(&[10]).unwrap();
@@ -119,7 +77,7 @@ fn a_lock_from_elsewhere_ends_with_its_connection() {
 #[test]
 fn a_wrong_token_a_cut_message_and_noise_are_refused_and_nobody_else_is_hurt() {
     let place = Workplace::new();
-    let served = serve(&place);
+    let served = Served::begin(&place, &[]);
     for wrong in ["", "0123456789abcdef-and-mor", "0123456789abcdef-and-morE"] {
         assert_eq!(Session::connect_to(&served.address, wrong).err().unwrap().kind, Kind::Denied);
     }
@@ -190,7 +148,7 @@ fn an_address_that_others_reach_is_reached_by_tls_only_because_a_token_would_tra
 #[test]
 fn a_client_by_tls_sees_what_is_there_and_refuses_another_certificate() {
     let place = Workplace::new();
-    let served = serve_with(&place, &["--tls"]);
+    let served = Served::begin(&place, &["--tls"]);
     let pinned = std::fs::read_to_string(place.scratch().join("token.fingerprint")).unwrap();
     let there = Session::connect_tls(&served.address, TOKEN, &pinned).unwrap();
     let content = Random::new(17).bytes(3_000_001);
@@ -198,7 +156,7 @@ fn a_client_by_tls_sees_what_is_there_and_refuses_another_certificate() {
     let array = there.create_array("a", &spec, Create::New).unwrap();
     let whole = Region::whole(&[content.len() as u64]).unwrap();
     array.put(&whole, &content).unwrap();
-    let here = Session::open(std::path::Path::new(&served.index)).unwrap();
+    let here = Session::open(&served.index).unwrap();
     assert!(here.open_array("a", false).unwrap().get_values::<u8>(&whole).unwrap() == content);
     assert!(array.get_values::<u8>(&whole).unwrap() == content);
 
@@ -212,7 +170,7 @@ fn a_client_by_tls_sees_what_is_there_and_refuses_another_certificate() {
     assert_eq!(Session::connect_tls(&served.address, TOKEN, "no").err().unwrap().kind, Kind::Invalid);
     // An agent that speaks in the clear is not mistaken for one that speaks TLS.
     let plain = Workplace::new();
-    let in_the_clear = serve(&plain);
+    let in_the_clear = Served::begin(&plain, &[]);
     let refused = Session::connect_tls(&in_the_clear.address, TOKEN, &pinned).err().unwrap();
     assert_eq!(refused.kind, Kind::Protocol, "{refused}");
     drop((there, here, array));

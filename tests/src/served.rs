@@ -1,0 +1,46 @@
+//! `terrace serve`, reached from this node and by TCP.
+
+use crate::{Workplace, wait_until};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+/// `terrace serve` until it is dropped.
+pub struct Served {
+    process: Child,
+    pub address: String,
+    pub index: PathBuf,
+}
+
+impl Served {
+    pub const TOKEN: &str = "0123456789abcdef-and-more";
+
+    pub fn begin(place: &Workplace, flags: &[&str]) -> Served {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = format!("127.0.0.1:{port}");
+        let token_file = place.scratch().join("token");
+        std::fs::write(&token_file, format!("{}\n", Served::TOKEN)).unwrap();
+        let mut command = place.terrace("serve");
+        command.args(["--quiet", "--listen", &address, "--token-file"]).arg(&token_file).args(flags);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let index = line.trim().strip_prefix("export TERRACE_INDEX=").expect("the line for eval");
+        Served { process, address, index: Path::new(index).to_owned() }
+    }
+
+    /// Ends it as a batch system does; everything is durable then.
+    pub fn end(mut self) {
+        // SAFETY: our own child.
+        unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
+        assert!(wait_until(60, || self.process.try_wait().unwrap().is_some()), "`terrace serve` does not end");
+        assert_eq!(self.process.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
