@@ -147,6 +147,44 @@ def test_a_dataset_comes_back_as_it_was(place: terrace.Container, store: Terrace
     xarray.testing.assert_identical(in_root.load(), dataset)
 
 
+ENCODINGS = {
+    "zstd": {"chunks": (4, 5), "compressors": "auto"},
+    "gzip": {"chunks": (4, 5), "compressors": zarr.codecs.GzipCodec(level=3)},
+    "sharded": {"chunks": (2, 5), "shards": (4, 10), "compressors": zarr.codecs.ZstdCodec(checksum=True)},
+    "transposed": {"chunks": (4, 5), "filters": [zarr.codecs.TransposeCodec(order=(1, 0))], "compressors": None},
+    "big-endian": {"chunks": (4, 5), "serializer": zarr.codecs.BytesCodec(endian="big"), "compressors": None},
+}
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("dtype", ["i2", "f8"])
+def test_arrays_that_others_wrote_encoded_are_read(place: terrace.Container, run, encoding: str, dtype: str) -> None:
+    cells = np.random.default_rng(2).integers(-100, 100, (11, 13)).astype(dtype)
+    path = run.root / place.name / "encoded"
+    made = zarr.create_array(path, shape=cells.shape, dtype=dtype, fill_value=7, **ENCODINGS[encoding])
+    made[:6] = cells[:6]
+    found = place["encoded"]
+    np.testing.assert_array_equal(found[:6], cells[:6])
+    np.testing.assert_array_equal(found[1:5:2, ::3], cells[1:5:2, ::3])
+    assert (found[8:] == 7).all()
+    with pytest.raises(terrace.TerraceError, match="can be read, not written"):
+        found[0] = 1
+
+
+def test_a_damaged_chunk_and_an_unknown_codec_are_told_with_names(place: terrace.Container, run) -> None:
+    path = run.root / place.name / "encoded"
+    made = zarr.create_array(path, shape=(8,), dtype="i4", chunks=(4,))
+    made[:] = range(8)
+    (path / "c/1").write_bytes(b"no zstd")
+    np.testing.assert_array_equal(place["encoded"][:4], range(4))
+    with pytest.raises(terrace.TerraceError, match=r"chunk \[1\] of .*encoded can't be decoded"):
+        place["encoded"][4:]
+    metadata = (path / "zarr.json").read_text()
+    (path / "zarr.json").write_text(metadata.replace('"zstd"', '"nobodys.codec"'))
+    with pytest.raises(terrace.TerraceError, match="nobodys.codec"):
+        place["encoded"][:4]
+
+
 def test_dask_computes_on_arrays(place: terrace.Container, store: TerraceStore) -> None:
     cells = np.random.default_rng(5).normal(size=(100, 40))
     array = place.create_array("a", cells.shape, chunks=(30, 40))

@@ -38,6 +38,18 @@ impl Served {
     }
 }
 
+impl Served {
+    /// Kills it and its agent, as a power cut does.
+    pub fn kill(mut self, place: &Workplace) {
+        let agent = place.status().expect("the agent answers").agent_pid as i32;
+        for pid in [self.process.id() as i32, agent] {
+            // SAFETY: processes that this test has started.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        let _ = self.process.wait();
+    }
+}
+
 impl Drop for Served {
     fn drop(&mut self) {
         let _ = self.process.kill();

@@ -9,7 +9,7 @@ use terrace_client::{
     token_of_root,
 };
 use terrace_core::members::{number_of, suffix};
-use terrace_tests::{Random, Wish, Workplace, compare_at_random, wait_until};
+use terrace_tests::{Random, Served, Wish, Workplace, compare_at_random, wait_until};
 
 /// `terrace serve --hosts` until it is dropped; all hosts are this one, by another loopback address each.
 struct Agents {
@@ -214,6 +214,43 @@ fn two_agents_that_were_killed_are_restarted_as_three_and_nothing_acknowledged_i
     let agents = start(&place, 3);
     assert_eq!(whole(&agents.beside(0), "a"), newer);
     agents.end();
+    place.settled_tree();
+}
+
+#[test]
+fn cells_of_an_agent_that_was_killed_are_waited_for_where_fewer_are_started_and_never_read_as_older_ones() {
+    let place = kept();
+    let agents = start(&place, 3);
+    let values = counting(&agents.beside(0), "a", 100);
+    assert_eq!(agents_with_segments(&place), [0, 1, 2]);
+    agents.kill();
+    let agents = start(&place, 2);
+    for session in [agents.beside(0), agents.elsewhere(1)] {
+        let refused = session.open_array("a", false).err().unwrap();
+        assert_eq!(refused.kind, Kind::NoAgent);
+        assert!(refused.to_string().contains(".staged.2"), "{refused}");
+        assert_eq!(session.stat("a").unwrap_err().kind, Kind::NoAgent);
+        counting(&session, "other", 3);
+    }
+    agents.end();
+    let alone = Served::begin(&place, &[]);
+    assert_eq!(Session::open(&alone.index).unwrap().open_array("a", false).err().unwrap().kind, Kind::NoAgent);
+    alone.end();
+    let agents = start(&place, 3);
+    assert_eq!(whole(&agents.beside(1), "a"), values);
+    agents.end();
+    let alone = Served::begin(&place, &[]);
+    let session = Session::open(&alone.index).unwrap();
+    assert_eq!(whole(&session, "a"), values);
+    let newer = counting(&session, "a", 9000);
+    drop(session);
+    alone.kill(&place);
+    let agents = start(&place, 2);
+    assert_eq!(agents.elsewhere(0).open_array("a", true).err().unwrap().kind, Kind::NoAgent);
+    agents.end();
+    let alone = Served::begin(&place, &[]);
+    assert_eq!(whole(&Session::open(&alone.index).unwrap(), "a"), newer);
+    alone.end();
     place.settled_tree();
 }
 

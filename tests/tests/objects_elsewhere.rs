@@ -5,7 +5,8 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::Duration;
 use terrace_client::{ArraySpec, Create, DataType, Kind, LockMode, Region, Session, TagValue};
-use terrace_tests::{Random, Served, Wish, Workplace, compare_at_random};
+use terrace_core::objects::wire::{Request, encode};
+use terrace_tests::{Random, Served, Wish, Workplace, compare_at_random, wait_until};
 
 const TOKEN: &str = Served::TOKEN;
 
@@ -75,6 +76,32 @@ fn a_lock_from_elsewhere_ends_with_its_connection() {
 }
 
 #[test]
+fn nobody_waits_for_a_lock_for_a_client_that_has_left() {
+    let place = Workplace::new();
+    let served = Served::begin(&place, &[]);
+    let here = Session::open(&served.index).unwrap();
+    let array = here.create_array("a", &ArraySpec::new(DataType::UInt8, &[10]), Create::New).unwrap();
+    let region = Region::whole(&[10]).unwrap();
+    let _held = array.lock(&region, LockMode::Write, None).unwrap();
+    let agent = place.status().unwrap().agent_pid;
+    let waiting = || {
+        let threads = std::fs::read_dir(format!("/proc/{agent}/task")).unwrap().flatten();
+        let names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "elsewhere").count()
+    };
+    // Of which one accepts connections.
+    assert_eq!(waiting(), 1);
+    let mut client = TcpStream::connect(&served.address).unwrap();
+    let lock = Request::Lock { path: "a".into(), region, exclusive: true, patience_ms: None };
+    for request in [Request::Hello { token: TOKEN.into() }, lock] {
+        client.write_all(&encode(&request, 0).unwrap()).unwrap();
+    }
+    assert!(wait_until(30, || waiting() == 2));
+    drop(client);
+    assert!(wait_until(30, || waiting() == 1), "a client that has left still waits");
+}
+
+#[test]
 fn a_wrong_token_a_cut_message_and_noise_are_refused_and_nobody_else_is_hurt() {
     let place = Workplace::new();
     let served = Served::begin(&place, &[]);
@@ -82,10 +109,7 @@ fn a_wrong_token_a_cut_message_and_noise_are_refused_and_nobody_else_is_hurt() {
         assert_eq!(Session::connect_to(&served.address, wrong).err().unwrap().kind, Kind::Denied);
     }
     let there = Session::connect_to(&served.address, TOKEN).unwrap();
-    let greeting = {
-        use terrace_core::objects::wire::{Request, encode};
-        encode(&Request::Hello { token: TOKEN.into() }, 0).unwrap()
-    };
+    let greeting = { encode(&Request::Hello { token: TOKEN.into() }, 0).unwrap() };
     let mut random = Random::new(5);
     for turn in 0..300 {
         let mut stream = TcpStream::connect(&served.address).unwrap();

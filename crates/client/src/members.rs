@@ -1,9 +1,11 @@
 //! The agents of a root, as they have written themselves down in it.
 
 use std::path::Path;
-use terrace_core::members::{AGENTS_MAX, Member, Registered, TOKEN, directory};
+use terrace_core::members::{AGENTS_MAX, Member, Registered, TOKEN, directory, number_of};
 use terrace_core::objects::{Kind, ObjectError, Result};
 use terrace_index::PRIVATE_DIR;
+use terrace_objects::Place;
+use terrace_objects::array::STAGED;
 
 fn read(directory: &Path, number: u32) -> Option<Registered> {
     serde_json::from_slice(&std::fs::read(directory.join(number.to_string())).ok()?).ok()
@@ -28,6 +30,41 @@ pub fn of_root(root: &Path) -> Result<Option<Vec<Member>>> {
         })
         .collect::<Result<Vec<Member>>>()
         .map(Some)
+}
+
+/// Refuses an array of which an agent that is no more has cells staged: it was killed, and fewer agents were started after it, or
+/// one alone where there were several. Without this, its cells would read as they were before, or as the fill value.
+pub fn check_all_stages_have_agents(place: &Place, array: &Path) -> Result<()> {
+    let of = match place.member() {
+        None => 0,
+        // An agent that has not written itself down yet knows of nobody.
+        Some(number) => match read(&directory(place.root(), PRIVATE_DIR), number) {
+            Some(found) => found.membership.of,
+            None => return Ok(()),
+        },
+    };
+    let Ok(entries) = std::fs::read_dir(array) else { return Ok(()) };
+    for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
+        let Some(rest) = name.strip_prefix(STAGED) else { continue };
+        let needed = match (rest.is_empty(), number_of(&name), place.member()) {
+            (true, _, None) => continue,
+            (true, _, Some(_)) => "one agent alone".to_owned(),
+            (false, Some(number), Some(_)) if number < of => continue,
+            (false, Some(number), _) => format!("{} agents or more", number + 1),
+            (false, None, _) => continue,
+        };
+        let link = array.join(&name);
+        return Err(ObjectError::new(
+            Kind::NoAgent,
+            format!(
+                "cells of {} are still in a tier of an agent that was killed ({})",
+                array.display(),
+                link.display()
+            ),
+        )
+        .hint(format!("start {needed} once, which makes them durable; or remove the link, and they are given up")));
+    }
+    Ok(())
 }
 
 /// The token that all agents of a root want to see.

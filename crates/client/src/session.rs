@@ -3,6 +3,7 @@
 use crate::array::{Array, Backend};
 use crate::bytes::{Bytes, File};
 use crate::cluster::Cluster;
+use crate::members::check_all_stages_have_agents;
 use crate::remote::{RemoteArray, status};
 use crate::routing;
 use crate::rpc::{Address, Agent, Security, security_for, unexpected};
@@ -275,7 +276,7 @@ impl Session {
 
     fn stat_array(&self, path: &Path, array: &array::ArrayMetadata, identity: u64) -> Result<Status> {
         let place = self.place();
-        let handle = ArrayHandle::open(place.clone(), path, array, false, self.0.agent.clone())?;
+        let handle = self.handle(path, array, false)?;
         let spec = ArraySpec { shape: handle.shape()?, ..array.spec.clone() };
         let device = handle.newest_device()?;
         let index = place.index();
@@ -488,6 +489,7 @@ impl Session {
                 format!("the chunks of {} are encoded: it can be read, not written", path.display()),
             ));
         }
+        check_all_stages_have_agents(&self.place(), path)?;
         ArrayHandle::open(self.place(), path, array, writable, self.0.agent.clone())
     }
 

@@ -7,6 +7,7 @@ use super::server::{receive, receive_payload, receive_request, send};
 use crate::accept;
 use crate::agent::Agent;
 use crate::server::Serving;
+use rustix::net::sockopt;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -25,6 +26,8 @@ use terrace_core::settings::{ListenSettings, Protection};
 const TOKEN_MAX: usize = 4096;
 /// Whoever connects has to say who he is within so long.
 const GREETING: Duration = Duration::from_secs(30);
+/// A client of which nothing was heard for so long is asked whether it is there, for as long again.
+const SILENCE: Duration = Duration::from_secs(60);
 /// Most memory that a connection keeps between requests.
 const SPARE_MAX: usize = 64 << 20;
 /// The first byte of a TLS handshake.
@@ -111,6 +114,14 @@ fn is_same(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
 }
 
+/// The connection ends when the client's node is gone without a word: its locks are others' then, and the agent may end.
+fn notice_silence(socket: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_tcp_keepidle(socket, SILENCE)?;
+    sockopt::set_tcp_keepintvl(socket, SILENCE / 6)?;
+    sockopt::set_tcp_keepcnt(socket, 6)?;
+    sockopt::set_socket_keepalive(socket, true)
+}
+
 impl Agent {
     fn attend_elsewhere(
         &self,
@@ -124,7 +135,9 @@ impl Agent {
         let socket = connection.try_clone()?;
         let begin = || {
             socket.set_read_timeout(None)?;
-            socket.set_write_timeout(None)
+            socket.set_write_timeout(None)?;
+            notice_silence(&socket)?;
+            Ok(socket.into())
         };
         let Some(config) = tls else { return self.attend_stream(&mut connection, token, begin) };
         let mut first = [0];
@@ -142,7 +155,7 @@ impl Agent {
         &self,
         connection: &mut (impl Read + Write),
         token: &str,
-        begin: impl FnOnce() -> std::io::Result<()>,
+        begin: impl FnOnce() -> std::io::Result<OwnedFd>,
     ) -> std::io::Result<()> {
         let greeted = matches!(
             receive(connection, 0),
@@ -153,10 +166,10 @@ impl Agent {
                 ObjectError::new(Kind::Denied, "the token is wrong").hint("TERRACE_TOKEN_FILE names its file");
             return send(connection, &Response::Failed(refused), &[]);
         }
-        begin()?;
+        let socket = begin()?;
         send(connection, &Response::Done, &[])?;
         let _serving = Serving::new(self);
-        let mut client = match Elsewhere::new(&self.settings.index()) {
+        let mut client = match Elsewhere::new(&self.settings.index(), socket) {
             Ok(client) => client,
             Err(error) => return send(connection, &Response::Failed(error), &[]),
         };

@@ -1,15 +1,19 @@
 //! A client on another node: what it would do by itself here, this agent does for it, as a client of its own node.
 
 use super::server::send;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use terrace_client::{Array, Bytes, Create, LockMode, RegionLock, Session};
 use terrace_core::objects::wire::{Request, Response};
 use terrace_core::objects::{Kind, ObjectError, Region, Result};
 
+/// How often a client that waits for a lock is looked after.
+const LOOK: Duration = Duration::from_millis(200);
 /// Arrays and files that stay open between requests.
 const OPEN_MAX: usize = 64;
 
@@ -21,14 +25,16 @@ pub struct Elsewhere {
     /// Released when the connection ends.
     locks: Vec<(u64, RegionLock)>,
     next_lock: u64,
+    /// Another name for the connection, to see whether the client is still there.
+    socket: OwnedFd,
 }
 
 type Answer = Result<(Response, Vec<u8>)>;
 
 impl Elsewhere {
-    pub fn new(index: &Path) -> Result<Elsewhere> {
+    pub fn new(index: &Path, socket: OwnedFd) -> Result<Elsewhere> {
         let session = Session::open_alone(index)?;
-        Ok(Elsewhere { session, arrays: HashMap::new(), files: HashMap::new(), locks: vec![], next_lock: 0 })
+        Ok(Elsewhere { session, arrays: HashMap::new(), files: HashMap::new(), locks: vec![], next_lock: 0, socket })
     }
 
     /// `Err(request)`: not for us.
@@ -139,8 +145,7 @@ impl Elsewhere {
             Request::Lock { path, region, exclusive, patience_ms } => {
                 let mode = if exclusive { LockMode::Write } else { LockMode::Read };
                 let patience = patience_ms.map(Duration::from_millis);
-                let locked = self.array(&path).and_then(|array| array.lock(&region, mode, patience));
-                locked.map(|lock| {
+                self.lock(&path, &region, mode, patience).map(|lock| {
                     self.next_lock += 1;
                     self.locks.push((self.next_lock, lock));
                     (Response::Locked { lock: self.next_lock }, vec![])
@@ -148,6 +153,28 @@ impl Elsewhere {
             }
             other => return Err(other),
         })
+    }
+
+    /// As long as the client waits, and no longer: nobody else would give back what it is granted after it has left.
+    fn lock(&mut self, path: &str, region: &Region, mode: LockMode, patience: Option<Duration>) -> Result<RegionLock> {
+        let begun = Instant::now();
+        loop {
+            let left = patience.map(|patience| patience.saturating_sub(begun.elapsed()));
+            let turn = left.map_or(LOOK, |left| left.min(LOOK));
+            match self.array(path)?.lock(region, mode, Some(turn)) {
+                Err(error) if error.kind == Kind::Busy && left != Some(turn) => {}
+                locked => return locked,
+            }
+            if self.client_has_left() {
+                return Err(ObjectError::new(Kind::Protocol, "the client has left"));
+            }
+        }
+    }
+
+    fn client_has_left(&self) -> bool {
+        let left = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut looked = [PollFd::new(&self.socket, PollFlags::RDHUP)];
+        poll(&mut looked, Some(&Timespec::default())).is_ok() && looked[0].revents().intersects(left)
     }
 
     /// Which file or directory the name leads to now: others remove and make objects as well.

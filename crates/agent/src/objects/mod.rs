@@ -3,6 +3,7 @@
 //! Clients of this node put and get by themselves (`crates/objects`); what is here may be killed at any moment.
 
 mod arrays;
+mod codecs;
 mod door;
 mod elsewhere;
 mod server;

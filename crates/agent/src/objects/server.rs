@@ -1,5 +1,6 @@
 //! The objects socket: one thread for each client, frames both ways.
 
+use super::codecs::decoded_chunk;
 use crate::accept;
 use crate::agent::Agent;
 use crate::requests::{FlushWish, Outcome, Scope};
@@ -124,7 +125,10 @@ impl Agent {
                 Ok((Response::Whose { member: placed::member_of(&self.checked_path(&path)?) }, vec![]))
             }
             Request::Root => Ok((Response::Root { path: root.display().to_string() }, vec![])),
-            Request::Chunk { path, chunk } => self.decoded_chunk(&self.checked_path(&path)?, &chunk),
+            Request::Chunk { path, chunk } => match decoded_chunk(&self.checked_path(&path)?, &chunk)? {
+                Some(cells) => Ok((Response::Bytes, cells)),
+                None => done,
+            },
             other => Err(ObjectError::new(Kind::Protocol, format!("{other:?} is not for clients of this node"))),
         }
     }
@@ -136,17 +140,6 @@ impl Agent {
     fn checked_name(&self, path: &str) -> Result<String> {
         let relative = normal_path(&self.settings.root, path)?;
         relative.into_os_string().into_string().map_err(|_| ObjectError::invalid("a name that is not UTF-8"))
-    }
-
-    fn decoded_chunk(&self, directory: &Path, _chunk: &[u64]) -> Result<(Response, Vec<u8>)> {
-        let array = array::read_metadata(directory)?.and_then(|metadata| metadata.array);
-        match array {
-            Some(_) => Err(ObjectError::new(
-                Kind::WrongKind,
-                format!("the chunks of {} are encoded, and this build has no codecs", directory.display()),
-            )),
-            None => Err(ObjectError::new(Kind::NotFound, format!("{} is not an array", directory.display()))),
-        }
     }
 }
 

@@ -39,6 +39,6 @@ pub use locks::{LockMode, LockTable, RegionLock};
 pub use log::{Log, RECORDS_MAX, ValueRange};
 pub use metadata::{ArrayMetadata, METADATA_FILE, Metadata, create_array, create_group, read_metadata, write_metadata};
 pub use stage::{
-    ROOT_DEVICE, Stage, all_devices, relative, remove_directory, remove_stage, room_of, stage_of, staged_link, stages,
-    stages_dir,
+    ROOT_DEVICE, STAGED, Stage, all_devices, relative, remove_directory, remove_stage, room_of, stage_of, staged_link,
+    stages, stages_dir,
 };

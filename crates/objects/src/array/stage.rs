@@ -13,9 +13,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use terrace_core::objects::{Kind, ObjectError, Result};
 
+/// How the names of links to staged forms begin.
+pub const STAGED: &str = ".staged";
+
 /// The name, in an array's directory, of the link to its staged form: one for each agent that has a part of it.
 pub fn staged_link(place: &Place) -> String {
-    format!(".staged{}", place.member().map_or(String::new(), terrace_core::members::suffix))
+    format!("{STAGED}{}", place.member().map_or(String::new(), terrace_core::members::suffix))
 }
 const LOG: &str = "log";
 const LOCKS: &str = "locks";
