@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 use terrace_client::{ArraySpec, Create, DataType, Region, Session, TagMatch, TagQuery, TagValue};
-use terrace_core::objects::wire::{FRAME_BYTES, Frame, MESSAGE_BYTES_MAX, Request, Response, decode, encode};
+use terrace_core::objects::wire::{FRAME_BYTES, Frame, MESSAGE_BYTES_MAX, Request, Response, There, decode, encode};
 use terrace_core::objects::{Kind, Overlap};
 use terrace_tests::{Served, Wish, wait_until};
 
@@ -58,6 +58,9 @@ fn requests() -> Vec<Request> {
         Request::Lock { path: path("c/array"), region: corner, exclusive: true, patience_ms: Some(5) },
         Request::Lock { path: path("c/array"), region: corner, exclusive: true, patience_ms: None },
         Request::Unlock { path: path("c/array"), lock: 1 },
+        Request::Fabric { provider: "tcp".into(), address: vec![2, 0, 0, 9, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0] },
+        Request::PullRegion { path: path("c/array"), region: corner, bytes: 64, from: There { at: 0, key: 1 } },
+        Request::PushRegion { path: path("c/array"), region, bytes: 64, to: There { at: 4096, key: 0 } },
     ]
 }
 

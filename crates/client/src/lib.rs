@@ -27,6 +27,7 @@
 mod array;
 mod bytes;
 mod cluster;
+mod fabric;
 mod members;
 mod remote;
 mod routing;

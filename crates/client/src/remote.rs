@@ -3,6 +3,7 @@
 //! Reads of a bytes object are fetched ahead: a window that doubles while reading is sequential, and shrinks to what is asked
 //! for when it is not.
 
+use crate::fabric::Cells;
 use crate::rpc::{Agent, Stream, exchange, unexpected};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -65,12 +66,22 @@ impl RemoteArray {
             return Err(ObjectError::new(Kind::WrongKind, format!("`{}` was opened for reading only", self.path)));
         }
         self.check(region, cells.len())?;
-        let request = Request::PutRegion { path: self.path.clone(), region: *region, step: 0 };
+        let (path, region, bytes) = (self.path.clone(), *region, cells.len() as u64);
+        let pull = |from| Request::PullRegion { path: path.clone(), region, bytes, from };
+        if self.agent.by_fabric(Cells::ToAgent(cells), pull)? {
+            return Ok(());
+        }
+        let request = Request::PutRegion { path, region, step: 0 };
         self.agent.ask_with(&request, cells).map(|_| ())
     }
 
     pub fn get(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
         self.check(region, cells.len())?;
+        let bytes = cells.len() as u64;
+        let push = |to| Request::PushRegion { path: self.path.clone(), region: *region, bytes, to };
+        if self.agent.by_fabric(Cells::FromAgent(cells), push)? {
+            return Ok(());
+        }
         let got = match cells.len() >= LENT_MIN {
             true => match self.agent.ask_lent(&Request::LendRegion { path: self.path.clone(), region: *region }, cells)
             {

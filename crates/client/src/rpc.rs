@@ -3,15 +3,16 @@
 //! An agent that was killed is restarted by who started it: a request waits for that, connects again and is sent again
 //! (all requests may be done twice).
 
+use crate::fabric::{self, Cells, Fabric};
 use crate::tls::{self, TlsStream};
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use std::time::{Duration, Instant};
-use terrace_core::objects::wire::{FRAME_BYTES, Frame, Request, Response, decode, encode};
+use terrace_core::objects::wire::{FRAME_BYTES, Frame, Request, Response, There, decode, encode};
 use terrace_core::objects::{Kind, ObjectError, Result, TagValue};
 use terrace_objects::array::{ChunkSource, Services};
 use terrace_objects::fork_generation;
@@ -39,33 +40,49 @@ pub enum Security {
 }
 
 /// One conversation with an agent.
-pub enum Stream {
+pub struct Stream {
+    line: Line,
+    pub fabric: Fabric,
+}
+
+enum Line {
     Unix(UnixStream),
     Tcp(TcpStream),
     Tls(Box<TlsStream>),
 }
 
+impl Stream {
+    /// The socket below; `None`: the agent is on this node.
+    pub fn socket(&self) -> Option<&TcpStream> {
+        match &self.line {
+            Line::Unix(_) => None,
+            Line::Tcp(stream) => Some(stream),
+            Line::Tls(stream) => Some(&stream.sock),
+        }
+    }
+}
+
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => stream.read(buffer),
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Tls(stream) => stream.read(buffer),
+        match &mut self.line {
+            Line::Unix(stream) => stream.read(buffer),
+            Line::Tcp(stream) => stream.read(buffer),
+            Line::Tls(stream) => stream.read(buffer),
         }
     }
 }
 
 impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self {
-            Stream::Unix(stream) => stream.write(bytes),
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Tls(stream) => stream.write(bytes),
+        match &mut self.line {
+            Line::Unix(stream) => stream.write(bytes),
+            Line::Tcp(stream) => stream.write(bytes),
+            Line::Tls(stream) => stream.write(bytes),
         }
     }
     fn flush(&mut self) -> std::io::Result<()> {
-        match self {
-            Stream::Tls(stream) => stream.flush(),
+        match &mut self.line {
+            Line::Tls(stream) => stream.flush(),
             _ => Ok(()),
         }
     }
@@ -76,11 +93,19 @@ pub struct Agent {
     address: Address,
     pool: Mutex<Vec<Stream>>,
     forks: AtomicU32,
+    /// A fabric has failed: cells go over the connection.
+    without_fabric: AtomicBool,
 }
 
 impl Agent {
     pub fn new(root: &Path, address: Address) -> Agent {
-        Agent { root: root.into(), address, pool: Mutex::default(), forks: AtomicU32::new(fork_generation()) }
+        Agent {
+            root: root.into(),
+            address,
+            pool: Mutex::default(),
+            forks: AtomicU32::new(fork_generation()),
+            without_fabric: AtomicBool::new(false),
+        }
     }
 
     /// An agent elsewhere, by its address; learns its root.
@@ -107,18 +132,19 @@ impl Agent {
     }
 
     fn connect(&self) -> std::io::Result<(Stream, Response)> {
-        let (mut stream, token) = match &self.address {
-            Address::Socket(path) => (Stream::Unix(UnixStream::connect(path)?), String::new()),
+        let (line, fabric, token) = match &self.address {
+            Address::Socket(path) => (Line::Unix(UnixStream::connect(path)?), Fabric::Off, String::new()),
             Address::Tcp { address, token, security } => {
                 let stream = TcpStream::connect(address)?;
                 stream.set_nodelay(true)?;
-                let stream = match security {
-                    Security::Tls(pinned) => Stream::Tls(Box::new(tls::greet(stream, address, pinned)?)),
-                    Security::Loopback | Security::Plain => Stream::Tcp(stream),
+                let line = match security {
+                    Security::Tls(pinned) => Line::Tls(Box::new(tls::greet(stream, address, pinned)?)),
+                    Security::Loopback | Security::Plain => Line::Tcp(stream),
                 };
-                (stream, token.clone())
+                (line, Fabric::Untried { is_private: *security == Security::Plain }, token.clone())
             }
         };
+        let mut stream = Stream { line, fabric };
         let (greeting, _) = exchange(&mut stream, &Request::Hello { token }, &[])?;
         Ok((stream, greeting))
     }
@@ -127,8 +153,8 @@ impl Agent {
     pub fn take(&self) -> std::io::Result<Stream> {
         let mut pool = self.pool.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if self.forks.swap(fork_generation(), AcqRel) != fork_generation() {
-            // A connection is one conversation: the parent goes on with these.
-            pool.clear();
+            // A connection is one conversation: the parent goes on with these, and with their endpoints.
+            pool.drain(..).for_each(|stream| std::mem::forget(stream.fabric));
         }
         if let Some(stream) = pool.pop() {
             return Ok(stream);
@@ -179,6 +205,20 @@ impl Agent {
             (Response::Bytes, Response::Failed(error)) => Err(error),
             (other, _) => Err(unexpected(&other)),
         }
+    }
+
+    /// Cells to the agent, or from it, by the fabric; false: there is none, they are to go over the connection.
+    pub fn by_fabric(&self, mut cells: Cells<'_>, request: impl Fn(There) -> Request) -> Result<bool> {
+        if cells.len() < fabric::BYTES_MIN || self.without_fabric.load(Relaxed) {
+            return Ok(false);
+        }
+        let (answer, refused) = self.converse(|stream| fabric::talk(stream, &mut cells, &request))?;
+        match answer {
+            Response::Done => {}
+            Response::Unmoved { .. } => self.without_fabric.store(true, Relaxed),
+            other => return Err(unexpected(&other)),
+        }
+        refused.map_or(Ok(answer == Response::Done), Err)
     }
 
     fn converse<T>(
@@ -269,7 +309,7 @@ pub fn security_for(address: &str, fingerprint: Option<String>) -> Security {
     }
 }
 
-fn broken(error: ObjectError) -> std::io::Error {
+pub fn broken(error: ObjectError) -> std::io::Error {
     std::io::Error::new(std::io::ErrorKind::InvalidData, error.message)
 }
 
@@ -282,14 +322,14 @@ pub fn exchange(stream: &mut Stream, request: &Request, payload: &[u8]) -> std::
     Ok((answer, payload))
 }
 
-fn send(stream: &mut Stream, request: &Request, payload: &[u8]) -> std::io::Result<()> {
+pub fn send(stream: &mut Stream, request: &Request, payload: &[u8]) -> std::io::Result<()> {
     stream.write_all(&encode(request, payload.len() as u64).map_err(broken)?)?;
     stream.write_all(payload)?;
     stream.flush()
 }
 
 /// An answer, and how long the payload is that follows it.
-fn receive(stream: &mut Stream) -> std::io::Result<(Response, u64)> {
+pub fn receive(stream: &mut Stream) -> std::io::Result<(Response, u64)> {
     let mut head = [0; FRAME_BYTES];
     stream.read_exact(&mut head)?;
     let frame = Frame::decode(&head).map_err(broken)?;

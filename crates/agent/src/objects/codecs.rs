@@ -25,9 +25,9 @@ pub fn decoded_chunk(directory: &Path, chunk: &[u64]) -> Result<Option<Vec<u8>>>
     };
     let store = FilesystemStore::new(directory).map_err(|error| unusable("the directory", &error))?;
     let array = Array::open(Arc::new(store), "/").map_err(|error| unusable("the codecs", &error))?;
-    let cells: Option<ArrayBytes<'static>> = array
-        .retrieve_chunk_if_exists(chunk)
-        .map_err(|error| ObjectError::new(Kind::Damaged, format!("chunk {chunk:?} of {} can't be decoded: {error}", directory.display())))?;
+    let cells: Option<ArrayBytes<'static>> = array.retrieve_chunk_if_exists(chunk).map_err(|error| {
+        ObjectError::new(Kind::Damaged, format!("chunk {chunk:?} of {} can't be decoded: {error}", directory.display()))
+    })?;
     cells
         .map(|cells| match cells {
             ArrayBytes::Fixed(bytes) => Ok(bytes.into_owned()),

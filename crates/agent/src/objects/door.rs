@@ -3,6 +3,7 @@
 //! Invariant: nothing but the token is looked at before it is right, and it is not sent in the clear to where others can read it.
 
 use super::elsewhere::Elsewhere;
+use super::fabric::Beside;
 use super::server::{receive, receive_payload, receive_request, send};
 use crate::accept;
 use crate::agent::Agent;
@@ -137,7 +138,7 @@ impl Agent {
             socket.set_read_timeout(None)?;
             socket.set_write_timeout(None)?;
             notice_silence(&socket)?;
-            Ok(socket.into())
+            socket.try_clone()
         };
         let Some(config) = tls else { return self.attend_stream(&mut connection, token, begin) };
         let mut first = [0];
@@ -155,7 +156,7 @@ impl Agent {
         &self,
         connection: &mut (impl Read + Write),
         token: &str,
-        begin: impl FnOnce() -> std::io::Result<OwnedFd>,
+        begin: impl FnOnce() -> std::io::Result<TcpStream>,
     ) -> std::io::Result<()> {
         let greeted = matches!(
             receive(connection, 0),
@@ -169,11 +170,12 @@ impl Agent {
         let socket = begin()?;
         send(connection, &Response::Done, &[])?;
         let _serving = Serving::new(self);
-        let mut client = match Elsewhere::new(&self.settings.index(), socket) {
+        let mut client = match Elsewhere::new(&self.settings.index(), socket.try_clone()?.into()) {
             Ok(client) => client,
             Err(error) => return send(connection, &Response::Failed(error), &[]),
         };
         let mut spare = vec![];
+        let mut fabric = Beside::new(socket);
         loop {
             let (request, payload_bytes) = match receive_request(connection, PAYLOAD_BYTES_MAX) {
                 Ok(Some(received)) => received,
@@ -198,6 +200,18 @@ impl Agent {
                         send(connection, &Response::Done, &[])?;
                     }
                     spare = kept(payload);
+                    continue;
+                }
+                Request::Fabric { provider, address } => {
+                    send(connection, &fabric.meet(&provider, &address), &[])?;
+                    continue;
+                }
+                Request::PullRegion { path, region, bytes, from } => {
+                    send(connection, &fabric.pull(&mut client, &path, &region, bytes, from), &[])?;
+                    continue;
+                }
+                Request::PushRegion { path, region, bytes, to } => {
+                    send(connection, &fabric.push(&mut client, &path, &region, bytes, to), &[])?;
                     continue;
                 }
                 request => request,

@@ -83,7 +83,7 @@ impl Elsewhere {
     ) -> std::io::Result<Result<()>> {
         let mut left = payload_bytes;
         let mut broken = None;
-        let bring = |place: &mut [u8]| -> Result<()> {
+        let put = self.put_by(path, region, payload_bytes, |place| {
             connection.read_exact(place).map_err(|error| {
                 let lost = ObjectError::new(Kind::Protocol, format!("the client has left: {error}"));
                 broken = Some(error);
@@ -91,10 +91,6 @@ impl Elsewhere {
             })?;
             left = 0;
             Ok(())
-        };
-        let put = self.array(path).and_then(|array| match array.handle() {
-            Some(handle) => handle.put_by(region, payload_bytes as usize, 0, bring),
-            None => Err(ObjectError::new(Kind::System, "an agent puts on its own node only")),
         });
         if let Some(error) = broken {
             return Err(error);
@@ -104,6 +100,41 @@ impl Elsewhere {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
         Ok(put)
+    }
+
+    /// `bring` writes the cells straight into the tier.
+    pub fn put_by(
+        &mut self,
+        path: &str,
+        region: &Region,
+        bytes: u64,
+        bring: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        match self.array(path)?.handle() {
+            Some(handle) => handle.put_by(region, bytes as usize, 0, bring),
+            None => Err(ObjectError::new(Kind::System, "an agent puts on its own node only")),
+        }
+    }
+
+    /// `take` gets the cells where they lie, if they are one run there, else a copy; with the verdict.
+    pub fn lend_or_copy(
+        &mut self,
+        path: &str,
+        region: &Region,
+        take: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let lent = match self.array(path)?.handle() {
+            Some(handle) => handle.lend(region, &mut *take)?,
+            None => None,
+        };
+        match lent {
+            Some((Err(error), _)) => return Err(error),
+            Some((Ok(()), true)) => return Ok(()),
+            // Overwritten meanwhile, or in several places.
+            Some((Ok(()), false)) | None => {}
+        }
+        let (_, cells) = self.get(path, region, vec![])?;
+        take(&cells)
     }
 
     /// Straight from the tier to the connection, with the verdict. False: it is not one run there, and nothing was sent.

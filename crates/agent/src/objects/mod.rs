@@ -6,6 +6,7 @@ mod arrays;
 mod codecs;
 mod door;
 mod elsewhere;
+mod fabric;
 mod server;
 mod tags;
 

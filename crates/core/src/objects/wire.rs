@@ -191,6 +191,32 @@ pub enum Request {
     Whose {
         path: String,
     },
+    /// Cells are to go by this provider of libfabric; the client's endpoint has this address. Answered by `Fabric`.
+    Fabric {
+        provider: String,
+        address: Vec<u8>,
+    },
+    /// As `PutRegion`: the agent reads the cells from the client's memory.
+    PullRegion {
+        path: String,
+        region: Region,
+        bytes: u64,
+        from: There,
+    },
+    /// As `GetRegion`: the agent writes the cells into the client's memory.
+    PushRegion {
+        path: String,
+        region: Region,
+        bytes: u64,
+        to: There,
+    },
+}
+
+/// Memory of another process, as it told (fi_mr(3)).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct There {
+    pub at: u64,
+    pub key: u64,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -227,6 +253,14 @@ pub enum Response {
     /// `None`: no agent, it is in the root's own storage, or not there.
     Whose {
         member: Option<u32>,
+    },
+    /// The agent's endpoint has this address.
+    Fabric {
+        address: Vec<u8>,
+    },
+    /// The fabric did not move the cells: they are to go over this connection.
+    Unmoved {
+        reason: String,
     },
 }
 
