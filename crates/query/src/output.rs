@@ -3,7 +3,7 @@
 use crate::failure::Failure;
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
-use parquet_arrow::arrow::ArrowWriter;
+use parquet::arrow::ArrowWriter;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
