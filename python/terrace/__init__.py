@@ -35,6 +35,7 @@ from .errors import (
     WrongKindError,
 )
 from .file import ObjectFile
+from .query import Result
 from .tags import Tags
 from .transfer import Transfer, wait
 
@@ -54,6 +55,7 @@ __all__ = [
     "ObjectFile",
     "OutOfBoundsError",
     "ProtocolError",
+    "Result",
     "Session",
     "Status",
     "SystemCallError",

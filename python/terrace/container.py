@@ -14,6 +14,7 @@ from . import _native
 from .array import Array, data_type_name
 from .errors import BusyError, InvalidError, NotFoundError
 from .file import ObjectFile, open_object
+from .query import Result, Worker
 from .tags import Tags, plain
 
 Create = Literal["new", "replace", "if missing"]
@@ -312,6 +313,7 @@ class Session(Container):
         super().__init__(self, "")
         self._native_session = native
         self._target = target
+        self._worker: Worker | None = None
 
     @property
     def root(self) -> str:
@@ -322,6 +324,14 @@ class Session(Container):
     def is_local(self) -> bool:
         """Whether the agent is on this node."""
         return not self._target.startswith("tcp://")
+
+    def sql(self, query: str) -> Result:
+        """Asks a query. Tables are containers whose arrays share dimensions, by name: `SELECT x, avg(v) FROM study GROUP BY x`,
+        `FROM "study/run1"`; `terrace.objects`, `terrace.tags` and others are the catalogue. Needs pyarrow.
+        """
+        if self._worker is None:
+            self._worker = Worker(self._target)
+        return self._worker.ask(query)
 
     def __reduce__(self):
         return connect, (self._target,)

@@ -61,6 +61,8 @@ pub enum Command {
     Config(ConfigArgs),
     /// Predict how long a job takes on the durable tier alone and with Terrace, and what limits it
     Predict(Box<crate::predict::PredictArgs>),
+    /// Ask questions of arrays and of the catalogue in SQL: a query, a file of them, or at a prompt
+    Sql(SqlArgs),
     /// Measure storage: experiments, tiers (`terrace bench --help`)
     #[command(disable_help_flag = true)]
     Bench {
@@ -270,6 +272,12 @@ pub struct ServeArgs {
     /// beside the token
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
+    /// Also answer SQL of Arrow Flight SQL's clients (ADBC, JDBC), with the same token; outside loopback by TLS, as --listen
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "token_file", conflicts_with_all = ["hosts", "slurm", "mpi"])]
+    pub flight: Option<String>,
+    /// Most memory that queries of Flight SQL may hold, all together [default: 50% of what is free at the start]
+    #[arg(long, value_name = "SIZE", requires = "flight")]
+    pub query_memory: Option<OsString>,
     /// File with the token that such clients must show (16 characters or more); made if it is not there
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
@@ -320,6 +328,47 @@ pub struct GetArgs {
     /// A path below the root
     pub name: String,
     pub file: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub struct SqlArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Ask an agent elsewhere: tcp://ADDRESS:PORT, with the token in TERRACE_TOKEN or TERRACE_TOKEN_FILE
+    #[arg(long, value_name = "TARGET")]
+    pub connect: Option<String>,
+    /// The query; without it, the standard input, or a prompt
+    pub query: Option<OsString>,
+    /// Read queries, ended by semicolons, from a file
+    #[arg(long, short, value_name = "FILE", conflicts_with = "query")]
+    pub file: Option<PathBuf>,
+    /// How rows are written: table, csv, json, ndjson, arrow, parquet [default: table, or what the output's name says]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<OsString>,
+    /// Write rows into this file
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Ask the query, which says $step, once for each step of this container when it is complete, until a signal comes
+    #[arg(long, value_name = "CONTAINER", requires = "query")]
+    pub watch: Option<OsString>,
+    /// The first step that is watched [default: 0]
+    #[arg(long, value_name = "STEP", requires = "watch")]
+    pub from: Option<OsString>,
+    /// End after so many steps
+    #[arg(long, value_name = "N", requires = "watch")]
+    pub steps: Option<OsString>,
+    /// Most memory that queries may hold
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<OsString>,
+    /// Let sorts and joins that don't fit go on in this directory
+    #[arg(long, value_name = "DIR")]
+    pub spill: Option<PathBuf>,
+    /// Threads of queries [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub query_threads: Option<OsString>,
+    /// Answer without array-native plans, for comparison
+    #[arg(long)]
+    pub generic: bool,
 }
 
 #[derive(Args, Debug)]

@@ -35,6 +35,7 @@ mod resolve;
 mod run;
 mod serve;
 mod signals;
+mod sql;
 mod supervision;
 mod table;
 
@@ -71,6 +72,7 @@ fn main() {
         Command::Keep { settings, socket } => supervision::keep(&settings, socket).map(|()| 0),
         Command::Supervise(args) => supervision::supervise(args).map(|()| 0),
         Command::Predict(args) => predict::predict(&args),
+        Command::Sql(args) => sql::sql(&args),
         Command::Bench { arguments } => bench::bench(&arguments),
         Command::Agent { settings } => engine::serve(&settings).map(|()| 0),
     };

@@ -8,7 +8,7 @@ use crate::transfer::Transfer;
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_core::objects::{ArraySpec, Element, ObjectError, Region, Result};
-use terrace_objects::array::{ArrayHandle, LockMode};
+use terrace_objects::array::{ArrayHandle, LockMode, View};
 
 /// Cheap to clone; all clones are one open array.
 #[derive(Clone)]
@@ -207,6 +207,15 @@ impl Array {
         Transfer::start_get(self, region)
     }
 
+    /// The array at this moment: see [`ArrayView`].
+    pub fn view(&self) -> Result<ArrayView> {
+        let view = match &*self.backend {
+            Backend::Here(handle) => handle.view()?,
+            Backend::Elsewhere(_) | Backend::Spread(_) => View::of_base(self.shape()?),
+        };
+        Ok(ArrayView { array: self.clone(), view })
+    }
+
     /// Makes the array durable in the root.
     pub fn flush(&self) -> Result<()> {
         self.session.flush(&self.name())
@@ -228,6 +237,35 @@ impl Array {
                 "`{}` is on other nodes: its staged regions are not to be seen from here",
                 self.name()
             ))),
+        }
+    }
+}
+
+/// An array at one moment, where it lies: for queries. While it lives, its cells don't change, and owners of the array don't
+/// use the room of what they have put anew; so it should not live longer than a query.
+pub struct ArrayView {
+    array: Array,
+    view: View,
+}
+
+impl std::ops::Deref for ArrayView {
+    type Target = View;
+    fn deref(&self) -> &View {
+        &self.view
+    }
+}
+
+impl ArrayView {
+    pub fn array(&self) -> &Array {
+        &self.array
+    }
+
+    /// A region's cells as they lie below all layers. Of an array on other nodes, which has no layers here: all it has now.
+    pub fn read_base(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
+        match &*self.array.backend {
+            Backend::Here(handle) => handle.read_base(region, cells),
+            Backend::Elsewhere(array) => array.get(region, cells),
+            Backend::Spread(array) => array.get(region, cells),
         }
     }
 }

@@ -37,7 +37,7 @@ mod spread;
 mod tls;
 mod transfer;
 
-pub use array::{Array, Mapped, RegionLock};
+pub use array::{Array, ArrayView, Mapped, RegionLock};
 pub use bytes::Bytes;
 pub use members::{of_root as agents_of, token_of_root};
 pub use session::{Create, FINGERPRINT_SUFFIX, Session};
@@ -45,6 +45,6 @@ pub use terrace_core::objects::wire::{Entry, ObjectKind, Status};
 pub use terrace_core::objects::{
     ArraySpec, DataType, Element, Kind, ObjectError, Placement, Region, Result, TagMatch, TagQuery, TagValue,
 };
-pub use terrace_objects::array::LockMode;
+pub use terrace_objects::array::{Layer, LockMode};
 pub use tls::fingerprint;
 pub use transfer::Transfer;

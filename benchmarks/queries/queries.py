@@ -1,0 +1,206 @@
+"""Eight queries on a velocity grid, by five engines; medians in ms, and each answer compared with NumPy's."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from provenance import RESULTS, provenance, provenance_line  # noqa: E402
+
+arguments = argparse.ArgumentParser()
+arguments.add_argument("directory", type=pathlib.Path, help="in memory, for the other engines' files")
+arguments.add_argument("--quick", action="store_true", help="a grid of 51 x 126 x 126, and no results page")
+arguments.add_argument("--terrace-only", action="store_true", help="NumPy and Terrace alone, and no results page")
+arguments.add_argument("--repeat", type=int, default=5)
+asked = arguments.parse_args()
+
+X, Y, Z = (51, 126, 126) if asked.quick else (201, 501, 501)
+random = np.random.default_rng(7)
+v = random.random((X, Y, Z)) * 4000 + 1500
+w = random.random((X, Y, Z))
+LOW, HIGH = X // 4, X // 2
+THRESHOLD = float(np.quantile(v[:4], 0.99))
+MIDDLE = 3500.0
+
+
+class NumPy:
+    name = "NumPy"
+    queries = {
+        "range subset": lambda: v[LOW : HIGH + 1, 100:121, 50:71].copy(),
+        "subset, mean by x": lambda: v[LOW : HIGH + 1].mean(axis=(1, 2)),
+        "mean by x": lambda: v.mean(axis=(1, 2)),
+        "mean by z": lambda: v.mean(axis=(0, 1)),
+        "filter of 1%, with coordinates": lambda: (*np.nonzero(v > THRESHOLD), v[v > THRESHOLD]),
+        "filter, count and sum": lambda: ((m := v > MIDDLE).sum(), v[m].sum()),
+        "two fields joined, mean by x": lambda: (v - w).mean(axis=(1, 2)),
+        "cells at the maximum of their x": lambda: np.nonzero(v == v.max(axis=(1, 2))[:, None, None]),
+    }
+
+
+def dask_queries():
+    import dask.array
+    import xarray
+
+    chunks = (max(1, X // 8), Y, Z)
+    dataset = xarray.Dataset(
+        {"v": (("x", "y", "z"), dask.array.from_array(v, chunks)), "w": (("x", "y", "z"), dask.array.from_array(w, chunks))},
+        coords={"x": np.arange(X), "y": np.arange(Y), "z": np.arange(Z)},
+    )
+    dv, dw = dataset["v"], dataset["w"]
+
+    def filtered():
+        mask = (dv > THRESHOLD).data
+        places = dask.array.nonzero(mask)
+        return dask.compute(*places, dv.data[mask])
+
+    return {
+        "range subset": lambda: dv.sel(x=slice(LOW, HIGH), y=slice(100, 120), z=slice(50, 70)).compute(),
+        "subset, mean by x": lambda: dv.sel(x=slice(LOW, HIGH)).mean(["y", "z"]).compute(),
+        "mean by x": lambda: dv.mean(["y", "z"]).compute(),
+        "mean by z": lambda: dv.mean(["x", "y"]).compute(),
+        "filter of 1%, with coordinates": filtered,
+        "filter, count and sum": lambda: dask.compute((dv > MIDDLE).sum().data, dv.where(dv > MIDDLE).sum().data),
+        "two fields joined, mean by x": lambda: (dv - dw).mean(["y", "z"]).compute(),
+        "cells at the maximum of their x": lambda: dask.compute(*dask.array.nonzero((dv == dv.max(["y", "z"])).data)),
+    }
+
+
+SQL = {
+    "range subset": f"SELECT x, y, z, v FROM {{t}} WHERE x BETWEEN {LOW} AND {HIGH} AND y BETWEEN 100 AND 120 AND z BETWEEN 50 AND 70",
+    "subset, mean by x": f"SELECT x, avg(v) AS m FROM {{t}} WHERE x BETWEEN {LOW} AND {HIGH} GROUP BY x",
+    "mean by x": "SELECT x, avg(v) AS m FROM {t} GROUP BY x",
+    "mean by z": "SELECT z, avg(v) AS m FROM {t} GROUP BY z",
+    "filter of 1%, with coordinates": f"SELECT x, y, z, v FROM {{t}} WHERE v > {THRESHOLD!r}",
+    "filter, count and sum": f"SELECT count(*) AS n, sum(v) AS s FROM {{t}} WHERE v > {MIDDLE!r}",
+    "two fields joined, mean by x": "SELECT a.x, avg(a.v - b.w) AS m FROM {t} a JOIN {u} b ON a.x = b.x AND a.y = b.y AND a.z = b.z GROUP BY a.x",
+    "cells at the maximum of their x": "SELECT a.x, y, z FROM {t} a JOIN (SELECT x, max(v) AS m FROM {t} GROUP BY x) q ON a.x = q.x AND a.v = q.m",
+}
+
+
+def parquet_files():
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    paths = {name: asked.directory / f"{name}.parquet" for name in "vw"}
+    if not paths["v"].exists():
+        for name, field in (("v", v), ("w", w)):
+            schema = pa.schema([("x", pa.int64()), ("y", pa.int64()), ("z", pa.int64()), (name, pa.float64())])
+            with pa.parquet.ParquetWriter(paths[name], schema, compression="none") as writer:
+                y, z = (part.reshape(-1) for part in np.meshgrid(np.arange(Y), np.arange(Z), indexing="ij"))
+                for x in range(X):
+                    writer.write_table(pa.table([np.full(Y * Z, x), y, z, field[x].reshape(-1)], schema))
+    return paths
+
+
+def duckdb_queries():
+    import duckdb
+
+    paths = parquet_files()
+    connection = duckdb.connect()
+    connection.execute("SET threads = 2")
+    for name, path in paths.items():
+        connection.execute(f"CREATE TABLE {name}t AS SELECT * FROM '{path}'")
+    return {name: (lambda text=text.format(t="vt", u="wt"): connection.execute(text).arrow()) for name, text in SQL.items()}
+
+
+def datafusion_queries():
+    import datafusion
+
+    context = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(2))
+    for name, path in parquet_files().items():
+        context.register_parquet(f"{name}t", str(path))
+    return {name: (lambda text=text.format(t="vt", u="wt"): context.sql(text).to_arrow_table()) for name, text in SQL.items()}
+
+
+def terrace_queries():
+    import terrace
+
+    session = terrace.connect()
+    begun = time.perf_counter()
+    for container, name, field in (("grid", "v", v), ("other", "w", w)):
+        array = session.create_container(container).create_array(name, (X, Y, Z), "f8", dimensions=["x", "y", "z"])
+        # Two writers' halves.
+        array[: X // 2] = field[: X // 2]
+        array[X // 2 :] = field[X // 2 :]
+    print(f"staged {2 * v.nbytes / 2**20:.0f} MiB in {time.perf_counter() - begun:.2f} s", file=sys.stderr)
+    return {name: (lambda text=text.format(t="grid", u="other"): session.sql(text).arrow()) for name, text in SQL.items()}
+
+
+def values(answer):
+    """Numbers of an answer in one order, whatever the engine gave: coordinates, then values."""
+    if hasattr(answer, "read_all"):
+        answer = answer.read_all()
+    if hasattr(answer, "to_batches"):
+        columns = [answer.column(name).to_numpy().astype(float) for name in answer.column_names]
+        return np.stack([column[np.lexsort(columns[::-1])] for column in columns]) if columns else np.empty(0)
+    return answer
+
+
+def check(query, answer, wanted):
+    got = values(answer)
+    match query:
+        case "subset, mean by x" | "mean by x" | "mean by z" | "two fields joined, mean by x":
+            np.testing.assert_allclose(got[1], wanted, rtol=1e-9)
+        case "range subset":
+            np.testing.assert_array_equal(got[3], wanted.reshape(-1))
+        case "filter of 1%, with coordinates":
+            np.testing.assert_array_equal(got, np.stack([part.astype(float) for part in wanted]))
+        case "filter, count and sum":
+            assert got[0][0] == wanted[0] and np.isclose(got[1][0], wanted[1], rtol=1e-9)
+        case _:
+            np.testing.assert_array_equal(got, np.stack([part.astype(float) for part in wanted]))
+
+
+def measure(call, repeat):
+    times = []
+    answer = call()
+    for _ in range(repeat):
+        gc.collect()
+        begun = time.perf_counter()
+        answer = call()
+        times.append((time.perf_counter() - begun) * 1000)
+    return statistics.median(times), answer
+
+
+def main():
+    facts = provenance("benchmarks/queries/run.sh " + " ".join(sys.argv[2:]))
+    wanted, results = {}, {}
+    engines = {"NumPy": lambda: NumPy.queries, "Terrace": terrace_queries}
+    if not asked.terrace_only:
+        engines |= {"xarray + Dask": dask_queries, "DuckDB": duckdb_queries, "DataFusion, Parquet": datafusion_queries}
+    for engine, prepare in engines.items():
+        queries = prepare()
+        for query, call in queries.items():
+            # What takes seconds is not measured as often.
+            slow = engine in ("DuckDB", "DataFusion, Parquet") and ("joined" in query or "maximum" in query)
+            median, answer = measure(call, 1 if slow else asked.repeat)
+            if engine == "NumPy":
+                wanted[query] = answer
+            elif engine != "xarray + Dask":
+                check(query, answer, wanted[query])
+            results.setdefault(query, {})[engine] = median
+            print(f"{engine:20} {query:34} {median:9.1f} ms", file=sys.stderr)
+    if asked.quick or asked.terrace_only:
+        return
+    (RESULTS / "queries.json").write_text(json.dumps({"facts": facts, "ms": results}, indent=1) + "\n")
+    names = list(engines)
+    lines = ["# Queries on a grid", "", provenance_line(facts), "",
+             f"A grid of {X} x {Y} x {Z} float64 ({v.nbytes / 2**20:.0f} MiB a field), staged in two pieces in a tier in memory; the other engines have",
+             "theirs in memory too (DuckDB in its own tables, DataFusion as Parquet without compression in /dev/shm). Medians in ms; answers",
+             "of Terrace, DuckDB and DataFusion were compared with NumPy's. Terrace's times include the way into Python.", "",
+             "| query | " + " | ".join(names) + " | Terrace / NumPy |", "| --- |" + " ---: |" * (len(names) + 1)]
+    for query, times in results.items():
+        cells = [f"{times[name]:.0f}" for name in names]
+        lines.append(f"| {query} | " + " | ".join(cells) + f" | {times['Terrace'] / times['NumPy']:.2f} |")
+    (RESULTS / "queries.md").write_text("\n".join(lines) + "\n")
+
+
+main()

@@ -1,0 +1,168 @@
+//! A grid: arrays that share dimensions, seen as a table of one row per cell. Stays n-dimensional until rows are asked for.
+//!
+//! ```text
+//!   fields of the table ──▶ Dimension (axis: computed coordinates)
+//!                       ──▶ Column (source: layers in tier memory; its dimensions are some of the grid's, shifted or not)
+//!   selection: for each dimension, ranges of indices ──▶ tiles: boxes that lie in one layer of each column ──▶ pictures
+//! ```
+
+mod cells;
+mod reader;
+mod selection;
+mod source;
+mod tiles;
+
+pub(crate) use cells::with_cell_type;
+pub use cells::{CellType, arrow_type};
+pub use reader::TileReader;
+pub use selection::{Selection, is_of_rows, select, unqualified};
+pub use source::{MemoryArray, Picture, RANK_MAX, Source};
+pub use tiles::{Tile, tiles};
+
+use crate::axis::Axis;
+use crate::error::{Error, Result};
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+#[derive(Clone, Debug)]
+pub struct Dimension {
+    pub name: String,
+    pub extent: u64,
+    pub axis: Axis,
+}
+
+#[derive(Clone)]
+pub struct Column {
+    pub name: String,
+    pub source: Arc<dyn Source>,
+    /// For each dimension of the array: the grid's dimension, and by how much the array's index is greater.
+    pub along: Vec<(usize, i64)>,
+    index: Arc<OnceLock<source::LayerIndex>>,
+}
+
+impl Column {
+    pub fn new(name: impl Into<String>, source: Arc<dyn Source>, along: Vec<(usize, i64)>) -> Column {
+        Column { name: name.into(), source, along, index: Arc::default() }
+    }
+
+    /// The same array along other dimensions, or at another shift.
+    pub fn moved(&self, along: Vec<(usize, i64)>) -> Column {
+        Column { along, ..self.clone() }
+    }
+
+    pub fn data_type(&self) -> terrace_client::DataType {
+        self.source.data_type()
+    }
+
+    /// The box of the array that belongs to a box of the grid.
+    fn bounds(&self, bounds: &[Range<u64>]) -> Vec<Range<u64>> {
+        let shifted = |index: u64, shift: i64| (index as i64 + shift) as u64;
+        self.along
+            .iter()
+            .map(|&(dimension, shift)| {
+                let range = &bounds[dimension];
+                shifted(range.start, shift)..shifted(range.end, shift)
+            })
+            .collect()
+    }
+
+    fn layers(&self) -> &source::LayerIndex {
+        self.index.get_or_init(|| source::LayerIndex::new(self.source.as_ref()))
+    }
+
+    /// Between what the values of a box of the grid lie, where that is known; none of them is a NaN then.
+    pub fn range(&self, bounds: &[Range<u64>]) -> Option<(f64, f64)> {
+        source::range(self.source.as_ref(), self.layers(), &self.bounds(bounds))
+    }
+
+    /// All cells of a box of the grid have the fill value, because nobody has put one.
+    pub fn is_untouched(&self, bounds: &[Range<u64>]) -> bool {
+        source::is_untouched(self.source.as_ref(), self.layers(), &self.bounds(bounds))
+    }
+
+    /// A box of the grid; strides are those of the grid's dimensions, 0 along dimensions that the array does not have.
+    pub fn picture(&self, bounds: &[Range<u64>]) -> Result<Picture> {
+        let mut picture = source::picture(&self.source, self.layers(), &self.bounds(bounds))?;
+        let own = picture.strides;
+        picture.strides = [0; RANK_MAX];
+        for (number, &(dimension, _)) in self.along.iter().enumerate() {
+            picture.strides[dimension] = own[number];
+        }
+        Ok(picture)
+    }
+}
+
+/// What a column of the table is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Meaning {
+    Dimension(usize),
+    Column(usize),
+}
+
+#[derive(Clone)]
+pub struct Grid {
+    pub name: String,
+    pub dimensions: Vec<Dimension>,
+    pub columns: Vec<Column>,
+    pub fields: Vec<Meaning>,
+    /// Cells whose columns all have the fill value are no rows.
+    pub is_sparse: bool,
+    schema: SchemaRef,
+}
+
+impl std::fmt::Debug for Grid {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}{:?}", self.name, self.dimensions.iter().map(|d| (&d.name, d.extent)).collect::<Vec<_>>())
+    }
+}
+
+impl Grid {
+    /// The table's columns: the dimensions, then the arrays.
+    pub fn new(name: &str, dimensions: Vec<Dimension>, columns: Vec<Column>, is_sparse: bool) -> Result<Grid> {
+        let dimension_fields = (0..dimensions.len()).map(Meaning::Dimension);
+        let fields: Vec<Meaning> = dimension_fields.chain((0..columns.len()).map(Meaning::Column)).collect();
+        let names = dimensions.iter().map(|d| d.name.clone()).chain(columns.iter().map(|c| c.name.clone())).collect();
+        Grid::with_fields(name, dimensions, columns, fields, names, is_sparse)
+    }
+
+    /// With the table's columns as given; several may mean the same.
+    pub fn with_fields(
+        name: &str,
+        dimensions: Vec<Dimension>,
+        columns: Vec<Column>,
+        fields: Vec<Meaning>,
+        names: Vec<String>,
+        is_sparse: bool,
+    ) -> Result<Grid> {
+        if dimensions.len() > RANK_MAX {
+            return Err(Error::invalid(format!(
+                "the table `{name}` would have {} dimensions: at most {RANK_MAX}",
+                dimensions.len()
+            )));
+        }
+        let schema_fields: Vec<Field> = fields
+            .iter()
+            .zip(&names)
+            .map(|(field, name)| {
+                let data_type = match *field {
+                    Meaning::Dimension(d) => dimensions[d].axis.data_type(),
+                    Meaning::Column(c) => arrow_type(columns[c].data_type()),
+                };
+                Field::new(name, data_type, false)
+            })
+            .collect();
+        let schema = Arc::new(Schema::new(schema_fields));
+        Ok(Grid { name: name.into(), dimensions, columns, fields, is_sparse, schema })
+    }
+
+    pub fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+    pub fn rank(&self) -> usize {
+        self.dimensions.len()
+    }
+    pub fn cells(&self) -> u64 {
+        self.dimensions.iter().map(|dimension| dimension.extent).product()
+    }
+}

@@ -1,0 +1,310 @@
+//! Where an array's cells come from, and a box of them as a strided picture in memory.
+
+use crate::error::{Error, Result};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use terrace_client::{ArrayView, DataType, Region};
+
+/// Most dimensions of an array, and so of a grid.
+pub const RANK_MAX: usize = 8;
+
+/// An array at one moment: layers of packed cells in memory, over a base that is read.
+pub trait Source: Send + Sync {
+    fn data_type(&self) -> DataType;
+    fn shape(&self) -> &[u64];
+    fn layer_count(&self) -> usize;
+    /// Oldest first.
+    fn region(&self, layer: usize) -> &Region;
+    /// A layer's cells, aligned where the layer was put by Terrace; readable for as long as the source lives.
+    fn cells(&self, layer: usize) -> Result<*const u8>;
+    /// A layer's least and greatest value, where they are known; none of its cells is a NaN then.
+    fn range(&self, _layer: usize) -> Option<(f64, f64)> {
+        None
+    }
+    /// A query has compared all values: it would have been better off with the ranges of all layers.
+    fn learn_ranges(&self) {}
+    /// Cells of a region that lie below all layers, packed.
+    fn read_base(&self, region: &Region, cells: &mut [u8]) -> Result<()>;
+    /// Extents of the blocks that the base is read in, if there is one.
+    fn base_blocks(&self) -> Option<&[u64]>;
+    fn fill(&self) -> &[u8];
+}
+
+impl Source for ArrayView {
+    fn data_type(&self) -> DataType {
+        self.array().spec().data_type
+    }
+    fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+    fn layer_count(&self) -> usize {
+        self.layers.len()
+    }
+    fn region(&self, layer: usize) -> &Region {
+        &self.layers[layer].region
+    }
+    fn cells(&self, layer: usize) -> Result<*const u8> {
+        Ok(self.layers[layer].cells())
+    }
+    fn range(&self, layer: usize) -> Option<(f64, f64)> {
+        self.layers[layer].range
+    }
+    fn learn_ranges(&self) {
+        static IS_LEARNING: AtomicBool = AtomicBool::new(false);
+        if self.layers.iter().all(|layer| layer.range.is_some()) || IS_LEARNING.swap(true, SeqCst) {
+            return;
+        }
+        let array = self.array().clone();
+        let learn = move || {
+            // Without ranges queries are slower, and no less right.
+            let _ = array.say_ranges();
+            IS_LEARNING.store(false, SeqCst);
+        };
+        if std::thread::Builder::new().name("ranges".into()).spawn(learn).is_err() {
+            IS_LEARNING.store(false, SeqCst);
+        }
+    }
+    fn read_base(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
+        Ok(ArrayView::read_base(self, region, cells)?)
+    }
+    fn base_blocks(&self) -> Option<&[u64]> {
+        self.has_base.then_some(self.array().spec().chunks.as_slice()).filter(|chunks| !chunks.is_empty())
+    }
+    fn fill(&self) -> &[u8] {
+        &self.array().spec().fill
+    }
+}
+
+/// An array in this process's memory.
+pub struct MemoryArray {
+    data_type: DataType,
+    shape: Vec<u64>,
+    fill: Vec<u8>,
+    layers: Vec<(Region, arrow::buffer::Buffer)>,
+    ranges: Vec<Option<(f64, f64)>>,
+}
+
+impl MemoryArray {
+    pub fn new(data_type: DataType, shape: &[u64]) -> MemoryArray {
+        MemoryArray { data_type, shape: shape.into(), fill: vec![0; data_type.size()], layers: vec![], ranges: vec![] }
+    }
+
+    /// Puts packed cells over what is there.
+    pub fn put(&mut self, region: Region, cells: arrow::buffer::Buffer) -> Result<()> {
+        region.check_within(&self.shape)?;
+        if region.cells() * self.data_type.size() as u64 != cells.len() as u64 {
+            return Err(Error::invalid(format!("{region} does not have {} bytes", cells.len())));
+        }
+        self.ranges.push(self.data_type.range(&cells));
+        self.layers.push((region, cells));
+        Ok(())
+    }
+}
+
+impl Source for MemoryArray {
+    fn data_type(&self) -> DataType {
+        self.data_type
+    }
+    fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+    fn layer_count(&self) -> usize {
+        self.layers.len()
+    }
+    fn region(&self, layer: usize) -> &Region {
+        &self.layers[layer].0
+    }
+    fn cells(&self, layer: usize) -> Result<*const u8> {
+        Ok(self.layers[layer].1.as_ptr())
+    }
+    fn range(&self, layer: usize) -> Option<(f64, f64)> {
+        self.ranges[layer]
+    }
+    fn read_base(&self, _: &Region, _: &mut [u8]) -> Result<()> {
+        unreachable!("it has no base")
+    }
+    fn base_blocks(&self) -> Option<&[u64]> {
+        None
+    }
+    fn fill(&self) -> &[u8] {
+        &self.fill
+    }
+}
+
+/// A box of an array: the cell at index `i` lies at `base + (offset + Σ i[d] * strides[d])` cells.
+pub struct Picture {
+    base: *const u8,
+    pub strides: [usize; RANK_MAX],
+    keep: Keep,
+}
+
+#[derive(Clone)]
+pub enum Keep {
+    Source(Arc<dyn Source>),
+    Owned(Arc<Vec<u64>>),
+}
+
+// SAFETY: what it points to is kept, and nobody writes to it.
+unsafe impl Send for Picture {}
+// SAFETY: as above.
+unsafe impl Sync for Picture {}
+
+impl Picture {
+    pub fn base(&self) -> *const u8 {
+        self.base
+    }
+    pub fn keep(&self) -> Keep {
+        self.keep.clone()
+    }
+}
+
+/// Finds the layers of a range of the first dimension without a look at all of them: arrays grow by many layers, one after the other.
+#[derive(Default)]
+pub struct LayerIndex {
+    /// Layers by where they begin.
+    order: Vec<usize>,
+    /// Where the layers up to this one end at most.
+    reach: Vec<u64>,
+}
+
+impl LayerIndex {
+    pub fn new(source: &dyn Source) -> LayerIndex {
+        let mut order: Vec<usize> = (0..source.layer_count()).collect();
+        order.sort_by_key(|&layer| source.region(layer).offset()[0]);
+        let mut most = 0;
+        let ends = order.iter().map(|&layer| {
+            most = most.max(source.region(layer).end()[0]);
+            most
+        });
+        let reach = ends.collect();
+        LayerIndex { order, reach }
+    }
+
+    /// Newest first.
+    fn meeting(&self, source: &dyn Source, range: &Range<u64>) -> Vec<usize> {
+        let end = self.order.partition_point(|&layer| source.region(layer).offset()[0] < range.end);
+        let candidates = (0..end).rev().take_while(|&place| self.reach[place] > range.start);
+        let mut found: Vec<usize> = candidates.map(|place| self.order[place]).collect();
+        found.sort_unstable_by(|a, b| b.cmp(a));
+        found
+    }
+}
+
+fn meets(region: &Region, bounds: &[Range<u64>]) -> bool {
+    let end = region.end();
+    (0..bounds.len()).all(|d| region.offset()[d] < bounds[d].end && end[d] > bounds[d].start)
+}
+
+fn covers(region: &Region, bounds: &[Range<u64>]) -> bool {
+    let end = region.end();
+    let is_inside = |d: usize| region.offset()[d] <= bounds[d].start && end[d] >= bounds[d].end;
+    region.is_block() && (0..bounds.len()).all(is_inside)
+}
+
+/// Between what the values of a box lie, as far as its layers say so.
+pub fn range(source: &dyn Source, index: &LayerIndex, bounds: &[Range<u64>]) -> Option<(f64, f64)> {
+    let mut all: Option<(f64, f64)> = None;
+    for number in index.meeting(source, &bounds[0]) {
+        let region = source.region(number);
+        if !meets(region, bounds) {
+            continue;
+        }
+        let (low, high) = source.range(number)?;
+        all = Some(all.map_or((low, high), |(least, greatest)| (least.min(low), greatest.max(high))));
+        if covers(region, bounds) {
+            return all;
+        }
+    }
+    // What no layer covers lies below them.
+    None
+}
+
+/// Nobody has put a cell of the box, and nothing lies below.
+pub fn is_untouched(source: &dyn Source, index: &LayerIndex, bounds: &[Range<u64>]) -> bool {
+    source.base_blocks().is_none()
+        && !index.meeting(source, &bounds[0]).into_iter().any(|number| meets(source.region(number), bounds))
+}
+
+/// A box of an array: where it lies if one layer has all of it, else put together.
+pub fn picture(source: &Arc<dyn Source>, index: &LayerIndex, bounds: &[Range<u64>]) -> Result<Picture> {
+    let rank = bounds.len();
+    let size = source.data_type().size();
+    let offset: Vec<u64> = bounds.iter().map(|range| range.start).collect();
+    let count: Vec<u64> = bounds.iter().map(|range| range.end - range.start).collect();
+    let wanted = Region::block(&offset, &count)?;
+    let mut met: Vec<usize> = vec![];
+    let mut is_covered = false;
+    for number in index.meeting(source.as_ref(), &bounds[0]) {
+        let region = source.region(number);
+        if !meets(region, bounds) {
+            continue;
+        }
+        let covers = covers(region, bounds);
+        if covers && met.is_empty() {
+            let cells = source.cells(number)?;
+            if cells as usize % size.next_power_of_two().min(16) == 0 {
+                return Ok(seen_in(source, region, cells, bounds, size));
+            }
+        }
+        met.push(number);
+        if covers {
+            is_covered = true;
+            break;
+        }
+    }
+    let bytes = wanted.cells() as usize * size;
+    // Words, so that cells of every type are aligned; with room for the last one's rest.
+    let mut owned = vec![0u64; bytes.div_ceil(8)];
+    // SAFETY: the vector has at least so many bytes.
+    let cells = unsafe { std::slice::from_raw_parts_mut(owned.as_mut_ptr().cast::<u8>(), bytes) };
+    if !is_covered {
+        match source.base_blocks() {
+            Some(_) => source.read_base(&wanted, cells)?,
+            None if source.fill().iter().any(|&byte| byte != 0) => {
+                cells.chunks_exact_mut(size).for_each(|cell| cell.copy_from_slice(source.fill()));
+            }
+            None => {}
+        }
+    }
+    for number in met.into_iter().rev() {
+        overlay(source.region(number), source.cells(number)?, &wanted, size, cells);
+    }
+    let mut strides = [0; RANK_MAX];
+    let mut stride = 1;
+    for d in (0..rank).rev() {
+        strides[d] = stride;
+        stride *= count[d] as usize;
+    }
+    let base = owned.as_ptr().cast();
+    Ok(Picture { base, strides, keep: Keep::Owned(Arc::new(owned)) })
+}
+
+fn seen_in(source: &Arc<dyn Source>, region: &Region, cells: *const u8, bounds: &[Range<u64>], size: usize) -> Picture {
+    let mut strides = [0; RANK_MAX];
+    let mut stride = 1;
+    let mut position = 0;
+    for d in (0..bounds.len()).rev() {
+        strides[d] = stride;
+        position += (bounds[d].start - region.offset()[d]) as usize * stride;
+        stride *= region.count()[d] as usize;
+    }
+    // SAFETY: the box lies in the layer's region.
+    let base = unsafe { cells.add(position * size) };
+    Picture { base, strides, keep: Keep::Source(source.clone()) }
+}
+
+fn overlay(region: &Region, layer: *const u8, wanted: &Region, size: usize, cells: &mut [u8]) {
+    let Some(overlap) = terrace_core::objects::Overlap::of(region, wanted) else { return };
+    overlap.for_each_run(|run| {
+        let (step, count) = if run.from_step == 1 && run.to_step == 1 { (run.cells, 1) } else { (1, run.cells) };
+        for i in 0..count {
+            let to = (run.to + i * run.to_step) as usize * size;
+            let bytes = step as usize * size;
+            // SAFETY: the overlap lies in the layer, which has all cells of its region.
+            let from =
+                unsafe { std::slice::from_raw_parts(layer.add((run.from + i * run.from_step) as usize * size), bytes) };
+            cells[to..to + bytes].copy_from_slice(from);
+        }
+    });
+}

@@ -1,0 +1,48 @@
+//! The queries door: containers as tables over the memory where their arrays lie, SQL and plans on them.
+//!
+//! ```text
+//!   SQL, plans ─▶ DataFusion: parse, optimise ─▶ rules: aggregates along dimensions, joins on dimensions
+//!              ─▶ GridScan / GridReduce over tiles of tier memory ─▶ Arrow batches, not copied where cells lie in a row
+//! ```
+//!
+//! ```no_run
+//! # async fn f() -> terrace_analysis::Result<()> {
+//! use terrace_analysis::{Options, Queries};
+//! let session = terrace_client::Session::connect("/lustre/me/study")?;
+//! let queries = Queries::new(session, &Options::default())?;
+//! let means = queries.sql("SELECT x, avg(velocity) FROM run1 GROUP BY x").await?.collect().await?;
+//! // The same as a plan: a DataFrame has filter, select, aggregate, join …
+//! use datafusion::functions_aggregate::expr_fn::avg;
+//! use datafusion::prelude::col;
+//! let means = queries.table("run1").await?.aggregate(vec![col("x")], vec![avg(col("velocity"))])?.collect().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Invariant: every plan gives what DataFusion's own operators give over the same tables; `Options::array_plans` turns the
+//! array-native ones off, and tests compare the two.
+
+mod axis;
+mod catalogue;
+mod error;
+mod exec;
+mod grid;
+mod predicate;
+mod reduce;
+mod rules;
+mod scan;
+mod session;
+mod tables;
+mod watch;
+
+pub use axis::Axis;
+pub use error::{Error, Result};
+pub use grid::{Column, Dimension, Grid, Meaning, MemoryArray, Source};
+pub use rules::ArrayPlans;
+pub use scan::GridTable;
+pub use session::{Batches, Engine, Options, Queries, context, plan, stream};
+pub use tables::{Objects, complete_steps, dimension_names, tags};
+pub use watch::{Answer, Watch};
+
+/// The versions that this crate's interfaces speak.
+pub use arrow;
+pub use datafusion;

@@ -1,0 +1,308 @@
+//! A query's predicates on values, on the cells of a tile: comparisons of one column with a number where they lie, anything
+//! else by DataFusion on Arrow arrays.
+//!
+//! Invariant: both ways give the same rows. Arrow orders floats totally (a NaN is greater than all numbers, -0 is less than 0),
+//! so a comparison falls back to Arrow where a tile has a NaN, or where the sign of zero matters.
+
+use crate::error::Result;
+use crate::grid::with_cell_type;
+use crate::grid::{CellType, Grid, Meaning, Picture, Tile, TileReader, unqualified};
+use arrow::array::{Array, BooleanArray};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+use datafusion::physical_expr::execution_props::ExecutionProps;
+use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
+use std::ops::Range;
+use std::sync::Arc;
+
+pub struct Predicate {
+    comparisons: Vec<Comparison>,
+    /// What is not such a comparison.
+    rest: Option<General>,
+    /// All of it, for tiles in which floats are not plain numbers.
+    all: Option<General>,
+    /// Cells of which all columns have the fill value are left out.
+    leaves_out_fill: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Comparison {
+    column: usize,
+    operator: Operator,
+    value: f64,
+}
+
+/// An expression on some of a grid's fields.
+pub struct General {
+    pub expression: Arc<dyn PhysicalExpr>,
+    pub fields: Vec<usize>,
+    pub schema: SchemaRef,
+}
+
+impl General {
+    pub fn new(grid: &Grid, expr: &Expr) -> Result<General> {
+        let expr = unqualified(expr)?;
+        let mut fields = vec![];
+        for column in expr.column_refs() {
+            fields.push(grid.schema().index_of(&column.name)?);
+        }
+        fields.sort_unstable();
+        let schema =
+            Arc::new(Schema::new(fields.iter().map(|&field| grid.schema().field(field).clone()).collect::<Vec<_>>()));
+        let df_schema = DFSchema::try_from(schema.as_ref().clone())?;
+        let expression =
+            create_physical_expr(&expr, &df_schema, &ExecutionProps::new(), &PhysicalPlanningContext::default())?;
+        Ok(General { expression, fields, schema })
+    }
+
+    pub fn evaluate(&self, reader: &mut TileReader<'_>) -> Result<arrow::array::ArrayRef> {
+        let cells = reader.cells();
+        let batch = reader.batch(&self.schema, &self.fields, 0, cells)?;
+        Ok(self.expression.evaluate(&batch)?.into_array(cells as usize)?)
+    }
+
+    fn mask(&self, reader: &mut TileReader<'_>) -> Result<BooleanArray> {
+        let found = self.evaluate(reader)?;
+        let mask = datafusion::common::cast::as_boolean_array(&found)?;
+        Ok(if mask.null_count() > 0 { arrow::compute::prep_null_mask_filter(mask) } else { mask.clone() })
+    }
+}
+
+/// For each cell of a tile, in C order: all ones or all zeroes.
+pub type Mask = Vec<u64>;
+
+impl Predicate {
+    /// `None`: all rows pass.
+    pub fn new(grid: &Grid, filters: &[Expr]) -> Result<Option<Predicate>> {
+        let Some(all) = conjunction(filters.iter().cloned()) else {
+            let only_fill = Predicate { comparisons: vec![], rest: None, all: None, leaves_out_fill: true };
+            return Ok(grid.is_sparse.then_some(only_fill));
+        };
+        let (mut comparisons, mut rest) = (vec![], vec![]);
+        for filter in filters {
+            match Comparison::of(grid, filter) {
+                Some(comparison) => comparisons.push(comparison),
+                None => rest.push(filter.clone()),
+            }
+        }
+        let rest = conjunction(rest).map(|rest| General::new(grid, &rest)).transpose()?;
+        let all = if comparisons.is_empty() { None } else { Some(General::new(grid, &all)?) };
+        Ok(Some(Predicate { comparisons, rest, all, leaves_out_fill: grid.is_sparse }))
+    }
+
+    /// Columns that are read for it.
+    pub fn columns(&self, grid: &Grid) -> Vec<usize> {
+        if self.leaves_out_fill {
+            return (0..grid.columns.len()).collect();
+        }
+        let fields = self.all.as_ref().or(self.rest.as_ref()).map_or(&[][..], |general| &general.fields);
+        fields
+            .iter()
+            .filter_map(|&field| match grid.fields[field] {
+                Meaning::Column(column) => Some(column),
+                Meaning::Dimension(_) => None,
+            })
+            .collect()
+    }
+
+    /// Of the tiles, those that may have rows: what is known of their values does not say otherwise.
+    pub fn possible(&self, grid: &Grid, tiles: Vec<Tile>) -> Vec<Tile> {
+        let is_possible = |tile: &Tile| {
+            let holds_nowhere = |comparison: &Comparison| comparison.known(grid, &tile.bounds) == Some(false);
+            let is_fill = self.leaves_out_fill && grid.columns.iter().all(|column| column.is_untouched(&tile.bounds));
+            !is_fill && !self.comparisons.iter().any(holds_nowhere)
+        };
+        tiles.into_iter().filter(is_possible).collect()
+    }
+
+    /// What has been compared cell by cell could be left out next time.
+    pub fn learn_ranges(&self, grid: &Grid) {
+        self.comparisons.iter().for_each(|comparison| grid.columns[comparison.column].source.learn_ranges());
+    }
+
+    pub fn mask(&self, grid: &Grid, reader: &mut TileReader<'_>, mask: &mut Mask) -> Result<()> {
+        mask.clear();
+        if self.leaves_out_fill {
+            mask.resize(reader.cells() as usize, 0);
+            for column in 0..grid.columns.len() {
+                keep_what_is_not_fill(grid, column, reader, mask)?;
+            }
+        } else {
+            mask.resize(reader.cells() as usize, u64::MAX);
+        }
+        for comparison in &self.comparisons {
+            if comparison.known(grid, &reader.tile.bounds) == Some(true) {
+                continue;
+            }
+            let data_type = grid.columns[comparison.column].data_type();
+            let extents = reader.extents.clone();
+            let picture = reader.picture(comparison.column)?;
+            let is_plain = with_cell_type!(data_type, T => comparison.narrow::<T>(picture, &extents, mask), false);
+            if !is_plain {
+                let found = self.all.as_ref().expect("there are comparisons").mask(reader)?;
+                mask.iter_mut().zip(found.values().iter()).for_each(|(slot, found)| *slot &= ones(found));
+                return Ok(());
+            }
+        }
+        if let Some(rest) = &self.rest {
+            let found = rest.mask(reader)?;
+            mask.iter_mut().zip(found.values().iter()).for_each(|(slot, found)| *slot &= ones(found));
+        }
+        Ok(())
+    }
+}
+
+fn keep_what_is_not_fill(grid: &Grid, column: usize, reader: &mut TileReader<'_>, mask: &mut [u64]) -> Result<()> {
+    let source = grid.columns[column].source.clone();
+    let size = source.data_type().size();
+    let extents = reader.extents.clone();
+    let picture = reader.picture(column)?;
+    for_each_line(picture, &extents, |position, stride, first, count| {
+        for (i, slot) in mask[first..first + count].iter_mut().enumerate() {
+            // SAFETY: a cell of the box.
+            let cell = unsafe { std::slice::from_raw_parts(picture.base().add((position + i * stride) * size), size) };
+            *slot |= ones(cell != source.fill());
+        }
+    });
+    Ok(())
+}
+
+fn ones(is_so: bool) -> u64 {
+    0u64.wrapping_sub(is_so as u64)
+}
+
+impl Comparison {
+    fn of(grid: &Grid, filter: &Expr) -> Option<Comparison> {
+        let Expr::BinaryExpr(BinaryExpr { left, op, right }) = filter else { return None };
+        let (column, literal, operator) = match (left.as_ref(), right.as_ref()) {
+            (column, Expr::Literal(literal, _)) => (column, literal, *op),
+            (Expr::Literal(literal, _), column) => (column, literal, op.swap()?),
+            _ => return None,
+        };
+        use Operator::*;
+        if !matches!(operator, Gt | GtEq | Lt | LtEq | Eq | NotEq) {
+            return None;
+        }
+        // A wider type holds the same numbers.
+        let (column, is_cast) = match column {
+            Expr::Cast(cast) => (cast.expr.as_ref(), true),
+            column => (column, false),
+        };
+        let Expr::Column(column) = column else { return None };
+        let field = grid.schema().index_of(&column.name).ok()?;
+        let Meaning::Column(column) = grid.fields[field] else { return None };
+        let own = grid.schema().field(field).data_type().clone();
+        let value = match literal {
+            ScalarValue::Float64(Some(value)) => *value,
+            ScalarValue::Float32(Some(value)) => *value as f64,
+            other => match other.cast_to(&DataType::Int64).ok()? {
+                ScalarValue::Int64(Some(value)) if value.unsigned_abs() < 1 << 53 => value as f64,
+                _ => return None,
+            },
+        };
+        use DataType::*;
+        let is_exact_in_f64 = matches!(own, Float64 | Float32 | Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32);
+        let is_compared_as = matches!(literal.data_type(), Float64) || !is_cast && literal.data_type() == own;
+        let zero_matters = value == 0.0 && (value.is_sign_negative() || !matches!(operator, Gt | LtEq));
+        let is_float = matches!(own, Float64 | Float32);
+        (is_exact_in_f64 && is_compared_as && !value.is_nan() && !(is_float && zero_matters)).then_some(Comparison {
+            column,
+            operator,
+            value,
+        })
+    }
+
+    /// Whether it holds for all cells of a box, or for none, where the range of the values says so.
+    fn known(&self, grid: &Grid, bounds: &[Range<u64>]) -> Option<bool> {
+        let (low, high) = grid.columns[self.column].range(bounds)?;
+        let value = self.value;
+        let (all, none) = match self.operator {
+            Operator::Gt => (low > value, high <= value),
+            Operator::GtEq => (low >= value, high < value),
+            Operator::Lt => (high < value, low >= value),
+            Operator::LtEq => (high <= value, low > value),
+            Operator::Eq => (low == value && high == value, value < low || value > high),
+            _ => (value < low || value > high, low == value && high == value),
+        };
+        if all { Some(true) } else { none.then_some(false) }
+    }
+
+    /// False: there is a NaN.
+    fn narrow<T: CellType>(&self, picture: &Picture, extents: &[u64], mask: &mut [u64]) -> bool {
+        let base = picture.base().cast::<T>();
+        let value = self.value;
+        let mut is_plain = true;
+        for_each_line(picture, extents, |position, stride, first, count| {
+            let mask = &mut mask[first..first + count];
+            if stride == 1 {
+                // SAFETY: a line of the box; layers are aligned.
+                let cells = unsafe { std::slice::from_raw_parts(base.add(position), count) };
+                is_plain &= match self.operator {
+                    Operator::Gt => line(cells, mask, |cell| cell > value),
+                    Operator::GtEq => line(cells, mask, |cell| cell >= value),
+                    Operator::Lt => line(cells, mask, |cell| cell < value),
+                    Operator::LtEq => line(cells, mask, |cell| cell <= value),
+                    Operator::Eq => line(cells, mask, |cell| cell == value),
+                    _ => line(cells, mask, |cell| cell != value),
+                };
+                return;
+            }
+            for (i, slot) in mask.iter_mut().enumerate() {
+                // SAFETY: as above.
+                let cell = unsafe { *base.add(position + i * stride) }.to_f64();
+                is_plain &= !cell.is_nan();
+                *slot &= ones(match self.operator {
+                    Operator::Gt => cell > value,
+                    Operator::GtEq => cell >= value,
+                    Operator::Lt => cell < value,
+                    Operator::LtEq => cell <= value,
+                    Operator::Eq => cell == value,
+                    _ => cell != value,
+                });
+            }
+        });
+        is_plain
+    }
+}
+
+#[inline(always)]
+fn line<T: CellType>(cells: &[T], mask: &mut [u64], holds: impl Fn(f64) -> bool) -> bool {
+    let mut plain = u64::MAX;
+    for (cell, slot) in cells.iter().zip(mask) {
+        let cell = cell.to_f64();
+        *slot &= ones(holds(cell));
+        plain &= ones(!cell.is_nan());
+    }
+    plain == u64::MAX
+}
+
+/// Calls `act(position, stride, place, count)` for each line of a box: runs along the innermost dimension, or longer ones where
+/// the dimensions before it go on without a gap.
+pub fn for_each_line(picture: &Picture, extents: &[u64], mut act: impl FnMut(usize, usize, usize, usize)) {
+    let rank = extents.len();
+    let mut inner = (0..rank).rev().find(|&d| extents[d] > 1).unwrap_or(rank - 1);
+    let mut count = extents[inner] as usize;
+    let stride = picture.strides[inner];
+    while inner > 0 && (extents[inner - 1] == 1 || picture.strides[inner - 1] == count * stride) {
+        inner -= 1;
+        count *= extents[inner] as usize;
+    }
+    let lines: u64 = extents[..inner].iter().product();
+    let mut index = [0u64; crate::grid::RANK_MAX];
+    let mut position = 0;
+    for number in 0..lines as usize {
+        act(position, stride, number * count, count);
+        for d in (0..inner).rev() {
+            index[d] += 1;
+            position += picture.strides[d];
+            if index[d] < extents[d] {
+                break;
+            }
+            position -= extents[d] as usize * picture.strides[d];
+            index[d] = 0;
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! What one thread has of one aggregate: a number for each group.
+
+use super::kernels as k;
+use super::{Function, Reduction};
+use crate::grid::CellType;
+use crate::grid::with_cell_type;
+use arrow::array::{ArrayRef, Float64Array, Int64Array, UInt64Array};
+use std::sync::Arc;
+use terrace_client::DataType;
+
+/// Groups that a line of cells goes into.
+#[derive(Clone, Copy)]
+pub enum Groups {
+    One(usize),
+    /// Neighbours, one for each cell, from this one on.
+    Each(usize),
+}
+
+pub enum Accumulator {
+    /// Of counts there is one array for all aggregates.
+    Nothing,
+    Real(Vec<f64>),
+    Integer(Vec<i64>),
+    Least(Extremes),
+    Greatest(Extremes),
+}
+
+pub enum Extremes {
+    I8(Vec<i8>),
+    I16(Vec<i16>),
+    I32(Vec<i32>),
+    I64(Vec<i64>),
+    U8(Vec<u8>),
+    U16(Vec<u16>),
+    U32(Vec<u32>),
+    U64(Vec<u64>),
+    F32(Vec<f32>),
+    F64(Vec<f64>),
+}
+
+/// A type whose extremes are kept.
+pub trait Extreme: CellType {
+    /// What every value is at most, and at least.
+    const TOP: Self;
+    const BOTTOM: Self;
+    fn greater(self, other: Self) -> bool;
+    fn kept(extremes: &mut Extremes) -> &mut Vec<Self>;
+    fn new(groups: usize, start: Self) -> Extremes;
+}
+
+macro_rules! extreme {
+    ($($native:ty => $variant:ident, $bottom:expr, $top:expr, |$a:ident, $b:ident| $greater:expr);*) => {
+        $(impl Extreme for $native {
+            const TOP: Self = $top;
+            const BOTTOM: Self = $bottom;
+            #[inline(always)]
+            fn greater(self, other: Self) -> bool { let ($a, $b) = (self, other); $greater }
+            fn kept(extremes: &mut Extremes) -> &mut Vec<Self> {
+                match extremes {
+                    Extremes::$variant(kept) => kept,
+                    _ => unreachable!("made for this type"),
+                }
+            }
+            fn new(groups: usize, start: Self) -> Extremes { Extremes::$variant(vec![start; groups]) }
+        })*
+    };
+}
+extreme!(i8 => I8, i8::MIN, i8::MAX, |a, b| a > b; i16 => I16, i16::MIN, i16::MAX, |a, b| a > b;
+         i32 => I32, i32::MIN, i32::MAX, |a, b| a > b; i64 => I64, i64::MIN, i64::MAX, |a, b| a > b;
+         u8 => U8, 0, u8::MAX, |a, b| a > b; u16 => U16, 0, u16::MAX, |a, b| a > b;
+         u32 => U32, 0, u32::MAX, |a, b| a > b; u64 => U64, 0, u64::MAX, |a, b| a > b;
+         f32 => F32, f32::NEG_INFINITY, f32::NAN, |a, b| a > b || (a.is_nan() && !b.is_nan());
+         f64 => F64, f64::NEG_INFINITY, f64::NAN, |a, b| a > b || (a.is_nan() && !b.is_nan()));
+
+impl Accumulator {
+    pub fn new(reduction: &Reduction, groups: usize) -> Accumulator {
+        let data_type = reduction.cells;
+        match reduction.function {
+            Function::Count => Accumulator::Nothing,
+            Function::Average => Accumulator::Real(vec![0.0; groups]),
+            Function::Sum if is_real(data_type) => Accumulator::Real(vec![0.0; groups]),
+            Function::Sum => Accumulator::Integer(vec![0; groups]),
+            Function::Least => Accumulator::Least(
+                with_cell_type!(data_type, T => <T as Extreme>::new(groups, T::TOP), unreachable!("numbers only")),
+            ),
+            Function::Greatest => Accumulator::Greatest(
+                with_cell_type!(data_type, T => <T as Extreme>::new(groups, T::BOTTOM), unreachable!("numbers only")),
+            ),
+        }
+    }
+
+    pub fn take<T: Extreme>(&mut self, cells: &[T], mask: Option<&[u64]>, groups: Groups) {
+        let count = cells.len();
+        match (self, groups) {
+            (Accumulator::Nothing, _) => {}
+            (Accumulator::Real(sums), Groups::One(group)) => sums[group] += k::sum_real(cells, mask),
+            (Accumulator::Real(sums), Groups::Each(first)) => k::add_real(&mut sums[first..first + count], cells, mask),
+            (Accumulator::Integer(sums), Groups::One(group)) => {
+                sums[group] = sums[group].wrapping_add(k::sum_integer(cells, mask));
+            }
+            (Accumulator::Integer(sums), Groups::Each(first)) => {
+                k::add_integer(&mut sums[first..first + count], cells, mask);
+            }
+            (Accumulator::Least(kept), groups) => {
+                extreme(T::kept(kept), cells, mask, groups, |new, old| old.greater(new));
+            }
+            (Accumulator::Greatest(kept), groups) => extreme(T::kept(kept), cells, mask, groups, T::greater),
+        }
+    }
+
+    pub fn merge(&mut self, other: Accumulator) {
+        match (self, other) {
+            (Accumulator::Real(own), Accumulator::Real(other)) => {
+                own.iter_mut().zip(other).for_each(|(own, other)| *own += other);
+            }
+            (Accumulator::Integer(own), Accumulator::Integer(other)) => {
+                own.iter_mut().zip(other).for_each(|(own, other)| *own = own.wrapping_add(other));
+            }
+            (Accumulator::Least(own), Accumulator::Least(mut other)) => {
+                merge_extremes(own, &mut other, Direction::Least);
+            }
+            (Accumulator::Greatest(own), Accumulator::Greatest(mut other)) => {
+                merge_extremes(own, &mut other, Direction::Greatest);
+            }
+            _ => {}
+        }
+    }
+
+    /// The groups' results, from `first` on; `counts` are the rows of each.
+    pub fn results(&self, function: Function, counts: &[u64], first: usize) -> ArrayRef {
+        let range = first..first + counts.len();
+        match self {
+            Accumulator::Nothing => Arc::new(Int64Array::from_iter_values(counts.iter().map(|&count| count as i64))),
+            Accumulator::Real(sums) if function == Function::Average => Arc::new(Float64Array::from_iter(
+                sums[range].iter().zip(counts).map(|(sum, &count)| (count > 0).then(|| sum / count as f64)),
+            )),
+            Accumulator::Real(sums) => Arc::new(Float64Array::from_iter(present(&sums[range], counts))),
+            Accumulator::Integer(sums) => Arc::new(Int64Array::from_iter(present(&sums[range], counts))),
+            Accumulator::Least(kept) | Accumulator::Greatest(kept) => match kept {
+                Extremes::I8(kept) => widened(&kept[range], counts),
+                Extremes::I16(kept) => widened(&kept[range], counts),
+                Extremes::I32(kept) => widened(&kept[range], counts),
+                Extremes::I64(kept) => widened(&kept[range], counts),
+                Extremes::U8(kept) => widened(&kept[range], counts),
+                Extremes::U16(kept) => widened(&kept[range], counts),
+                Extremes::U32(kept) => widened(&kept[range], counts),
+                Extremes::U64(kept) => Arc::new(UInt64Array::from_iter(present(&kept[range], counts))),
+                Extremes::F32(kept) => {
+                    let values = present(&kept[range], counts).map(|value| value.map(f64::from));
+                    Arc::new(Float64Array::from_iter(values))
+                }
+                Extremes::F64(kept) => Arc::new(Float64Array::from_iter(present(&kept[range], counts))),
+            },
+        }
+    }
+}
+
+fn present<'a, T: Copy>(values: &'a [T], counts: &'a [u64]) -> impl Iterator<Item = Option<T>> + 'a {
+    values.iter().zip(counts).map(|(value, &count)| (count > 0).then_some(*value))
+}
+
+fn widened<T: CellType>(values: &[T], counts: &[u64]) -> ArrayRef {
+    Arc::new(Int64Array::from_iter(present(values, counts).map(|value| value.map(T::to_i64))))
+}
+
+fn is_real(data_type: DataType) -> bool {
+    matches!(data_type, DataType::Float32 | DataType::Float64)
+}
+
+fn extreme<T: Extreme>(
+    kept: &mut [T],
+    cells: &[T],
+    mask: Option<&[u64]>,
+    groups: Groups,
+    better: impl Fn(T, T) -> bool + Copy,
+) {
+    match groups {
+        Groups::One(group) => kept[group] = k::extreme(cells, mask, kept[group], better),
+        Groups::Each(first) => k::extreme_each(&mut kept[first..first + cells.len()], cells, mask, better),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Direction {
+    Least,
+    Greatest,
+}
+
+fn merge_extremes(own: &mut Extremes, other: &mut Extremes, direction: Direction) {
+    fn merge<T: Extreme>(own: &mut Extremes, other: &mut Extremes, direction: Direction) {
+        for (own, other) in T::kept(own).iter_mut().zip(T::kept(other).iter()) {
+            let is_better = match direction {
+                Direction::Least => own.greater(*other),
+                Direction::Greatest => other.greater(*own),
+            };
+            if is_better {
+                *own = *other;
+            }
+        }
+    }
+    match own {
+        Extremes::I8(_) => merge::<i8>(own, other, direction),
+        Extremes::I16(_) => merge::<i16>(own, other, direction),
+        Extremes::I32(_) => merge::<i32>(own, other, direction),
+        Extremes::I64(_) => merge::<i64>(own, other, direction),
+        Extremes::U8(_) => merge::<u8>(own, other, direction),
+        Extremes::U16(_) => merge::<u16>(own, other, direction),
+        Extremes::U32(_) => merge::<u32>(own, other, direction),
+        Extremes::U64(_) => merge::<u64>(own, other, direction),
+        Extremes::F32(_) => merge::<f32>(own, other, direction),
+        Extremes::F64(_) => merge::<f64>(own, other, direction),
+    }
+}

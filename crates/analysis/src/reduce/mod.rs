@@ -1,0 +1,455 @@
+//! Aggregates along dimensions: sums, means, counts and extremes of columns for each combination of some dimensions'
+//! coordinates, without making a row or a coordinate.
+//!
+//! ```text
+//!   selection ─▶ tiles ─▶ threads: each tile's lines of cells go into one group, or one cell into each of neighbouring groups
+//!             ─▶ merge ─▶ batches of groups, with their coordinates
+//! ```
+
+mod accumulator;
+mod computed;
+mod kernels;
+
+use crate::error::{Error, Result};
+use crate::exec::{ArrayExec, Work};
+use crate::grid::with_cell_type;
+use crate::grid::{Column, Grid, Meaning, RANK_MAX, Selection, Tile, TileReader, select, tiles};
+use crate::predicate::{General, Mask, Predicate};
+use accumulator::{Accumulator, Extreme, Groups};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{DataType as ArrowType, Field, Float64Type, Int64Type, Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::{StreamExt, TryStreamExt};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use terrace_client::DataType;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Function {
+    Sum,
+    Average,
+    Least,
+    Greatest,
+    Count,
+}
+
+/// What goes into an aggregate.
+pub enum Input {
+    /// Rows are counted.
+    Rows,
+    /// A column of the grid.
+    Column(usize),
+    /// Of columns and coordinates; 64-bit floats or integers, never null.
+    Expression(General),
+}
+
+pub struct Reduction {
+    pub function: Function,
+    pub input: Input,
+    /// Of the input.
+    pub cells: DataType,
+    /// Of the result.
+    pub output: ArrowType,
+    pub text: String,
+}
+
+/// A table of groups: the coordinates of the dimensions that are kept, then the aggregates.
+pub struct Reduced {
+    grid: Arc<Grid>,
+    kept: Vec<usize>,
+    reductions: Vec<Reduction>,
+    filters: Vec<Expr>,
+    selection: Selection,
+    predicate: Option<Predicate>,
+    tiles: Vec<Tile>,
+    /// Tiles that can't have rows.
+    pruned: usize,
+    schema: SchemaRef,
+}
+
+/// With more groups than this one thread does it all, so that there is one set of sums.
+const GROUPS_SHARED_MAX: u64 = 1 << 22;
+/// More than this is left to the generic way, which can spill.
+pub const GROUPS_MAX: u64 = 1 << 27;
+
+impl std::fmt::Debug for Reduced {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "{}", self.describe())
+    }
+}
+
+impl Reduced {
+    /// Names of the result's columns are made up; whoever plans it knows their order.
+    pub fn plan(grid: Arc<Grid>, kept: Vec<usize>, reductions: Vec<Reduction>, filters: Vec<Expr>) -> Result<Reduced> {
+        let selection = select(&grid, &filters)?;
+        let predicate = Predicate::new(&grid, &selection.rest)?;
+        let mut columns: Vec<usize> = predicate.iter().flat_map(|predicate| predicate.columns(&grid)).collect();
+        for reduction in &reductions {
+            match &reduction.input {
+                Input::Rows => {}
+                Input::Column(column) => columns.push(*column),
+                Input::Expression(general) => {
+                    columns.extend(general.fields.iter().filter_map(|&field| match grid.fields[field] {
+                        Meaning::Column(column) => Some(column),
+                        Meaning::Dimension(_) => None,
+                    }))
+                }
+            }
+        }
+        columns.sort_unstable();
+        columns.dedup();
+        let read: Vec<&Column> = columns.iter().map(|&column| &grid.columns[column]).collect();
+        let needs_cells = predicate.is_some() || reductions.iter().any(|r| r.function != Function::Count);
+        let all = if needs_cells { tiles(&read, &selection) } else { vec![] };
+        let all_count = all.len();
+        let tiles = match &predicate {
+            Some(predicate) => predicate.possible(&grid, all),
+            None => all,
+        };
+        let pruned = all_count - tiles.len();
+        let mut fields: Vec<Field> = kept
+            .iter()
+            .enumerate()
+            .map(|(number, &d)| Field::new(format!("d{number}"), grid.dimensions[d].axis.data_type(), false))
+            .collect();
+        fields.extend(reductions.iter().enumerate().map(|(number, reduction)| {
+            Field::new(format!("a{number}"), reduction.output.clone(), reduction.function != Function::Count)
+        }));
+        let schema = Arc::new(Schema::new(fields));
+        Ok(Reduced { grid, kept, reductions, filters, selection, predicate, tiles, pruned, schema })
+    }
+
+    /// Groups, empty or not.
+    pub fn groups(&self) -> u64 {
+        self.kept.iter().map(|&d| self.selection.count(d)).product()
+    }
+
+    fn describe(&self) -> String {
+        let names: Vec<&str> = self.kept.iter().map(|&d| self.grid.dimensions[d].name.as_str()).collect();
+        let wanted: Vec<&str> = self.reductions.iter().map(|reduction| reduction.text.as_str()).collect();
+        let filters: Vec<String> = self.filters.iter().map(|filter| filter.to_string()).collect();
+        let mut text = format!("{}, by=[{}], [{}]", self.grid.name, names.join(", "), wanted.join(", "));
+        if self.pruned > 0 {
+            text += &format!(", pruned={}", self.pruned);
+        }
+        if !filters.is_empty() {
+            text += &format!(", filter={}", filters.join(" AND "));
+        }
+        text
+    }
+
+    /// Distance of neighbouring groups along each dimension of the grid; 0 along those that are not kept.
+    fn strides(&self) -> [usize; RANK_MAX] {
+        let mut strides = [0; RANK_MAX];
+        let mut stride = 1;
+        for d in (0..self.grid.rank()).rev().filter(|d| self.kept.contains(d)) {
+            strides[d] = stride;
+            stride *= self.selection.count(d) as usize;
+        }
+        strides
+    }
+
+    fn compute(&self, threads: usize) -> Result<Outcome> {
+        let groups = self.groups() as usize;
+        let strides = self.strides();
+        let threads = if groups as u64 > GROUPS_SHARED_MAX { 1 } else { threads };
+        let threads = threads.min(self.tiles.len()).max(1);
+        let next = AtomicUsize::new(0);
+        let work = || -> Result<Outcome> {
+            let mut outcome = Outcome {
+                accumulators: self.reductions.iter().map(|r| Accumulator::new(r, groups)).collect(),
+                counts: if self.predicate.is_some() { vec![0; groups] } else { vec![] },
+            };
+            let mut mask = vec![];
+            while let Some(tile) = self.tiles.get(next.fetch_add(1, Relaxed)) {
+                self.take(tile, &strides, &mut mask, &mut outcome)?;
+            }
+            Ok(outcome)
+        };
+        let mut outcomes = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let own = work();
+            let others = others.into_iter().map(|other| {
+                other
+                    .join()
+                    .unwrap_or_else(|_| Err(Error::new(terrace_client::Kind::System, "a thread of a query died")))
+            });
+            std::iter::once(own).chain(others.collect::<Vec<_>>()).collect::<Result<Vec<_>>>()
+        })?
+        .into_iter();
+        if let Some(predicate) = &self.predicate {
+            predicate.learn_ranges(&self.grid);
+        }
+        let mut all = outcomes.next().expect("there is at least one thread");
+        for other in outcomes {
+            all.accumulators.iter_mut().zip(other.accumulators).for_each(|(own, other)| own.merge(other));
+            all.counts.iter_mut().zip(other.counts).for_each(|(own, other)| *own += other);
+        }
+        Ok(all)
+    }
+
+    fn take(&self, tile: &Tile, strides: &[usize; RANK_MAX], mask: &mut Mask, outcome: &mut Outcome) -> Result<()> {
+        let mut reader = TileReader::new(&self.grid, tile);
+        let extents = reader.extents.clone();
+        let first_group: usize = (0..extents.len()).map(|d| tile.position[d] as usize * strides[d]).sum();
+        let packed = packed_strides(&extents);
+        if let Some(predicate) = &self.predicate {
+            predicate.mask(&self.grid, &mut reader, mask)?;
+            let lines = Lines::new(&extents, &packed, strides);
+            lines.for_each(first_group, |_, place, groups| match groups {
+                Groups::One(group) => outcome.counts[group] += kernels::count(&mask[place..place + lines.count]),
+                Groups::Each(first) => kernels::add_count(
+                    &mut outcome.counts[first..first + lines.count],
+                    &mask[place..place + lines.count],
+                ),
+            });
+        }
+        let mask = self.predicate.is_some().then_some(mask.as_slice());
+        for (reduction, accumulator) in self.reductions.iter().zip(&mut outcome.accumulators) {
+            if reduction.function == Function::Count {
+                continue;
+            }
+            match &reduction.input {
+                Input::Rows => {}
+                Input::Column(column) => {
+                    let picture = reader.picture(*column)?;
+                    let lines = Lines::new(&extents, &picture.strides, strides);
+                    with_cell_type!(reduction.cells, T => {
+                        lines.feed::<T>(picture.base().cast(), first_group, mask, accumulator);
+                    }, unreachable!("numbers only"));
+                }
+                Input::Expression(general) => {
+                    let values = general.evaluate(&mut reader)?;
+                    if values.null_count() > 0 {
+                        return Err(Error::invalid(format!("`{}` is null for some cells", reduction.text)));
+                    }
+                    let lines = Lines::new(&extents, &packed, strides);
+                    match reduction.cells {
+                        DataType::Int64 => {
+                            let values = values.as_primitive::<Int64Type>().values().as_ptr();
+                            lines.feed::<i64>(values, first_group, mask, accumulator);
+                        }
+                        _ => {
+                            let values = values.as_primitive::<Float64Type>().values().as_ptr();
+                            lines.feed::<f64>(values, first_group, mask, accumulator);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Results of so many groups from `first` on; those without rows are left out, unless nothing is grouped by.
+    fn batch(&self, outcome: &Outcome, first: usize, count: usize) -> Result<RecordBatch> {
+        let counts: Vec<u64> = match self.predicate {
+            Some(_) => outcome.counts[first..first + count].to_vec(),
+            None => {
+                let groups = self.groups().max(1);
+                vec![self.selection.cells() / groups; count]
+            }
+        };
+        let strides = self.strides();
+        let mut arrays: Vec<ArrayRef> = vec![];
+        for &d in &self.kept {
+            let selected = self.selection.indices(d);
+            let index = |group: usize| selected[group / strides[d] % selected.len()];
+            let indices: Vec<u64> = (first..first + count).map(index).collect();
+            arrays.push(self.grid.dimensions[d].axis.take(&indices));
+        }
+        for (number, (reduction, accumulator)) in self.reductions.iter().zip(&outcome.accumulators).enumerate() {
+            let results = accumulator.results(reduction.function, &counts, first);
+            let wanted = self.schema.field(self.kept.len() + number).data_type();
+            arrays.push(arrow::compute::cast(&results, wanted)?);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(count));
+        let batch = RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)?;
+        if self.predicate.is_some() && !self.kept.is_empty() {
+            let has_rows: BooleanArray = counts.iter().map(|&count| Some(count > 0)).collect();
+            return Ok(arrow::compute::filter_record_batch(&batch, &has_rows)?);
+        }
+        Ok(batch)
+    }
+}
+
+struct Outcome {
+    accumulators: Vec<Accumulator>,
+    /// Rows of each group, where a predicate decides.
+    counts: Vec<u64>,
+}
+
+fn packed_strides(extents: &[u64]) -> [usize; RANK_MAX] {
+    let mut strides = [0; RANK_MAX];
+    let mut stride = 1;
+    for d in (0..extents.len()).rev() {
+        strides[d] = stride;
+        stride *= extents[d] as usize;
+    }
+    strides
+}
+
+/// A tile as lines of cells that go into one group, or one by one into neighbouring groups.
+struct Lines<'a> {
+    extents: &'a [u64],
+    strides: &'a [usize; RANK_MAX],
+    group_strides: &'a [usize; RANK_MAX],
+    /// Dimensions before this one are looped over.
+    outer: usize,
+    stride: usize,
+    is_each: bool,
+    count: usize,
+}
+
+impl<'a> Lines<'a> {
+    fn new(extents: &'a [u64], strides: &'a [usize; RANK_MAX], group_strides: &'a [usize; RANK_MAX]) -> Lines<'a> {
+        let rank = extents.len();
+        let inner = (0..rank).rev().find(|&d| extents[d] > 1).unwrap_or(rank - 1);
+        let stride = strides[inner];
+        let is_each = group_strides[inner] == 1;
+        // Groups of the innermost dimension lie apart when a dimension behind it is kept as well, of one index here.
+        let mut count = if group_strides[inner] > 1 { 1 } else { extents[inner] as usize };
+        let mut outer = if group_strides[inner] > 1 { inner + 1 } else { inner };
+        while outer > 0 && outer <= inner {
+            let d = outer - 1;
+            let goes_on = strides[d] == count * stride;
+            let same_groups = if is_each { group_strides[d] == count } else { group_strides[d] == 0 };
+            if extents[d] != 1 && !(goes_on && same_groups) {
+                break;
+            }
+            count *= extents[d] as usize;
+            outer = d;
+        }
+        if outer > inner {
+            count = 1;
+        }
+        Lines { extents, strides, group_strides, outer, stride, is_each, count }
+    }
+
+    /// `act(position, place, groups)`
+    fn for_each(&self, first_group: usize, mut act: impl FnMut(usize, usize, Groups)) {
+        let number_of_lines: u64 = self.extents[..self.outer].iter().product();
+        let mut index = [0u64; RANK_MAX];
+        let (mut position, mut group) = (0, first_group);
+        for number in 0..number_of_lines as usize {
+            let groups = if self.is_each { Groups::Each(group) } else { Groups::One(group) };
+            act(position, number * self.count, groups);
+            for d in (0..self.outer).rev() {
+                index[d] += 1;
+                position += self.strides[d];
+                group += self.group_strides[d];
+                if index[d] < self.extents[d] {
+                    break;
+                }
+                position -= self.extents[d] as usize * self.strides[d];
+                group -= self.extents[d] as usize * self.group_strides[d];
+                index[d] = 0;
+            }
+        }
+    }
+
+    fn feed<T: Extreme>(
+        &self,
+        base: *const T,
+        first_group: usize,
+        mask: Option<&[u64]>,
+        accumulator: &mut Accumulator,
+    ) {
+        let mut row: Vec<T> = vec![];
+        self.for_each(first_group, |position, place, groups| {
+            let mask = mask.map(|mask| &mask[place..place + self.count]);
+            // SAFETY: a line of the tile's box; layers are aligned, and what was put together is.
+            let cells = unsafe {
+                if self.stride == 1 || self.count == 1 {
+                    std::slice::from_raw_parts(base.add(position), self.count)
+                } else {
+                    row.clear();
+                    row.extend((0..self.count).map(|i| *base.add(position + i * self.stride)));
+                    row.as_slice()
+                }
+            };
+            accumulator.take(cells, mask, groups);
+        });
+    }
+}
+
+/// A table whose rows are computed when they are asked for.
+#[derive(Debug)]
+pub struct ReducedTable(pub Arc<Reduced>);
+
+#[async_trait]
+impl TableProvider for ReducedTable {
+    fn schema(&self) -> SchemaRef {
+        self.0.schema.clone()
+    }
+    fn table_type(&self) -> TableType {
+        TableType::Temporary
+    }
+    async fn scan(
+        &self,
+        session: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        _: Option<usize>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let fields = projection.cloned().unwrap_or_else(|| (0..self.0.schema.fields().len()).collect());
+        let schema = Arc::new(self.0.schema.project(&fields)?);
+        let threads = session.config().target_partitions();
+        let run = Run { reduced: self.0.clone(), fields, schema, threads };
+        Ok(Arc::new(ArrayExec::new(Arc::new(run))))
+    }
+}
+
+struct Run {
+    reduced: Arc<Reduced>,
+    fields: Vec<usize>,
+    schema: SchemaRef,
+    threads: usize,
+}
+
+impl Work for Run {
+    fn name(&self) -> &'static str {
+        "GridReduce"
+    }
+    fn describe(&self) -> String {
+        self.reduced.describe()
+    }
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+    fn partitions(&self) -> usize {
+        1
+    }
+    fn stream(&self, _: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        let (reduced, threads) = (self.reduced.clone(), self.threads);
+        let sets = if reduced.groups() > GROUPS_SHARED_MAX { 1 } else { threads };
+        let bytes = reduced.groups() as usize * 8 * (reduced.reductions.len() + 1) * sets;
+        let reservation = MemoryConsumer::new("GridReduce").register(context.memory_pool());
+        reservation.try_grow(bytes)?;
+        let batch_size = context.session_config().batch_size();
+        let fields = self.fields.clone();
+        let computing = async move {
+            let outcome = tokio::task::spawn_blocking(move || {
+                let outcome = reduced.compute(threads)?;
+                Ok::<_, Error>((reduced, outcome))
+            });
+            let (reduced, outcome) = outcome.await.map_err(|error| DataFusionError::External(Box::new(error)))??;
+            let groups = reduced.groups() as usize;
+            let starts = (0..groups).step_by(batch_size);
+            Ok::<_, DataFusionError>(futures::stream::iter(starts.map(move |first| {
+                // Held until all of it is told.
+                let _ = &reservation;
+                let batch = reduced.batch(&outcome, first, batch_size.min(groups - first))?;
+                Ok::<_, DataFusionError>(batch.project(&fields)?)
+            })))
+        };
+        let stream = futures::stream::once(computing).try_flatten().boxed();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream)))
+    }
+}

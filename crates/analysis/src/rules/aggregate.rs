@@ -1,0 +1,133 @@
+//! Aggregates by dimensions of a grid.
+
+use super::resolve::{Resolved, column, resolve, scan_as};
+use crate::grid::{Grid, Meaning, is_of_rows};
+use crate::predicate::General;
+use crate::reduce::{Function, GROUPS_MAX, Input, Reduced, ReducedTable, Reduction};
+use arrow::datatypes::DataType as ArrowType;
+use datafusion::common::DFSchema;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan};
+use std::sync::Arc;
+use terrace_client::DataType;
+
+pub fn replaced(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
+    let Some(resolved) = resolve(&aggregate.input)? else { return Ok(None) };
+    let schema = aggregate.input.schema();
+    let grid = resolved.grid.clone();
+    let mut kept: Vec<usize> = vec![];
+    let mut outputs: Vec<Expr> = vec![];
+    for expr in &aggregate.group_expr {
+        let expr = resolved.on_grid(&expr.clone().unalias(), schema)?;
+        let Some(dimension) = dimension_of(&grid, &expr) else { return Ok(None) };
+        let number = kept.iter().position(|&known| known == dimension).unwrap_or_else(|| {
+            kept.push(dimension);
+            kept.len() - 1
+        });
+        outputs.push(column(&format!("d{number}")));
+    }
+    let mut reductions = vec![];
+    let on_grid = DFSchema::try_from(grid.schema().as_ref().clone())?;
+    for (number, expr) in aggregate.aggr_expr.iter().enumerate() {
+        let field = aggregate.schema.field(aggregate.group_expr.len() + number);
+        let Expr::AggregateFunction(function) = expr.clone().unalias() else { return Ok(None) };
+        match reduction(&resolved, &function, schema, &on_grid, field.data_type())? {
+            Some(reduction) => reductions.push(reduction),
+            None => return Ok(None),
+        }
+        outputs.push(column(&format!("a{number}")));
+    }
+    let reduced = Reduced::plan(grid, kept, reductions, resolved.filters)?;
+    if reduced.groups() > GROUPS_MAX {
+        return Ok(None);
+    }
+    let table = Arc::new(ReducedTable(Arc::new(reduced)));
+    scan_as("grid_reduce", table, vec![], outputs, &aggregate.schema).map(Some)
+}
+
+pub fn dimension_of(grid: &Grid, expr: &Expr) -> Option<usize> {
+    let Expr::Column(column) = expr else { return None };
+    match grid.fields[grid.schema().index_of(&column.name).ok()?] {
+        Meaning::Dimension(dimension) => Some(dimension),
+        Meaning::Column(_) => None,
+    }
+}
+
+fn reduction(
+    resolved: &Resolved,
+    function: &AggregateFunction,
+    schema: &DFSchema,
+    on_grid: &DFSchema,
+    output: &ArrowType,
+) -> Result<Option<Reduction>> {
+    let params = &function.params;
+    let is_plain = !params.distinct
+        && params.filter.is_none()
+        && params.order_by.is_empty()
+        && params.null_treatment.is_none()
+        && params.args.len() == 1;
+    let which = match function.func.name() {
+        "sum" => Function::Sum,
+        "avg" => Function::Average,
+        "min" => Function::Least,
+        "max" => Function::Greatest,
+        "count" => Function::Count,
+        _ => return Ok(None),
+    };
+    if !is_plain || !is_of_rows(&params.args[0]) {
+        return Ok(None);
+    }
+    let grid = &resolved.grid;
+    let argument = resolved.on_grid(&params.args[0], schema)?;
+    let text = format!("{}({argument})", function.func.name());
+    let made =
+        |input, cells| Some(Reduction { function: which, input, cells, output: output.clone(), text: text.clone() });
+    if argument.nullable(on_grid)? {
+        return Ok(None);
+    }
+    if which == Function::Count {
+        return Ok(made(Input::Rows, DataType::Int64));
+    }
+    if let Some(column) = number_column(grid, &argument, which) {
+        return Ok(made(Input::Column(column), grid.columns[column].data_type()));
+    }
+    let own = argument.get_type(on_grid)?;
+    use ArrowType::*;
+    let (cells, wanted) = match own {
+        Float64 => (DataType::Float64, None),
+        Int64 => (DataType::Int64, None),
+        Float32 => (DataType::Float64, Some(Float64)),
+        Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32 => (DataType::Int64, Some(Int64)),
+        _ => return Ok(None),
+    };
+    let argument = match wanted {
+        Some(wanted) => argument.cast_to(&wanted, on_grid)?,
+        None => argument,
+    };
+    Ok(made(Input::Expression(General::new(grid, &argument)?), cells))
+}
+
+/// A column of numbers, as it is; or cast, where the sum of the cast numbers is the sum of the numbers.
+fn number_column(grid: &Grid, expr: &Expr, function: Function) -> Option<usize> {
+    let is_sum = matches!(function, Function::Sum | Function::Average);
+    let expr = match expr {
+        Expr::Cast(cast) if is_sum => {
+            let wanted = cast.field.data_type();
+            if !matches!(wanted, ArrowType::Float64 | ArrowType::Int64 | ArrowType::UInt64) {
+                return None;
+            }
+            cast.expr.as_ref()
+        }
+        other => other,
+    };
+    let Expr::Column(column) = expr else { return None };
+    let Meaning::Column(column) = grid.fields[grid.schema().index_of(&column.name).ok()?] else { return None };
+    let data_type = grid.columns[column].data_type();
+    use DataType::*;
+    let is_number =
+        matches!(data_type, Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 | Float32 | Float64);
+    // 64-bit sums are kept as signed ones.
+    let is_kept = is_number && !(function == Function::Sum && data_type == UInt64);
+    is_kept.then_some(column)
+}

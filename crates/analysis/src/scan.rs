@@ -1,0 +1,247 @@
+//! A grid as a table: rows of the selected cells, tile by tile.
+//!
+//! Predicates are evaluated on the columns that they need; coordinates and other columns are made for the rows that pass.
+
+use crate::error::Result;
+use crate::exec::{ArrayExec, Work};
+use crate::grid::{Column, Grid, Meaning, Selection, Tile, TileReader, is_of_rows, select, tiles};
+use crate::predicate::{Mask, Predicate};
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::Statistics;
+use datafusion::common::stats::Precision;
+use datafusion::error::Result as DataFusionResult;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchReceiverStream;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+#[derive(Debug)]
+pub struct GridTable(pub Arc<Grid>);
+
+#[async_trait]
+impl TableProvider for GridTable {
+    fn schema(&self) -> SchemaRef {
+        self.0.schema()
+    }
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
+        let pushed = |filter: &&Expr| match is_of_rows(filter) {
+            true => TableProviderFilterPushDown::Exact,
+            false => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(pushed).collect())
+    }
+    fn statistics(&self) -> Option<Statistics> {
+        let mut statistics = Statistics::new_unknown(&self.0.schema());
+        if !self.0.is_sparse {
+            statistics.num_rows = Precision::Exact(self.0.cells() as usize);
+        }
+        Some(statistics)
+    }
+    async fn scan(
+        &self,
+        session: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let fields = projection.cloned().unwrap_or_else(|| (0..self.0.fields.len()).collect());
+        let config = session.config();
+        let scan = Scan::plan(self.0.clone(), fields, filters, limit, config.target_partitions(), config.batch_size())?;
+        Ok(Arc::new(ArrayExec::new(Arc::new(scan))))
+    }
+}
+
+struct Scan {
+    grid: Arc<Grid>,
+    fields: Vec<usize>,
+    schema: SchemaRef,
+    selection: Selection,
+    filters: Vec<Expr>,
+    predicate: Option<Arc<Predicate>>,
+    tiles: Arc<Vec<Tile>>,
+    /// Tiles that can't have rows.
+    pruned: usize,
+    partitions: usize,
+    batch_size: usize,
+    /// Rows that are enough.
+    limit: Option<usize>,
+}
+
+impl Scan {
+    fn plan(
+        grid: Arc<Grid>,
+        fields: Vec<usize>,
+        filters: &[Expr],
+        limit: Option<usize>,
+        partitions: usize,
+        batch_size: usize,
+    ) -> Result<Scan> {
+        let selection = select(&grid, filters)?;
+        let predicate = Predicate::new(&grid, &selection.rest)?;
+        let mut columns: Vec<usize> = predicate.iter().flat_map(|predicate| predicate.columns(&grid)).collect();
+        columns.extend(fields.iter().filter_map(|&field| match grid.fields[field] {
+            Meaning::Column(column) => Some(column),
+            Meaning::Dimension(_) => None,
+        }));
+        let schema = Arc::new(grid.schema().project(&fields)?);
+        let read: Vec<&Column> = columns.iter().map(|&column| &grid.columns[column]).collect();
+        let all = tiles(&read, &selection);
+        let all_count = all.len();
+        let tiles = match &predicate {
+            Some(predicate) => predicate.possible(&grid, all),
+            None => all,
+        };
+        let partitions = partitions.min(tiles.len()).max(1);
+        Ok(Scan {
+            schema,
+            filters: filters.to_vec(),
+            predicate: predicate.map(Arc::new),
+            partitions,
+            pruned: all_count - tiles.len(),
+            tiles: Arc::new(tiles),
+            fields,
+            selection,
+            grid,
+            batch_size,
+            limit,
+        })
+    }
+}
+
+impl Work for Scan {
+    fn name(&self) -> &'static str {
+        "GridScan"
+    }
+    fn describe(&self) -> String {
+        let cells: Vec<u64> = (0..self.grid.rank()).map(|d| self.selection.count(d)).collect();
+        let filters: Vec<String> = self.filters.iter().map(|filter| filter.to_string()).collect();
+        let mut text = format!("{}, cells={cells:?}, tiles={}", self.grid.name, self.tiles.len());
+        if self.pruned > 0 {
+            text += &format!(", pruned={}", self.pruned);
+        }
+        if !filters.is_empty() {
+            text += &format!(", filter={}", filters.join(" AND "));
+        }
+        text
+    }
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+    fn partitions(&self) -> usize {
+        self.partitions
+    }
+    fn stream(&self, partition: usize, _: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        let share = |number: usize| self.tiles.len() * number / self.partitions;
+        let rows = Rows {
+            grid: self.grid.clone(),
+            fields: self.fields.clone(),
+            schema: self.schema.clone(),
+            predicate: self.predicate.clone(),
+            tiles: self.tiles.clone(),
+            next: share(partition),
+            end: share(partition + 1),
+            batch_size: self.batch_size as u64,
+            limit: self.limit.unwrap_or(usize::MAX),
+            mask: vec![],
+            ready: VecDeque::new(),
+        };
+        // On a thread of its own: reading a tile may wait for the root's storage, and takes a processor where it does not.
+        let mut stream = RecordBatchReceiverStream::builder(self.schema.clone(), BATCHES_AHEAD);
+        let sender = stream.tx();
+        let (grid, predicate) = (self.grid.clone(), self.predicate.clone());
+        stream.spawn_blocking(move || {
+            for batch in rows {
+                // Nobody asks for more.
+                if sender.blocking_send(batch.map_err(Into::into)).is_err() {
+                    return Ok(());
+                }
+            }
+            if let Some(predicate) = predicate {
+                predicate.learn_ranges(&grid);
+            }
+            Ok(())
+        });
+        Ok(stream.build())
+    }
+}
+
+/// Batches that are made before they are asked for.
+const BATCHES_AHEAD: usize = 4;
+
+struct Rows {
+    grid: Arc<Grid>,
+    fields: Vec<usize>,
+    schema: SchemaRef,
+    predicate: Option<Arc<Predicate>>,
+    tiles: Arc<Vec<Tile>>,
+    next: usize,
+    end: usize,
+    batch_size: u64,
+    limit: usize,
+    mask: Mask,
+    ready: VecDeque<RecordBatch>,
+}
+
+impl Iterator for Rows {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Result<RecordBatch>> {
+        loop {
+            if let Some(batch) = self.ready.pop_front() {
+                self.limit = self.limit.saturating_sub(batch.num_rows());
+                return Some(Ok(batch));
+            }
+            if self.next >= self.end || self.limit == 0 {
+                return None;
+            }
+            let number = self.next;
+            self.next += 1;
+            if let Err(error) = self.read(number) {
+                self.next = self.end;
+                return Some(Err(error));
+            }
+        }
+    }
+}
+
+impl Rows {
+    fn read(&mut self, number: usize) -> Result<()> {
+        let tiles = self.tiles.clone();
+        let grid = self.grid.clone();
+        let mut reader = TileReader::new(&grid, &tiles[number]);
+        let cells = reader.cells();
+        let Some(predicate) = &self.predicate else {
+            let mut first = 0;
+            while first < cells && (first as usize) < self.limit {
+                let count = self.batch_size.min(cells - first);
+                self.ready.push_back(reader.batch(&self.schema, &self.fields, first, count)?);
+                first += count;
+            }
+            return Ok(());
+        };
+        predicate.mask(&grid, &mut reader, &mut self.mask)?;
+        let mut places: Vec<u32> = Vec::with_capacity(self.mask.len() / 16);
+        for (chunk, slots) in self.mask.chunks(16).enumerate() {
+            // Most of a selective filter's mask is zeroes.
+            if slots.iter().fold(0, |any, slot| any | slot) != 0 {
+                let first = chunk as u32 * 16;
+                places.extend((first..).zip(slots).filter(|(_, slot)| **slot != 0).map(|(place, _)| place));
+            }
+        }
+        places.truncate(self.limit);
+        for places in places.chunks(self.batch_size as usize) {
+            let arrays = self.fields.iter().map(|&field| reader.take(field, places)).collect::<Result<Vec<_>>>()?;
+            let options = RecordBatchOptions::new().with_row_count(Some(places.len()));
+            self.ready.push_back(RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)?);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! A session of queries: SQL and plans over the tables of one root.
+
+use crate::error::{Error, Result};
+use crate::rules::ArrayPlans;
+use crate::tables::{CATALOG, Names, Objects, ROOT_SCHEMA};
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::context::SQLOptions;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
+use futures::{FutureExt, StreamExt};
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::Arc;
+use terrace_client::Session;
+
+/// What a session may use, and how it plans.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Bytes that all queries of the session may hold at once; `None`: no limit.
+    pub memory_bytes_max: Option<usize>,
+    /// Where sorts, joins and aggregates put what does not fit; `None`: they fail.
+    pub spill: Option<PathBuf>,
+    /// Threads; `None`: one for each processor.
+    pub threads: Option<usize>,
+    /// Array-native plans; without them every query goes DataFusion's way, for comparison.
+    pub array_plans: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { memory_bytes_max: None, spill: None, threads: None, array_plans: true }
+    }
+}
+
+/// Cheap to clone; all clones are one session.
+#[derive(Clone)]
+pub struct Queries {
+    context: SessionContext,
+    objects: Arc<Objects>,
+}
+
+/// Rows of a batch: larger than DataFusion's own choice, because batches are mostly views of tier memory.
+const BATCH_ROWS: usize = 16 << 10;
+
+/// A context without any tables, for those who bring their own.
+pub fn context(options: &Options) -> Result<SessionContext> {
+    let mut config = SessionConfig::new()
+        .with_information_schema(true)
+        .with_create_default_catalog_and_schema(false)
+        .with_default_catalog_and_schema(CATALOG, ROOT_SCHEMA)
+        .with_batch_size(BATCH_ROWS);
+    // Names of arrays are case-sensitive, as files' are.
+    config.options_mut().sql_parser.enable_ident_normalization = false;
+    if let Some(threads) = options.threads {
+        config = config.with_target_partitions(threads.max(1));
+    }
+    let mut runtime = RuntimeEnvBuilder::new();
+    if let Some(bytes) = options.memory_bytes_max {
+        runtime = runtime.with_memory_limit(bytes, 1.0);
+    }
+    let spilling = match &options.spill {
+        Some(directory) => DiskManagerMode::Directories(vec![directory.clone()]),
+        None => DiskManagerMode::Disabled,
+    };
+    runtime = runtime.with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spilling));
+    let mut state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(Arc::new(runtime.build()?))
+        .with_default_features();
+    if options.array_plans {
+        state = state.with_optimizer_rule(Arc::new(ArrayPlans));
+    }
+    Ok(SessionContext::new_with_state(state.build()))
+}
+
+/// Plans a query. Nothing is changed by SQL: statements that would are refused.
+pub async fn plan(context: &SessionContext, text: &str) -> Result<DataFrame> {
+    let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    let planned = AssertUnwindSafe(context.sql_with_options(text, options)).catch_unwind().await;
+    Ok(planned.map_err(|_| engine_failed())??)
+}
+
+/// Runs a plan: its rows as they come.
+pub async fn stream(frame: DataFrame) -> Result<SendableRecordBatchStream> {
+    let begun = AssertUnwindSafe(frame.execute_stream()).catch_unwind().await;
+    let stream = begun.map_err(|_| engine_failed())??;
+    let schema = stream.schema();
+    let batches = AssertUnwindSafe(stream).catch_unwind();
+    let batches = batches.map(|batch| batch.unwrap_or_else(|_| Err(engine_failed().into())));
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+}
+
+/// A fault of the engine is one query's failure, where programs unwind.
+fn engine_failed() -> Error {
+    Error::new(terrace_client::Kind::System, "the query engine has failed at this query; others are not touched")
+        .hint("say it in another way, and please report the query")
+}
+
+impl Queries {
+    pub fn new(session: Session, options: &Options) -> Result<Queries> {
+        let objects = Arc::new(Objects::new(session));
+        let context = context(options)?;
+        context.register_catalog(CATALOG, Arc::new(Names(objects.clone())));
+        Ok(Queries { context, objects })
+    }
+
+    /// What DataFusion's own interfaces need: registering functions, building plans.
+    pub fn context(&self) -> &SessionContext {
+        &self.context
+    }
+    pub fn objects(&self) -> &Arc<Objects> {
+        &self.objects
+    }
+
+    /// Plans a query. Nothing is changed by SQL: statements that would are refused.
+    pub async fn sql(&self, text: &str) -> Result<DataFrame> {
+        plan(&self.context, text).await
+    }
+
+    /// The table of a name, to build a plan on.
+    pub async fn table(&self, name: &str) -> Result<DataFrame> {
+        let reference = datafusion::common::TableReference::full(CATALOG, ROOT_SCHEMA, name);
+        match self.context.table(reference).await {
+            Ok(table) => Ok(table),
+            Err(_) if self.objects.grid(name)?.is_none() => Err(Error::new(
+                terrace_client::Kind::NotFound,
+                format!("there is no table `{name}`: no array, and no container with arrays"),
+            )),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Queries for programs that don't wait in an async runtime: it brings its own.
+pub struct Engine {
+    runtime: tokio::runtime::Runtime,
+    queries: Queries,
+}
+
+impl Engine {
+    pub fn new(session: Session, options: &Options) -> Result<Engine> {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        if let Some(threads) = options.threads {
+            runtime.worker_threads(threads.max(1));
+        }
+        let runtime = runtime.enable_all().build().map_err(|error| {
+            Error::new(terrace_client::Kind::System, format!("no runtime for queries can be started: {error}"))
+        })?;
+        Ok(Engine { runtime, queries: Queries::new(session, options)? })
+    }
+
+    pub fn queries(&self) -> &Queries {
+        &self.queries
+    }
+    pub fn runtime(&self) -> &tokio::runtime::Runtime {
+        &self.runtime
+    }
+
+    pub fn sql(&self, text: &str) -> Result<Batches<'_>> {
+        let stream = self.runtime.block_on(async {
+            let frame = self.queries.sql(text).await?;
+            stream(frame).await
+        })?;
+        Ok(Batches { engine: self, stream })
+    }
+
+    pub fn run(&self, frame: DataFrame) -> Result<Batches<'_>> {
+        let stream = self.runtime.block_on(stream(frame))?;
+        Ok(Batches { engine: self, stream })
+    }
+}
+
+/// A query's result, batch by batch.
+pub struct Batches<'a> {
+    engine: &'a Engine,
+    stream: SendableRecordBatchStream,
+}
+
+impl Batches<'_> {
+    pub fn schema(&self) -> SchemaRef {
+        self.stream.schema()
+    }
+}
+
+impl Iterator for Batches<'_> {
+    type Item = Result<RecordBatch>;
+    fn next(&mut self) -> Option<Result<RecordBatch>> {
+        self.engine.runtime.block_on(self.stream.next()).map(|batch| batch.map_err(Into::into))
+    }
+}

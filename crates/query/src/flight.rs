@@ -1,0 +1,387 @@
+//! Arrow Flight SQL: queries from ADBC, JDBC and ODBC clients as they are.
+//!
+//!   GetFlightInfo(query) ─▶ schema, and a ticket that is the query ─▶ DoGet(ticket) ─▶ batches as they come
+//!
+//! Invariant: no call is answered without the token; addresses that others reach are served with TLS alone. Nothing is kept between
+//! calls: a ticket and a prepared statement are the text of their query.
+
+use crate::failure::Failure;
+use arrow_flight::encode::FlightDataEncoderBuilder;
+use arrow_flight::error::FlightError;
+use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
+use arrow_flight::sql::metadata::{SqlInfoData, SqlInfoDataBuilder};
+use arrow_flight::sql::server::{FlightSqlService, PeekableFlightDataStream};
+use arrow_flight::sql::*;
+use arrow_flight::{
+    Action, FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse, IpcMessage, SchemaAsIpc,
+    Ticket,
+};
+use base64::Engine as _;
+use futures::{Stream, StreamExt, TryStreamExt};
+use prost::Message;
+use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+use terrace_analysis::arrow::array::{ArrayRef, AsArray, RecordBatch};
+use terrace_analysis::arrow::datatypes::{DataType, Schema, SchemaRef};
+use terrace_analysis::datafusion::prelude::SessionContext;
+use terrace_analysis::{Engine, Error, plan};
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
+use tonic::{Request, Response, Status, Streaming};
+
+pub struct Listening<'a> {
+    pub address: &'a str,
+    pub token_file: &'a Path,
+    /// Certificate and key, PEM.
+    pub tls: Option<(&'a Path, &'a Path)>,
+    /// Others may read what travels.
+    pub is_plain: bool,
+}
+
+const TOKEN_LENGTH_MIN: usize = 16;
+
+pub fn serve(engine: &Engine, listening: &Listening<'_>) -> Result<(), Failure> {
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|error| Failure::bad_input(format!("can't read {}: {error}", path.display())))
+    };
+    let token = String::from_utf8_lossy(&read(listening.token_file)?).trim().to_owned();
+    if token.len() < TOKEN_LENGTH_MIN {
+        return Err(Failure::bad_input(format!("the token in {} is short", listening.token_file.display()))
+            .hint(format!("{TOKEN_LENGTH_MIN} characters or more: openssl rand -hex 32")));
+    }
+    let wrong_address = |why: String| Failure::bad_input(format!("can't listen on {}: {why}", listening.address));
+    let address: SocketAddr = listening
+        .address
+        .to_socket_addrs()
+        .map_err(|error| wrong_address(error.to_string()))?
+        .next()
+        .ok_or_else(|| wrong_address("it is no address".into()))?;
+    if listening.tls.is_none() && !listening.is_plain && !address.ip().is_loopback() {
+        return Err(wrong_address("others reach it, and the token would travel in the clear".into())
+            .hint("give --certificate and --key, or listen on a loopback address and tunnel to it"));
+    }
+    let mut server = Server::builder();
+    if let Some((certificate, key)) = listening.tls {
+        let identity = Identity::from_pem(read(certificate)?, read(key)?);
+        server = server
+            .tls_config(ServerTlsConfig::new().identity(identity))
+            .map_err(|error| Failure::bad_input(format!("the certificate or its key can't be used: {error}")))?;
+    }
+    let service = Service::new(engine.queries().context().clone(), &token)?;
+    let guard = move |request: Request<()>| match is_known(&request, &token) {
+        true => Ok(request),
+        false => {
+            Err(Status::unauthenticated("the token is missing or wrong: send it as `authorization: Bearer TOKEN`"))
+        }
+    };
+    engine.runtime().block_on(async {
+        let incoming = TcpIncoming::bind(address).map_err(|error| wrong_address(error.to_string()))?;
+        let incoming = incoming.with_nodelay(Some(true));
+        let bound = incoming.local_addr().map_err(|error| wrong_address(error.to_string()))?;
+        // For whoever started it; a reader that has gone needs no line.
+        let scheme = if listening.tls.is_some() { "grpc+tls" } else { "grpc+tcp" };
+        let mut out = std::io::stdout();
+        let _ = writeln!(out, "{scheme}://{bound}").and_then(|()| out.flush());
+        let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+            .map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
+        let end = async move {
+            tokio::select! { _ = tokio::signal::ctrl_c() => {}, _ = term.recv() => {} }
+        };
+        server
+            .add_service(tonic::service::interceptor::InterceptedService::new(FlightServiceServer::new(service), guard))
+            .serve_with_incoming_shutdown(incoming, end)
+            .await
+            .map_err(|error| Failure::new(format!("serving has ended: {error}")))
+    })
+}
+
+/// Takes as long for every wrong token of the same length.
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b)) == 0
+}
+
+/// The token as a bearer's, or as the password of any user, as clients send it in a handshake.
+fn is_known<T>(request: &Request<T>, token: &str) -> bool {
+    let Some(text) = request.metadata().get("authorization").and_then(|value| value.to_str().ok()) else {
+        return false;
+    };
+    if let Some(given) = text.strip_prefix("Bearer ") {
+        return is_same(given.as_bytes(), token.as_bytes());
+    }
+    let Some(encoded) = text.strip_prefix("Basic ") else { return false };
+    let Ok(pair) = base64::engine::general_purpose::STANDARD.decode(encoded) else { return false };
+    pair.iter().position(|&byte| byte == b':').is_some_and(|colon| is_same(&pair[colon + 1..], token.as_bytes()))
+}
+
+#[derive(Clone)]
+pub struct Service {
+    context: SessionContext,
+    info: Arc<SqlInfoData>,
+    bearer: String,
+}
+
+type Sent = Response<<Service as FlightService>::DoGetStream>;
+
+fn status(error: Error) -> Status {
+    use terrace_client::Kind;
+    let text = match error.hint {
+        Some(hint) => format!("{}\nhint: {hint}", error.message),
+        None => error.message,
+    };
+    match error.kind {
+        Kind::NotFound => Status::not_found(text),
+        Kind::NoSpace => Status::resource_exhausted(text),
+        Kind::NoAgent => Status::unavailable(text),
+        Kind::System | Kind::Damaged | Kind::Protocol => Status::internal(text),
+        Kind::Denied => Status::permission_denied(text),
+        _ => Status::invalid_argument(text),
+    }
+}
+
+fn broken(error: impl std::fmt::Display) -> Status {
+    Status::internal(error.to_string())
+}
+
+impl Service {
+    pub fn new(context: SessionContext, token: &str) -> Result<Service, Failure> {
+        let mut info = SqlInfoDataBuilder::new();
+        info.append(SqlInfo::FlightSqlServerName, "Terrace");
+        info.append(SqlInfo::FlightSqlServerVersion, env!("CARGO_PKG_VERSION"));
+        info.append(SqlInfo::FlightSqlServerArrowVersion, "59");
+        info.append(SqlInfo::FlightSqlServerReadOnly, true);
+        let info = info.build().map_err(|error| Failure::new(error.to_string()))?;
+        Ok(Service { context, info: Arc::new(info), bearer: format!("Bearer {token}") })
+    }
+
+    async fn schema_of(&self, text: &str) -> Result<SchemaRef, Status> {
+        let frame = plan(&self.context, text).await.map_err(status)?;
+        Ok(Arc::new(frame.schema().as_arrow().clone()))
+    }
+
+    fn info(
+        &self,
+        schema: &Schema,
+        ticket: &impl ProstMessageExt,
+        asked: FlightDescriptor,
+    ) -> Result<Response<FlightInfo>, Status> {
+        let ticket = Ticket { ticket: ticket.as_any().encode_to_vec().into() };
+        let info = FlightInfo::new()
+            .try_with_schema(schema)
+            .map_err(broken)?
+            .with_endpoint(FlightEndpoint::new().with_ticket(ticket))
+            .with_descriptor(asked);
+        Ok(Response::new(info))
+    }
+
+    fn send(
+        &self,
+        schema: SchemaRef,
+        batches: impl Stream<Item = Result<RecordBatch, FlightError>> + Send + 'static,
+    ) -> Sent {
+        let encoded = FlightDataEncoderBuilder::new().with_schema(schema).build(batches);
+        Response::new(Box::pin(encoded.map_err(Into::into)))
+    }
+
+    fn send_one(&self, batch: Result<RecordBatch, arrow_flight::error::FlightError>, schema: SchemaRef) -> Sent {
+        self.send(schema, futures::stream::iter([batch]))
+    }
+
+    async fn answer(&self, text: &str) -> Result<Sent, Status> {
+        let frame = plan(&self.context, text).await.map_err(status)?;
+        let stream = terrace_analysis::stream(frame).await.map_err(status)?;
+        let schema = stream.schema();
+        let batches = stream.map(|batch| batch.map_err(|error| FlightError::Tonic(Box::new(status(error.into())))));
+        Ok(self.send(schema, batches))
+    }
+
+    /// Schemas and names of all tables.
+    async fn tables(&self) -> Result<Vec<(String, String)>, Status> {
+        let query =
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema <> 'information_schema'";
+        let frame = plan(&self.context, query).await.map_err(status)?;
+        let mut found = vec![];
+        for batch in frame.collect().await.map_err(|error| status(error.into()))? {
+            let texts =
+                |column: &ArrayRef| terrace_analysis::arrow::compute::cast(column, &DataType::Utf8).map_err(broken);
+            let (schemas, names) = (texts(batch.column(0))?, texts(batch.column(1))?);
+            let (schemas, names) = (schemas.as_string::<i32>(), names.as_string::<i32>());
+            found.extend((0..batch.num_rows()).map(|row| (schemas.value(row).to_owned(), names.value(row).to_owned())));
+        }
+        Ok(found)
+    }
+}
+
+fn text_of(bytes: &[u8]) -> Result<&str, Status> {
+    std::str::from_utf8(bytes).map_err(|_| Status::invalid_argument("the statement is not UTF-8"))
+}
+
+const CATALOG: &str = "terrace";
+
+#[tonic::async_trait]
+impl FlightSqlService for Service {
+    type FlightService = Service;
+
+    async fn do_handshake(
+        &self,
+        _: Request<Streaming<HandshakeRequest>>,
+    ) -> Result<Response<Pin<Box<dyn Stream<Item = Result<HandshakeResponse, Status>> + Send>>>, Status> {
+        // Whoever comes here has shown the token.
+        let answer = HandshakeResponse { protocol_version: 0, payload: Default::default() };
+        let mut response: Response<Pin<Box<dyn Stream<Item = _> + Send>>> =
+            Response::new(Box::pin(futures::stream::iter([Ok(answer)])));
+        response.metadata_mut().insert("authorization", self.bearer.parse().map_err(broken)?);
+        Ok(response)
+    }
+
+    async fn get_flight_info_statement(
+        &self,
+        query: CommandStatementQuery,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        let schema = self.schema_of(&query.query).await?;
+        let ticket = TicketStatementQuery { statement_handle: query.query.into_bytes().into() };
+        self.info(&schema, &ticket, request.into_inner())
+    }
+
+    async fn do_get_statement(&self, ticket: TicketStatementQuery, _: Request<Ticket>) -> Result<Sent, Status> {
+        self.answer(text_of(&ticket.statement_handle)?).await
+    }
+
+    async fn do_action_create_prepared_statement(
+        &self,
+        query: ActionCreatePreparedStatementRequest,
+        _: Request<Action>,
+    ) -> Result<ActionCreatePreparedStatementResult, Status> {
+        let schema = self.schema_of(&query.query).await?;
+        let IpcMessage(dataset_schema) = SchemaAsIpc::new(&schema, &Default::default())
+            .try_into()
+            .map_err(|error: arrow::error::ArrowError| broken(error))?;
+        Ok(ActionCreatePreparedStatementResult {
+            prepared_statement_handle: query.query.into_bytes().into(),
+            dataset_schema,
+            parameter_schema: Default::default(),
+        })
+    }
+
+    async fn do_action_close_prepared_statement(
+        &self,
+        _: ActionClosePreparedStatementRequest,
+        _: Request<Action>,
+    ) -> Result<(), Status> {
+        Ok(())
+    }
+
+    async fn get_flight_info_prepared_statement(
+        &self,
+        query: CommandPreparedStatementQuery,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        let schema = self.schema_of(text_of(&query.prepared_statement_handle)?).await?;
+        self.info(&schema, &query, request.into_inner())
+    }
+
+    async fn do_get_prepared_statement(
+        &self,
+        query: CommandPreparedStatementQuery,
+        _: Request<Ticket>,
+    ) -> Result<Sent, Status> {
+        self.answer(text_of(&query.prepared_statement_handle)?).await
+    }
+
+    async fn do_put_statement_update(
+        &self,
+        _: CommandStatementUpdate,
+        _: Request<PeekableFlightDataStream>,
+    ) -> Result<i64, Status> {
+        Err(Status::invalid_argument("SQL changes nothing here: it asks"))
+    }
+
+    async fn get_flight_info_catalogs(
+        &self,
+        query: CommandGetCatalogs,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        self.info(&query.into_builder().schema(), &query, request.into_inner())
+    }
+    async fn do_get_catalogs(&self, query: CommandGetCatalogs, _: Request<Ticket>) -> Result<Sent, Status> {
+        let mut rows = query.into_builder();
+        let schema = rows.schema();
+        rows.append(CATALOG);
+        Ok(self.send_one(rows.build(), schema))
+    }
+
+    async fn get_flight_info_schemas(
+        &self,
+        query: CommandGetDbSchemas,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        self.info(&query.clone().into_builder().schema(), &query, request.into_inner())
+    }
+    async fn do_get_schemas(&self, query: CommandGetDbSchemas, _: Request<Ticket>) -> Result<Sent, Status> {
+        let mut rows = query.into_builder();
+        let schema = rows.schema();
+        let mut schemas: Vec<String> = self.tables().await?.into_iter().map(|(schema, _)| schema).collect();
+        schemas.sort();
+        schemas.dedup();
+        schemas.iter().for_each(|schema| rows.append(CATALOG, schema));
+        Ok(self.send_one(rows.build(), schema))
+    }
+
+    async fn get_flight_info_tables(
+        &self,
+        query: CommandGetTables,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        self.info(&query.clone().into_builder().schema(), &query, request.into_inner())
+    }
+    async fn do_get_tables(&self, query: CommandGetTables, _: Request<Ticket>) -> Result<Sent, Status> {
+        let with_schemas = query.include_schema;
+        let mut rows = query.into_builder();
+        let schema = rows.schema();
+        for (container, name) in self.tables().await? {
+            let mut columns = Schema::empty();
+            if with_schemas {
+                let reference = format!("{}.{}", quoted(&container), quoted(&name));
+                columns = self.schema_of(&format!("SELECT * FROM {reference}")).await?.as_ref().clone();
+            }
+            rows.append(CATALOG, container, name, "TABLE", &columns).map_err(broken)?;
+        }
+        Ok(self.send_one(rows.build(), schema))
+    }
+
+    async fn get_flight_info_table_types(
+        &self,
+        query: CommandGetTableTypes,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        self.info(&query.into_builder().schema(), &query, request.into_inner())
+    }
+    async fn do_get_table_types(&self, query: CommandGetTableTypes, _: Request<Ticket>) -> Result<Sent, Status> {
+        let mut rows = query.into_builder();
+        let schema = rows.schema();
+        rows.append("TABLE");
+        Ok(self.send_one(rows.build(), schema))
+    }
+
+    async fn get_flight_info_sql_info(
+        &self,
+        query: CommandGetSqlInfo,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        self.info(&query.clone().into_builder(&self.info).schema(), &query, request.into_inner())
+    }
+    async fn do_get_sql_info(&self, query: CommandGetSqlInfo, _: Request<Ticket>) -> Result<Sent, Status> {
+        let rows = query.into_builder(&self.info);
+        let schema = rows.schema();
+        Ok(self.send_one(rows.build(), schema))
+    }
+
+    async fn register_sql_info(&self, _: i32, _: &SqlInfo) {}
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

@@ -1,0 +1,211 @@
+//! `terrace-query`: what `terrace sql` calls. A program of its own, because DataFusion would make every other command several
+//! times as large.
+//!
+//!   sql: a query, a file of them, or a prompt ─▶ rows in a format
+//!   worker: queries of a program that started it, by pipe                flight: queries of Flight SQL's clients
+
+mod failure;
+mod flight;
+#[cfg(test)]
+mod fuzz;
+mod output;
+mod prompt;
+mod statements;
+mod worker;
+
+use clap::{Args, Parser, Subcommand};
+use failure::Failure;
+use output::Format;
+use std::io::{IsTerminal, Read};
+use std::path::PathBuf;
+use terrace_analysis::{Engine, Options, Watch};
+use terrace_client::Session;
+
+#[derive(Parser)]
+#[command(name = "terrace-query", version, about = "Queries on objects (called by `terrace sql`)")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Answer SQL: given, from a file, from the standard input, or at a prompt
+    Sql(SqlArgs),
+    /// Answer SQL that comes by the standard input, as the Python package asks it
+    Worker(EngineArgs),
+    /// Answer SQL of Arrow Flight SQL's clients, until a signal comes; `terrace serve --flight` starts it
+    Flight(FlightArgs),
+}
+
+#[derive(Args)]
+struct EngineArgs {
+    /// A root's path, or tcp://ADDRESS:PORT of an agent elsewhere [default: the root of this run]
+    #[arg(long, value_name = "TARGET", default_value = "")]
+    connect: String,
+    /// Most memory that queries may hold
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<String>,
+    /// Let sorts and joins that don't fit go on in this directory
+    #[arg(long, value_name = "DIR")]
+    spill: Option<PathBuf>,
+    /// Threads [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Answer without array-native plans, for comparison
+    #[arg(long)]
+    generic: bool,
+}
+
+#[derive(Args)]
+struct SqlArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// The query; without it, the standard input, or a prompt
+    query: Option<String>,
+    /// Read queries, ended by semicolons, from a file
+    #[arg(long, short, value_name = "FILE", conflicts_with = "query")]
+    file: Option<PathBuf>,
+    /// How rows are written [default: table, or what the output's name says]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// Write rows into this file
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Ask the query, which says $step, once for each step of this container when it is complete, until a signal comes
+    #[arg(long, value_name = "CONTAINER", requires = "query", conflicts_with_all = ["file", "output"])]
+    watch: Option<String>,
+    /// The first step that is watched
+    #[arg(long, value_name = "STEP", requires = "watch", default_value_t = 0)]
+    from: u64,
+    /// End after so many steps
+    #[arg(long, value_name = "N", requires = "watch")]
+    steps: Option<u64>,
+}
+
+#[derive(Args)]
+struct FlightArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Where clients come to; what is listened on is written on the standard output
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: String,
+    /// The token that clients must show
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+    /// PEM
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// PEM
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// No TLS anywhere: token and data can be read by whoever listens on the network
+    #[arg(long, conflicts_with = "certificate")]
+    plain: bool,
+}
+
+fn main() {
+    let done = match Cli::parse().command {
+        Command::Sql(args) => sql(&args),
+        Command::Worker(args) => engine(&args).and_then(|engine| worker::serve(&engine)),
+        Command::Flight(args) => flight(&args),
+    };
+    if let Err(failure) = done {
+        failure.print();
+        std::process::exit(failure.code);
+    }
+}
+
+fn engine(args: &EngineArgs) -> Result<Engine, Failure> {
+    let memory_bytes_max = match &args.memory {
+        None => None,
+        Some(text) => {
+            let size = terrace_core::size::Size::parse(text)
+                .map_err(|error| Failure::bad_input(format!("--memory {text}: {error}")))?;
+            Some(size.bytes(available_memory()) as usize)
+        }
+    };
+    if let Some(directory) = args.spill.as_ref().filter(|directory| !directory.is_dir()) {
+        return Err(Failure::bad_input(format!("--spill {}: there is no such directory", directory.display())));
+    }
+    let options =
+        Options { memory_bytes_max, spill: args.spill.clone(), threads: args.threads, array_plans: !args.generic };
+    let session = Session::connect(&args.connect).map_err(terrace_analysis::Error::from)?;
+    Ok(Engine::new(session, &options)?)
+}
+
+/// What a percentage is of.
+fn available_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|number| number.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) * 1024
+}
+
+fn flight(args: &FlightArgs) -> Result<(), Failure> {
+    let listening = flight::Listening {
+        address: &args.listen,
+        token_file: &args.token_file,
+        tls: args.certificate.as_deref().zip(args.key.as_deref()),
+        is_plain: args.plain,
+    };
+    flight::serve(&engine(&args.engine)?, &listening)
+}
+
+fn sql(args: &SqlArgs) -> Result<(), Failure> {
+    let engine = engine(&args.engine)?;
+    let format = match (args.format, &args.output) {
+        (Some(format), _) => format,
+        (None, Some(path)) => Format::of_path(path).ok_or_else(|| {
+            Failure::bad_input(format!("{}: its name does not say which format is wanted", path.display()))
+                .hint("give --format, or a name that ends in .csv, .json, .ndjson, .arrow or .parquet")
+        })?,
+        (None, None) => Format::Table,
+    };
+    if let (Some(container), Some(query)) = (&args.watch, &args.query) {
+        return watch(&engine, container, query, args, format);
+    }
+    let texts = match (&args.query, &args.file) {
+        (Some(query), _) => query.clone(),
+        (None, Some(file)) => std::fs::read_to_string(file)
+            .map_err(|error| Failure::bad_input(format!("can't read {}: {error}", file.display())))?,
+        (None, None) if std::io::stdin().is_terminal() => return prompt::run(&engine, format),
+        (None, None) => {
+            let mut text = String::new();
+            std::io::stdin()
+                .read_to_string(&mut text)
+                .map_err(|error| Failure::bad_input(format!("can't read the standard input: {error}")))?;
+            text
+        }
+    };
+    let queries = statements::split(&texts);
+    if queries.is_empty() {
+        return Err(Failure::bad_input("there is no query").hint("terrace sql 'SELECT * FROM terrace.objects'"));
+    }
+    if queries.len() > 1 && args.output.is_some() {
+        return Err(Failure::bad_input(format!("{} queries, and one file for their rows", queries.len()))
+            .hint("give one query with --output"));
+    }
+    for query in queries {
+        let batches = engine.sql(query)?;
+        match &args.output {
+            Some(path) => output::to_file(batches, format, path)?,
+            None => output::to_stdout(batches, format)?,
+        }
+    }
+    Ok(())
+}
+
+/// Rows of each step as they come; a step without rows says nothing.
+fn watch(engine: &Engine, container: &str, query: &str, args: &SqlArgs, format: Format) -> Result<(), Failure> {
+    let mut watch = Watch::new(engine.queries(), container, query, args.from)?;
+    let mut left = args.steps.unwrap_or(u64::MAX);
+    let mut is_first = true;
+    while left > 0 {
+        let Some(answer) = engine.runtime().block_on(watch.next(None))? else { continue };
+        output::step(&answer, format, is_first)?;
+        is_first &= answer.rows.iter().all(|batch| batch.num_rows() == 0);
+        left -= 1;
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! Rows in a format. All but tables stream: nothing is kept until the end.
+
+use crate::failure::Failure;
+use arrow::array::RecordBatch;
+use arrow::util::pretty::pretty_format_batches;
+use parquet::arrow::ArrowWriter;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use terrace_analysis::{Answer, Batches};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Format {
+    Table,
+    Csv,
+    /// A list of objects
+    Json,
+    /// An object a line
+    Ndjson,
+    /// Arrow's IPC stream
+    Arrow,
+    Parquet,
+}
+
+/// Rows that a table shows; other formats give all.
+const TABLE_ROWS_MAX: usize = 1000;
+
+impl Format {
+    pub fn of_path(path: &Path) -> Option<Format> {
+        match path.extension()?.to_str()? {
+            "csv" => Some(Format::Csv),
+            "json" => Some(Format::Json),
+            "ndjson" | "jsonl" => Some(Format::Ndjson),
+            "arrow" | "arrows" | "ipc" => Some(Format::Arrow),
+            "parquet" => Some(Format::Parquet),
+            "txt" => Some(Format::Table),
+            _ => None,
+        }
+    }
+}
+
+pub fn to_stdout(batches: Batches<'_>, format: Format) -> Result<(), Failure> {
+    let out = BufWriter::with_capacity(1 << 20, std::io::stdout());
+    match write(batches, format, out) {
+        // Whoever read it has seen enough.
+        Err(failure) if failure.message.contains("Broken pipe") => Ok(()),
+        done => done,
+    }
+}
+
+/// The file appears when all rows are in it.
+pub fn to_file(batches: Batches<'_>, format: Format, path: &Path) -> Result<(), Failure> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.partial", std::process::id()));
+    let partial = path.with_file_name(name);
+    let failed = |what: &str, error: std::io::Error| Failure::new(format!("can't {what} {}: {error}", path.display()));
+    let file = File::create(&partial).map_err(|error| failed("create", error))?;
+    let written = write(batches, format, BufWriter::with_capacity(1 << 20, file))
+        .and_then(|()| std::fs::rename(&partial, path).map_err(|error| failed("create", error)));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&partial);
+    }
+    written
+}
+
+fn broken(error: std::io::Error) -> Failure {
+    Failure::new(format!("rows can't be written: {error}"))
+}
+
+pub fn write(batches: Batches<'_>, format: Format, mut out: impl Write + Send) -> Result<(), Failure> {
+    let schema = batches.schema();
+    match format {
+        Format::Table => return table(batches, out),
+        Format::Csv => {
+            let mut writer = arrow::csv::WriterBuilder::new().with_header(true).build(&mut out);
+            let mut any = false;
+            for batch in batches {
+                writer.write(&texts_of_lists(batch?)?)?;
+                any = true;
+            }
+            if !any {
+                writer.write(&texts_of_lists(RecordBatch::new_empty(schema))?)?;
+            }
+        }
+        Format::Json => {
+            let mut writer = arrow::json::ArrayWriter::new(&mut out);
+            for batch in batches {
+                writer.write(&batch?)?;
+            }
+            writer.finish()?;
+            drop(writer);
+            writeln!(out).map_err(broken)?;
+        }
+        Format::Ndjson => {
+            let mut writer = arrow::json::LineDelimitedWriter::new(&mut out);
+            for batch in batches {
+                writer.write(&batch?)?;
+            }
+            writer.finish()?;
+        }
+        Format::Arrow => {
+            let mut writer = arrow::ipc::writer::StreamWriter::try_new(&mut out, &schema)?;
+            for batch in batches {
+                writer.write(&batch?)?;
+            }
+            writer.finish()?;
+        }
+        Format::Parquet => {
+            let failed = |error| Failure::new(format!("rows can't be written as Parquet: {error}"));
+            let mut writer = ArrowWriter::try_new(&mut out, schema, None).map_err(failed)?;
+            for batch in batches {
+                writer.write(&batch?).map_err(failed)?;
+            }
+            writer.close().map_err(failed)?;
+        }
+    }
+    out.flush().map_err(broken)
+}
+
+/// CSV has no lists: they are written as texts.
+fn texts_of_lists(batch: RecordBatch) -> Result<RecordBatch, Failure> {
+    use arrow::array::{ArrayRef, StringArray};
+    use arrow::util::display::{ArrayFormatter, FormatOptions};
+    if !batch.columns().iter().any(|column| column.data_type().is_nested()) {
+        return Ok(batch);
+    }
+    let mut columns: Vec<(String, ArrayRef)> = vec![];
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        let column = if column.data_type().is_nested() {
+            let formatter = ArrayFormatter::try_new(column, &FormatOptions::default())?;
+            let texts = (0..column.len()).map(|row| formatter.value(row).to_string());
+            std::sync::Arc::new(StringArray::from_iter_values(texts)) as ArrayRef
+        } else {
+            column.clone()
+        };
+        columns.push((field.name().clone(), column));
+    }
+    Ok(RecordBatch::try_from_iter(columns)?)
+}
+
+fn table(batches: Batches<'_>, mut out: impl Write) -> Result<(), Failure> {
+    let schema = batches.schema();
+    let (mut shown, mut rows) = (vec![], 0);
+    for batch in batches {
+        let batch = batch?;
+        let room = TABLE_ROWS_MAX.saturating_sub(rows);
+        if room > 0 {
+            shown.push(batch.slice(0, room.min(batch.num_rows())));
+        }
+        rows += batch.num_rows();
+    }
+    if shown.is_empty() {
+        shown.push(RecordBatch::new_empty(schema));
+    }
+    let text = pretty_format_batches(&shown)?;
+    let plural = if rows == 1 { "" } else { "s" };
+    writeln!(out, "{text}\n{rows} row{plural}").map_err(broken)?;
+    if rows > TABLE_ROWS_MAX {
+        writeln!(out, "The first {TABLE_ROWS_MAX} are shown; --format csv (json, arrow, parquet) gives all.")
+            .map_err(broken)?;
+    }
+    out.flush().map_err(broken)
+}
+
+/// Rows of one step of a standing query; with a header when it is the first that has any.
+pub fn step(answer: &Answer, format: Format, is_first: bool) -> Result<(), Failure> {
+    if answer.rows.iter().all(|batch| batch.num_rows() == 0) {
+        return Ok(());
+    }
+    let mut out = std::io::stdout().lock();
+    match format {
+        Format::Csv => {
+            let mut writer = arrow::csv::WriterBuilder::new().with_header(is_first).build(&mut out);
+            for batch in &answer.rows {
+                writer.write(&texts_of_lists(batch.clone())?)?;
+            }
+        }
+        Format::Json | Format::Ndjson => {
+            let mut writer = arrow::json::LineDelimitedWriter::new(&mut out);
+            writer.write_batches(&answer.rows.iter().collect::<Vec<_>>())?;
+            writer.finish()?;
+        }
+        Format::Table => {
+            let text = pretty_format_batches(&answer.rows)?;
+            writeln!(out, "step {}\n{text}", answer.step).map_err(broken)?;
+        }
+        Format::Arrow | Format::Parquet => {
+            return Err(Failure::bad_input("a standing query's rows are written as a table, CSV, JSON or NDJSON"));
+        }
+    }
+    out.flush().map_err(broken)
+}
