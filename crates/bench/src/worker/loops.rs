@@ -42,7 +42,7 @@ impl<'a> Work<'a> {
         backend: &mut dyn Backend,
     ) -> Result<Work<'a>> {
         let settings = &assignment.settings;
-        let part = workload::part(settings, assignment.draw_seed, owner)?;
+        let part = workload::written_part(settings, assignment.draw_seed, owner, assignment.written)?;
         let whole_blocks = backend.blocks().is_some() && !part.blocks.is_empty();
         let largest = if whole_blocks {
             part.blocks.iter().map(workload::Block::bytes).max().unwrap_or(0)

@@ -75,7 +75,8 @@ impl<'a> World<'a> {
         let directory_shift = (0..=job.iterations).map(|_| random.random_range(0..platform.durable.disks)).collect();
         let count = platform.processes();
         let per_node = u64::from(platform.processes_per_node);
-        let processes: Vec<Process> = (0..count).map(|rank| Process::new(rank, count, per_node, job)).collect();
+        let with_work = count.min(job.items());
+        let processes: Vec<Process> = (0..with_work).map(|rank| Process::new(rank, count, per_node, job)).collect();
         let (input_bytes, intermediate_bytes, final_bytes) = job.item_bytes();
         let tiers = platform.tiers.len();
         let pools = (0..platform.nodes)
