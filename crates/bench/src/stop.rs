@@ -109,7 +109,9 @@ mod tests {
     fn whoever_sleeps_is_woken_and_whoever_comes_later_is_told_at_once() {
         let stop = Arc::new(Stop::default());
         let (sender, told) = channel();
-        stop.tell(move || drop(sender.send(())));
+        stop.tell(move || {
+            let _ = sender.send(());
+        });
         let sleeper = Arc::clone(&stop);
         let asleep = std::thread::spawn(move || sleeper.sleep(Duration::from_secs(3600)));
         assert_eq!(stop.asked(), None);
@@ -119,7 +121,9 @@ mod tests {
         told.recv().unwrap();
         assert_eq!(stop.asked(), Some(libc::SIGTERM));
         let (sender, told) = channel();
-        stop.tell(move || drop(sender.send(())));
+        stop.tell(move || {
+            let _ = sender.send(());
+        });
         told.recv().unwrap();
     }
 }
