@@ -79,17 +79,20 @@ impl<'a> Executor<'a> {
                 let run = &self.plan.runs[*id as usize];
                 progress.begins(done, all, run, replication);
                 done += 1;
+                // What is there already has had its delays.
+                let mut ran = false;
                 for repetition in 0..run.settings.repetitions {
                     if complete.contains(&(*id, replication, repetition)) || settled.contains(id) {
                         continue;
                     }
+                    ran = true;
                     self.repetition(run, replication, repetition, &mut tally, progress)?;
                     self.stop.sleep(run.settings.delay.duration());
                     if self.stop.asked().is_some() {
                         break 'all;
                     }
                 }
-                if !settled.contains(id) {
+                if ran {
                     self.stop.sleep(self.experiment.delay.duration());
                 }
                 if self.stop.asked().is_some() {
