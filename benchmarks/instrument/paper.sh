@@ -3,8 +3,6 @@
 # Arguments go to paper.py (--part local|slow, --replications, --directory).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-for program in mpicc mpirun; do
-    command -v "$program" >/dev/null || { echo "benchmarks/instrument needs $program (Debian: libopenmpi-dev, openmpi-bin)" >&2; exit 1; }
-done
-[ "${1:-}" = --no-build ] && shift || cargo build --release -p terrace-bench
+needs="mpicc mpirun" packages="libopenmpi-dev, openmpi-bin"
+. benchmarks/instrument/head.sh
 python3 benchmarks/instrument/paper.py "$@"

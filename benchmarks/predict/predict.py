@@ -145,7 +145,10 @@ class Point:
                 "read_bytes_s": testbed["server_read_mib_s"] * MIB,
                 "write_bytes_s": testbed["server_write_mib_s"] * MIB,
                 "client_read_bytes_s": max(read for _, read, _ in self.pfs.values()),
+                # One process's, as measured: the limits of servers and processors leave it more.
+                "stream_read_bytes_s": self.pfs["1"][1],
                 "latency_s": testbed["metadata_latency_s"],
+                "operation_processor_s": testbed["metadata_processor_s"],
                 **({"sync_bytes_s": testbed["server_sync_mib_s"] * MIB} if "server_sync_mib_s" in testbed else {}),
                 "duplex": True,
                 "processor": per_gib(testbed["client_processor_s_per_gib"]),

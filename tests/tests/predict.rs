@@ -158,7 +158,9 @@ fn bad_input_is_refused_by_name() {
         ([&["--input", "1XB"][..], &storage].concat(), &["1XB", "XB"]),
         (with(&["--nodes", "0"]), &["nodes"]),
         (with(&["--nodes", "4000000000", "--simulate"]), &["nodes", "1000000"]),
-        (with(&["--processes", "4000000000", "--simulate"]), &["processes_per_node"]),
+        (with(&["--processes", "4000000000", "--input", "9000TB", "--simulate"]), &["processes_per_node", "most that"]),
+        (with(&["--iterations", "4000000000", "--file-size", "1GB", "--simulate"]), &["iterations", "most that"]),
+        (with(&["--disks", "4000000", "--stripe", "4000000", "--processes", "9", "--simulate"]), &["stripe_disks"]),
         (with(&["--iterations", "0"]), &["iterations"]),
         (with(&["--iterations", "1", "--intermediate", "1GB"]), &["iterations"]),
         (with(&["--stripe", "9"]), &["stripe"]),
@@ -184,5 +186,37 @@ fn bad_input_is_refused_by_name() {
         for word in words {
             assert!(text.contains(word), "{arguments:?} does not name `{word}`: {text}");
         }
+    }
+}
+
+#[test]
+fn processes_without_work_cost_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let arguments = ["--processes", "4000000000", "--simulate", "--runs", "1"];
+    let many = answer(place.path(), &[&QUESTION[..6], &arguments, &QUESTION[8..]].concat());
+    let enough = answer(place.path(), &[&QUESTION[..6], &["--processes", "8", "--simulate", "--runs", "1"], &QUESTION[8..]].concat());
+    let simulated = "/simulation/durable_alone/median_s";
+    assert_eq!(number(&many, simulated), number(&enough, simulated));
+}
+
+#[test]
+fn an_answer_that_nobody_takes_is_a_failure_or_an_end_and_never_a_panic() {
+    let place = tempfile::tempdir().unwrap();
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for more in [&[][..], &["--json"], &["--sweep", "nodes=1..4"], &["--sweep", "nodes=1..4", "--json"]] {
+        let arguments = [&QUESTION, more].concat();
+        let predict = |stdout: std::process::Stdio, stderr: std::process::Stdio| {
+            let mut command = Command::new(terrace_binary());
+            command.current_dir(place.path()).arg("predict").args(&arguments).stdout(stdout).stderr(stderr);
+            command.spawn().unwrap().wait_with_output().unwrap()
+        };
+        let output = predict(full().into(), std::process::Stdio::piped());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("standard output") && !said.contains("panicked"), "{said}");
+        assert_eq!(predict(full().into(), full().into()).status.code(), Some(1));
+        let (reading, writing) = std::io::pipe().unwrap();
+        drop(reading);
+        assert_eq!(predict(writing.into(), std::process::Stdio::piped()).status.code(), Some(0));
     }
 }

@@ -1,10 +1,12 @@
 //! Which files are the experiment's own: only those are written over and removed.
 //!
 //! Names are noted in the results' `files.jsonl` before the files are made, so that a resumed experiment knows what an interrupted
-//! repetition left. Whatever else has such a name is the user's, and the repetition is refused.
+//! repetition left. Whatever else has such a name is the user's, and the repetition is refused. What the files hold is noted
+//! there as well (see `origins`).
 
 use crate::error::{Error, Result};
-use crate::protocol::Assignment;
+use crate::origins::{self, Origin, Origins};
+use crate::protocol::{Assignment, PassReport};
 use crate::settings::{BackendSettings, Files, Operation, RunSettings, Workload};
 use crate::worker::path_of;
 use serde::{Deserialize, Serialize};
@@ -16,6 +18,9 @@ use std::path::{Path, PathBuf};
 #[derive(Default)]
 pub struct Claims {
     ours: BTreeSet<PathBuf>,
+    /// By the journal, and by what was written since it was opened: that is newer than what others say.
+    before: Origins,
+    since: Origins,
     journal: Option<(PathBuf, File)>,
 }
 
@@ -24,11 +29,18 @@ pub struct Claims {
 enum Note {
     Made(Vec<PathBuf>),
     Removed(Vec<PathBuf>),
+    #[serde(untagged)]
+    Origin(origins::Note),
 }
 
 pub fn makes_files(settings: &RunSettings) -> bool {
     let makes = |operation: &Operation| matches!(operation, Operation::Write | Operation::Mixed | Operation::Create);
     settings.operations.iter().any(makes)
+}
+
+/// Whose names and contents are noted: the null backend has no files, and trees have no signatures.
+fn is_noted(settings: &RunSettings) -> bool {
+    !matches!(settings.backend, BackendSettings::Null(_)) && !matches!(settings.workload, Workload::Metadata(_))
 }
 
 pub fn refused(path: &Path) -> Error {
@@ -47,6 +59,7 @@ impl Claims {
             read => read.map_err(|error| Error::io("read", path.display(), error))?,
         };
         let mut ours = BTreeSet::new();
+        let mut before = Origins::new();
         // A line that a crash cut off was noted before its files were made: there are none.
         for note in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
             match note {
@@ -54,8 +67,10 @@ impl Claims {
                 Note::Removed(paths) => {
                     for path in &paths {
                         ours.remove(path);
+                        before.remove(path);
                     }
                 }
+                Note::Origin(note) => origins::take(&mut before, note, |path| path),
             }
         }
         let mut journal = OpenOptions::new()
@@ -66,7 +81,13 @@ impl Claims {
         if !text.is_empty() && !text.ends_with('\n') {
             journal.write_all(b"\n").map_err(|error| Error::io("write", path.display(), error))?;
         }
-        Ok(Claims { ours, journal: Some((path, journal)) })
+        Ok(Claims { ours, before, since: Origins::new(), journal: Some((path, journal)) })
+    }
+
+    /// Of each worker, whether its file is ours.
+    pub fn ours(&self, settings: &RunSettings, assignments: &[Assignment]) -> Vec<bool> {
+        let paths = paths(settings, assignments);
+        (0..assignments.len()).map(|worker| self.ours.contains(&paths[worker.min(paths.len() - 1)])).collect()
     }
 
     /// Takes the names of a repetition that makes files; of each worker, whether its file was ours before.
@@ -95,8 +116,71 @@ impl Claims {
         let paths = paths(settings, assignments);
         for path in &paths {
             self.ours.remove(path);
+            self.before.remove(path);
+            self.since.remove(path);
         }
         self.note(&Note::Removed(paths))
+    }
+
+    /// A write begins: until it has ended, nobody knows what the files hold.
+    pub fn write_begins(&mut self, settings: &RunSettings, assignments: &[Assignment]) -> Result<()> {
+        if !is_noted(settings) {
+            return Ok(());
+        }
+        let note = origins::Note::Writes(paths(settings, assignments));
+        self.note_origin(settings, assignments, note)
+    }
+
+    pub fn write_ended(
+        &mut self,
+        settings: &RunSettings,
+        assignments: &[Assignment],
+        reports: &[Option<PassReport>],
+    ) -> Result<()> {
+        if !is_noted(settings) {
+            return Ok(());
+        }
+        let origin = Origin::of(assignments, reports);
+        let note = origins::Note::Wrote { paths: paths(settings, assignments), origin };
+        self.note_origin(settings, assignments, note)
+    }
+
+    fn note_origin(&mut self, settings: &RunSettings, assignments: &[Assignment], note: origins::Note) -> Result<()> {
+        let directory = &assignments[0].directory;
+        // A file that was kept once is known beside it, and what is said there must stay true.
+        let beside = settings.keep
+            || match origins::beside(directory) {
+                Ok(known) => paths(settings, assignments).iter().any(|path| known.contains_key(path)),
+                Err(_) => true,
+            };
+        origins::take(&mut self.since, note.clone(), |path| path);
+        if beside {
+            origins::note_beside(directory, &note)?;
+        }
+        self.note(&Note::Origin(note))
+    }
+
+    /// Tells each worker what is in the file that it will read; a file that nobody has noted has what the settings say.
+    pub fn tell_origins(&self, settings: &RunSettings, assignments: &mut [Assignment]) -> Result<()> {
+        if !is_noted(settings) {
+            return Ok(());
+        }
+        let beside = origins::beside(&assignments[0].directory)?;
+        for assignment in assignments {
+            let name = name_of(assignment, assignment.owner());
+            let found = self.since.get(&name).or_else(|| beside.get(&name)).or_else(|| self.before.get(&name));
+            match found {
+                Some(Some(origin)) => origin.tell(&name, assignment)?,
+                Some(None) => {
+                    return Err(Error::failed(format!(
+                        "{}: its last write did not end well, so nobody knows what it holds: write it anew",
+                        name.display()
+                    )));
+                }
+                None => {}
+            }
+        }
+        Ok(())
     }
 
     fn note(&mut self, note: &Note) -> Result<()> {
@@ -114,7 +198,15 @@ fn paths(settings: &RunSettings, assignments: &[Assignment]) -> Vec<PathBuf> {
     }
     let one = settings.files == Files::Shared && !settings.directory_per_worker;
     let makers = if one { &assignments[..1] } else { assignments };
-    makers.iter().map(|assignment| path_of(assignment, assignment.worker)).collect()
+    makers.iter().map(|assignment| name_of(assignment, assignment.worker)).collect()
+}
+
+/// The file of `worker`; of an object in a store, which is no file below the directory, its own kind of name.
+fn name_of(assignment: &Assignment, worker: u32) -> PathBuf {
+    let path = path_of(assignment, worker);
+    let BackendSettings::S3(s3) = &assignment.settings.backend else { return path };
+    let key = path.strip_prefix(&assignment.directory).unwrap_or(&path).display();
+    PathBuf::from(format!("s3:{}/{}/{key}", s3.endpoint.as_deref().unwrap_or_default(), s3.bucket))
 }
 
 /// A tree that an interrupted repetition left would be in the way of the files that are made anew.

@@ -16,6 +16,9 @@ pub enum Error {
     /// What was read is not what was written.
     #[error("{0}")]
     Wrong(String),
+    /// Somebody ended it.
+    #[error("interrupted by signal {0}")]
+    Stopped(i32),
 }
 
 impl Error {

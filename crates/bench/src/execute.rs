@@ -13,20 +13,18 @@ use crate::results::{Facts, Row, Store, row, unix_seconds};
 use crate::settings::{BackendSettings, Files, Operation, Reorder, RunSettings, Workload};
 use crate::signature::Identity;
 use crate::statistics::median_interval;
+use crate::stop::Stop;
 use crate::worker::path_of;
 use crate::workload::mix;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Who is told how it goes.
 pub trait Progress {
     fn begins(&mut self, _done: u64, _all: u64, _run: &Run, _replication: u32) {}
     fn row(&mut self, _row: &Row) {}
     fn warns(&mut self, _message: &str) {}
-    /// Whether somebody wants the experiment to end; asked between repetitions.
-    fn stops(&self) -> bool {
-        false
-    }
 }
 
 pub struct Silent;
@@ -40,6 +38,7 @@ pub struct Executor<'a> {
     hash: String,
     claims: Claims,
     group: Option<(LaunchKind, u32, Group)>,
+    stop: Arc<Stop>,
 }
 
 /// How an experiment ended.
@@ -48,14 +47,21 @@ pub struct Tally {
     pub rows: u64,
     pub failed: u64,
     pub wrong: u64,
-    /// Somebody ended it before its end.
-    pub stopped: bool,
+    /// The signal by which somebody ended it before its end.
+    pub stopped: Option<i32>,
 }
 
 impl<'a> Executor<'a> {
     /// `rows` are those of an interrupted experiment that is resumed.
-    pub fn new(experiment: &'a Experiment, plan: &'a Plan, store: Store, rows: Vec<Row>) -> Executor<'a> {
-        Executor { experiment, plan, store, rows, hash: plan.hash(), claims: Claims::default(), group: None }
+    pub fn new(
+        experiment: &'a Experiment,
+        plan: &'a Plan,
+        store: Store,
+        rows: Vec<Row>,
+        stop: &Arc<Stop>,
+    ) -> Executor<'a> {
+        let (hash, claims, stop) = (plan.hash(), Claims::default(), Arc::clone(stop));
+        Executor { experiment, plan, store, rows, hash, claims, group: None, stop }
     }
 
     pub fn run(&mut self, progress: &mut dyn Progress) -> Result<Tally> {
@@ -73,22 +79,28 @@ impl<'a> Executor<'a> {
                 let run = &self.plan.runs[*id as usize];
                 progress.begins(done, all, run, replication);
                 done += 1;
+                // What is there already has had its delays.
+                let mut ran = false;
                 for repetition in 0..run.settings.repetitions {
                     if complete.contains(&(*id, replication, repetition)) || settled.contains(id) {
                         continue;
                     }
+                    ran = true;
                     self.repetition(run, replication, repetition, &mut tally, progress)?;
-                    if progress.stops() {
-                        tally.stopped = true;
+                    self.stop.sleep(run.settings.delay.duration());
+                    if self.stop.asked().is_some() {
                         break 'all;
                     }
-                    std::thread::sleep(run.settings.delay.duration());
                 }
-                if !settled.contains(id) {
-                    std::thread::sleep(self.experiment.delay.duration());
+                if ran {
+                    self.stop.sleep(self.experiment.delay.duration());
+                }
+                if self.stop.asked().is_some() {
+                    break 'all;
                 }
             }
         }
+        tally.stopped = self.stop.asked();
         if let Some((_, _, group)) = self.group.take() {
             group.finish();
         }
@@ -116,7 +128,8 @@ impl<'a> Executor<'a> {
         tally: &mut Tally,
         progress: &mut dyn Progress,
     ) -> Result<()> {
-        let prepared = self.assignments(run, replication, repetition).and_then(|assignments| {
+        let prepared = self.assignments(run, replication, repetition).and_then(|mut assignments| {
+            self.look(&run.settings, &mut assignments)?;
             let ours = self.claims.claim(&run.settings, &assignments)?;
             Ok((assignments, ours))
         });
@@ -129,7 +142,7 @@ impl<'a> Executor<'a> {
         };
         let mut failed = false;
         let mut last = None;
-        for operation in &run.settings.operations {
+        for (position, operation) in run.settings.operations.iter().enumerate() {
             if let Some(row) = last.take() {
                 self.keep(row, tally, progress)?;
             }
@@ -138,15 +151,29 @@ impl<'a> Executor<'a> {
                 assignment.operation = *operation;
                 assignment.replaces = *replaces;
             }
-            if *operation == Operation::Write {
-                ours.fill(true);
-            }
             let started_unix_s = unix_seconds();
-            let (_, _, group) = self.group.as_mut().expect("the assignments were made for a group");
+            let (_, _, group) = self.group.as_ref().expect("the assignments were made for a group");
             let (hosts, offsets) = (group.hosts(), group.offsets());
-            let outcome = group.perform(&assignments);
-            failed = outcome.failure.is_some();
-            let base = Row { started_unix_s, ..self.base(replication, repetition) };
+            let outcome = match self.begin(&run.settings, *operation, &mut assignments) {
+                Ok(()) => {
+                    if *operation == Operation::Write {
+                        ours.fill(true);
+                    }
+                    let (_, _, group) = self.group.as_mut().expect("it was there just now");
+                    let outcome = group.perform(&assignments);
+                    failed = outcome.failure.is_some();
+                    outcome
+                }
+                Err(error) => failure(&error),
+            };
+            let ended = outcome.failure.is_some();
+            if *operation == Operation::Write
+                && !ended
+                && let Err(error) = self.claims.write_ended(&run.settings, &assignments, &outcome.reports)
+            {
+                progress.warns(&format!("what was written can't be noted, and later runs will not read it: {error}"));
+            }
+            let base = Row { started_unix_s, position: position as u32, ..self.base(replication, repetition) };
             let facts = Facts { run, operation: *operation, hosts: &hosts, offsets: &offsets };
             let mut row = row(&facts, &outcome, base);
             if *operation == Operation::Read {
@@ -157,6 +184,8 @@ impl<'a> Executor<'a> {
             last = Some(row);
             if failed {
                 self.group = None;
+            }
+            if ended {
                 break;
             }
         }
@@ -165,6 +194,42 @@ impl<'a> Executor<'a> {
         match last {
             Some(row) => self.keep(Row { remove_s, ..row }, tally, progress),
             None => Ok(()),
+        }
+    }
+
+    /// Notes what becomes of the files, and tells the workers what they will find in them.
+    fn begin(
+        &mut self,
+        settings: &RunSettings,
+        operation: Operation,
+        assignments: &mut [Assignment],
+    ) -> Result<()> {
+        match operation {
+            Operation::Write => self.claims.write_begins(settings, assignments),
+            Operation::Read | Operation::Mixed => self.claims.tell_origins(settings, assignments),
+            _ => Ok(()),
+        }
+    }
+
+    /// Objects in a store can't be seen from here: the workers look for those that are somebody else's.
+    fn look(&mut self, settings: &RunSettings, assignments: &mut [Assignment]) -> Result<()> {
+        let null = matches!(settings.backend, BackendSettings::Null(_));
+        if settings.backend.has_local_files() || null || !claims::makes_files(settings) {
+            return Ok(());
+        }
+        let ours = self.claims.ours(settings, assignments);
+        for (assignment, ours) in assignments.iter_mut().zip(ours) {
+            assignment.replaces = ours;
+        }
+        let (_, _, group) = self.group.as_mut().expect("the assignments were made for a group");
+        match group.look(assignments) {
+            Ok(found) => found
+                .first()
+                .map_or(Ok(()), |worker| Err(claims::refused(&path_of(&assignments[*worker], *worker as u32)))),
+            Err(error) => {
+                self.group = None;
+                Err(error)
+            }
         }
     }
 
@@ -203,12 +268,7 @@ impl<'a> Executor<'a> {
         tally: &mut Tally,
         progress: &mut dyn Progress,
     ) -> Result<()> {
-        let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
-        let outcome = Outcome {
-            reports: vec![],
-            residency: crate::cache::Residency::default(),
-            failure: Some(format!("{error}{hint}")),
-        };
+        let outcome = failure(error);
         let facts = Facts { run, operation: run.settings.operations[0], hosts: &[], offsets: &[] };
         let row = row(&facts, &outcome, self.base(replication, repetition));
         self.keep(row, tally, progress)
@@ -233,17 +293,37 @@ impl<'a> Executor<'a> {
             }
             return Ok(None);
         }
-        if !failed && let Some((_, _, group)) = &mut self.group {
-            match group.remove(assignments) {
+        let local = run.settings.backend.has_local_files();
+        if failed && !local {
+            // Objects are removed by workers only: by new ones, also when the experiment is to end.
+            let kind = launch_kind(&run.settings, &self.experiment.directory);
+            let stop = Arc::new(Stop::default());
+            match Group::start(&self.experiment.launch, &kind, run.settings.workers, &stop) {
+                Ok(group) => self.group = Some((kind, run.settings.workers, group)),
+                Err(error) => progress.warns(&format!("no workers could be started to remove the run's objects: {error}")),
+            }
+        }
+        if (!failed || !local)
+            && let Some((_, _, group)) = &mut self.group
+        {
+            let removed = group.remove(assignments);
+            if failed {
+                // They don't hear of the wish to end.
+                self.group = None;
+            }
+            match removed {
                 Ok(ns) => {
                     self.claims.release(&run.settings, assignments)?;
-                    return Ok(Some(crate::clock::seconds(ns)));
+                    return Ok((!failed).then(|| crate::clock::seconds(ns)));
                 }
                 Err(error) => {
                     progress.warns(&format!("the run's files were not removed: {error}"));
                     self.group = None;
                 }
             }
+        }
+        if !local {
+            return Ok(None);
         }
         for assignment in assignments {
             let path = path_of(assignment, assignment.worker);
@@ -275,12 +355,12 @@ impl<'a> Executor<'a> {
             if let Some((_, _, old)) = self.group.take() {
                 old.finish();
             }
-            let group = Group::start(&self.experiment.launch, &kind, settings.workers)?;
+            let group = Group::start(&self.experiment.launch, &kind, settings.workers, &self.stop)?;
             self.group = Some((kind, settings.workers, group));
         }
         let hosts = self.group.as_ref().expect("there is a group now").2.hosts();
         let reads_of = readers(settings.reorder, &hosts)?;
-        // What was written before this experiment has the first numbers.
+        // A file that nobody has noted was written by the first run that has its seed, as far as can be said.
         let writes = settings.operations.contains(&Operation::Write);
         let (run_number, replication_number, repetition_number) = match (settings.seed, writes) {
             (_, false) => (0, 0, 0),
@@ -308,9 +388,16 @@ impl<'a> Executor<'a> {
                 replaces: false,
                 worker: worker as u32,
                 reads_of,
+                written: None,
             })
             .collect())
     }
+}
+
+fn failure(error: &Error) -> Outcome {
+    let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+    let failure = Some(format!("{error}{hint}"));
+    Outcome { reports: vec![], residency: crate::cache::Residency::default(), failure }
 }
 
 fn remove_tree(top: &Path, progress: &mut dyn Progress) -> bool {

@@ -8,6 +8,7 @@
 use crate::error::{Error, Result};
 use crate::quantity::Span;
 use crate::settings::RunSettings;
+use crate::strict::Strict;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -187,10 +188,15 @@ impl Experiment {
     }
 
     pub fn parse(text: &str, format: Format) -> Result<Experiment> {
-        let value: Value = match format {
-            Format::Json => serde_json::from_str(text).map_err(|error| Error::input(error, "this is not JSON"))?,
-            Format::Yaml => serde_norway::from_str(text).map_err(|error| Error::input(error, "this is not YAML"))?,
-            Format::Toml => toml::from_str(text).map_err(|error| Error::input(error, "this is not TOML"))?,
+        let refused = |error: String, format: &str| {
+            let twice = error.contains("twice") || error.contains("uplicate");
+            let hint = if twice { "leave one of them out".to_owned() } else { format!("this is not {format}") };
+            Error::input(error, hint)
+        };
+        let Strict(value) = match format {
+            Format::Json => serde_json::from_str(text).map_err(|error| refused(error.to_string(), "JSON"))?,
+            Format::Yaml => serde_norway::from_str(text).map_err(|error| refused(error.to_string(), "YAML"))?,
+            Format::Toml => toml::from_str(text).map_err(|error| refused(error.to_string(), "TOML"))?,
         };
         if crate::iore::looks_like(&value) {
             return crate::iore::translate(value);

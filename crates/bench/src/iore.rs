@@ -31,13 +31,18 @@ struct Keys<'a> {
 
 impl<'a> Keys<'a> {
     fn of(place: &'a str, value: Value) -> Result<Keys<'a>> {
-        match value {
-            Value::Object(object) => Ok(Keys {
-                place,
-                left: object.into_iter().map(|(key, value)| (key.to_ascii_lowercase(), value)).collect(),
-            }),
-            other => Err(Error::input(format!("`{place}` must be an object, not {other}"), HINT)),
+        let Value::Object(object) = value else {
+            return Err(Error::input(format!("`{place}` must be an object, not {value}"), HINT));
+        };
+        let mut left = Map::new();
+        for (key, value) in object {
+            let key = key.to_ascii_lowercase();
+            if left.contains_key(&key) {
+                return Err(Error::input(format!("`{place}` has the key `{key}` twice, in any case"), HINT));
+            }
+            left.insert(key, value);
         }
+        Ok(Keys { place, left })
     }
     fn take(&mut self, key: &str) -> Option<Value> {
         self.left.remove(key)

@@ -4,6 +4,7 @@
 //!   worker                                coordinator
 //!   Hello (token, host, rank) ──────────▶ refuses a wrong token
 //!   Pong ◀──── Ping, sixteen times ────── clock offset
+//!   Looked ◀──── Look ───────────────────  objects in a store: are there some of this name?
 //!         ◀─── Prepare (assignment) ─────
 //!   Prepared (cache state) ─────────────▶ waits for all
 //!         ◀─── Start (time on your clock)
@@ -38,6 +39,8 @@ pub enum ToWorker {
     WearOut {
         requests: u64,
     },
+    /// Says whether the file that this worker would make is there already.
+    Look(Box<Assignment>),
     /// Removes the run's files that are this worker's.
     Remove(Box<Assignment>),
     /// Leave what you are doing, but stay.
@@ -52,6 +55,7 @@ pub enum FromWorker {
     Barrier,
     Stonewalled { requests: u64 },
     Done(Box<PassReport>),
+    Looked { there: bool },
     Removed { ns: u64 },
     Failed { message: String, wrong_data: bool },
 }
@@ -72,6 +76,15 @@ pub struct Assignment {
     pub worker: u32,
     /// Whose data this worker reads.
     pub reads_of: u32,
+    /// So many of the owner's first requests were written; without it all.
+    pub written: Option<u64>,
+}
+
+impl Assignment {
+    /// Whose data the operation is about.
+    pub fn owner(&self) -> u32 {
+        if self.operation == Operation::Read { self.reads_of } else { self.worker }
+    }
 }
 
 /// What one worker did in one operation. Times are nanoseconds of its monotonic clock.

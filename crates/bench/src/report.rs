@@ -12,6 +12,7 @@ use crate::statistics::{Interval, Method, Summary, summarise};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -37,6 +38,8 @@ pub struct RunSummary {
     pub latency_median_ns: u64,
     pub latency_p99_ns: u64,
     pub own_share: f64,
+    /// What of the data that was read was checked, in words, where that was not all.
+    pub verified: Option<String>,
 }
 
 pub fn summarise_rows(rows: &[Row], confidence: f64) -> Vec<RunSummary> {
@@ -69,6 +72,7 @@ pub fn summarise_rows(rows: &[Row], confidence: f64) -> Vec<RunSummary> {
             unit,
             latency_median_ns: middle(rows.iter().map(|row| row.latency_median_ns).collect()),
             latency_p99_ns: middle(rows.iter().map(|row| row.latency_p99_ns).collect()),
+            verified: rows.iter().find_map(|row| row.verified()),
             own_share: if transfer > 0.0 { own / transfer } else { 0.0 },
         });
     }
@@ -121,7 +125,9 @@ fn python() -> Result<PathBuf> {
     if stamp.exists() {
         return Ok(python);
     }
-    eprintln!("terrace-bench: installing matplotlib and statsmodels into {} (once)", environment.display());
+    let doing =
+        format!("terrace-bench: installing matplotlib and statsmodels into {} (once)\n", environment.display());
+    let _ = std::io::stderr().write_all(doing.as_bytes());
     let hint = format!(
         "the report needs Python 3.10 or newer with venv and pip, and a package index; or set {PYTHON_VARIABLE} to a Python that has: {}",
         REQUIREMENTS.split_whitespace().collect::<Vec<_>>().join(" ")

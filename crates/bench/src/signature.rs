@@ -41,7 +41,7 @@ pub enum Guess {
     /// This file's data of another offset.
     OtherOffset(u64),
     OtherFile(u32),
-    /// What an earlier replication or repetition wrote.
+    /// What another replication or repetition wrote.
     Stale {
         replication: u32,
         repetition: u32,
@@ -146,7 +146,7 @@ impl Signature {
             return Guess::OtherOffset(belongs * 8);
         }
         let identity = self.identity;
-        for replication in 0..=identity.replication {
+        for replication in 0..=identity.replication + 64 {
             for repetition in 0..=identity.repetition + 64 {
                 if Signature::new(Identity { replication, repetition, ..identity }).word(index) == word {
                     return Guess::Stale { replication, repetition };

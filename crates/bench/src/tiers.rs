@@ -17,11 +17,14 @@ use crate::experiment::{Experiment, Format};
 use crate::plan::Plan;
 use crate::results::{Row, Store, manifest};
 use crate::statistics::{Interval, summarise};
-use rustix::fs::statfs;
+use crate::stop::Stop;
+use rustix::fs::{statfs, statvfs};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use terrace_core::size::show_bytes;
 
 pub struct Wish {
     pub tiers: Vec<(String, PathBuf)>,
@@ -55,10 +58,15 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 const LATENCY_REQUESTS: u64 = 1000;
 
 /// Measures all tiers and returns the document that is stored.
-pub fn measure(wish: &Wish, progress: &mut dyn Progress) -> Result<Value> {
+pub fn measure(wish: &Wish, progress: &mut dyn Progress, stop: &Arc<Stop>) -> Result<Value> {
     let mut measured = Vec::new();
     let mut environment = Value::Null;
     for (name, path) in &wish.tiers {
+        check_room(name, path, wish)?;
+    }
+    for (name, path) in &wish.tiers {
+        // Others may have filled it meanwhile.
+        check_room(name, path, wish)?;
         let work = tempfile::Builder::new().prefix(".terrace-bench-").tempdir_in(path).map_err(|error| {
             Error::input(
                 format!("tier `{name}`: can't write below {}: {error}", path.display()),
@@ -71,8 +79,11 @@ pub fn measure(wish: &Wish, progress: &mut dyn Progress) -> Result<Value> {
         let results = tempfile::tempdir().map_err(|error| Error::io("make", "a temporary directory", error))?;
         environment = manifest(&experiment, &plan);
         let store = Store::create(&results.path().join("results"), &experiment, &plan, &environment)?;
-        let mut executor = Executor::new(&experiment, &plan, store, vec![]);
-        executor.run(progress)?;
+        let mut executor = Executor::new(&experiment, &plan, store, vec![], stop);
+        // What was made is removed with its directory.
+        if let Some(signal) = executor.run(progress)?.stopped {
+            return Err(Error::Stopped(signal));
+        }
         if let Some(failed) = executor.rows().iter().find(|row| !row.counts()) {
             return Err(Error::failed(format!("tier `{name}`: {}", failed.error.as_deref().unwrap_or("a run failed"))));
         }
@@ -83,15 +94,59 @@ pub fn measure(wish: &Wish, progress: &mut dyn Progress) -> Result<Value> {
     )
 }
 
+/// A file system is left a twentieth of its size, and memory a tenth of what is free: others work there.
+fn check_room(name: &str, path: &Path, wish: &Wish) -> Result<()> {
+    let found = statvfs(path).map_err(|error| {
+        Error::input(
+            format!("tier `{name}`: can't look at the file system of {}: {}", path.display(), std::io::Error::from(error)),
+            "name a directory that exists",
+        )
+    })?;
+    let mut room = (found.f_bavail * found.f_frsize).saturating_sub(found.f_blocks * found.f_frsize / 20);
+    if in_memory(path)? {
+        room = room.min(available_memory().unwrap_or(u64::MAX) / 10 * 9);
+    }
+    // One run's files are there at a time.
+    let needed = (per_worker(wish) * u64::from(wish.workers.max(1))).max(small_bytes(wish));
+    if needed <= room {
+        return Ok(());
+    }
+    Err(Error::input(
+        format!(
+            "tier `{name}`: {} are to be written to {}, where {} are free and {} may be used",
+            show_bytes(needed),
+            path.display(),
+            show_bytes(found.f_bavail * found.f_frsize),
+            show_bytes(room)
+        ),
+        "make room, or measure with less: `--size SIZE`",
+    ))
+}
+
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
+}
+
+/// What each worker streams.
+fn per_worker(wish: &Wish) -> u64 {
+    (wish.bytes / u64::from(wish.workers.max(1))).max(1 << 20)
+}
+
+fn small_bytes(wish: &Wish) -> u64 {
+    (LATENCY_REQUESTS * 4096).min(wish.bytes.max(1 << 20))
+}
+
 fn in_memory(path: &Path) -> Result<bool> {
     let found = statfs(path).map_err(|error| Error::io("look at the file system of", path.display(), error))?;
     Ok(found.f_type as i64 == TMPFS_MAGIC)
 }
 
 fn experiment(directory: &Path, wish: &Wish, in_memory: bool) -> Result<Experiment> {
-    let per_worker = (wish.bytes / u64::from(wish.workers.max(1))).max(1 << 20);
+    let per_worker = per_worker(wish);
     let stream = json!({ "offset": { "data_size": per_worker, "request_size": (1_u64 << 20).min(per_worker) } });
-    let small = (LATENCY_REQUESTS * 4096).min(wish.bytes.max(1 << 20));
+    let small = small_bytes(wish);
     let read = if in_memory { "as_is" } else { "cold" };
     let mut runs = vec![
         json!({ "name": "stream", "settings": { "workload": stream, "cache": read, "flush": "end" } }),

@@ -149,26 +149,57 @@ fn hdf5_and_netcdf_hold_the_same_variables() {
     }
 }
 
+/// What is said of an experiment that lacks a program; nothing of it has run.
+fn refused_at_once(place: &Place, name: &str, experiment: Value, environment: &[(&str, &str)]) -> String {
+    let output = place.start(name, experiment).envs(environment.iter().copied()).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(!place.path(name).exists() && !place.data().exists(), "something ran");
+    assert!(said.contains("hint:"), "{said}");
+    said
+}
+
 #[test]
-fn a_missing_mpi_is_named_with_what_to_install() {
+fn a_missing_mpi_is_named_with_what_to_install_before_anything_runs() {
     let place = Place::new();
-    let output = place
-        .start("r", json!({ "base": { "backend": { "mpiio": {} } } }))
-        .env("PATH", "/nonexistent")
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let said = rows(&place.path("r"))[0]["error"].as_str().unwrap().to_owned();
-    assert!(said.contains("mpicc") && said.contains("libopenmpi-dev"), "{said}");
-    let output = place
-        .start("h", json!({ "base": { "backend": { "hdf5": {} } } }))
-        .env("MPICC", "/bin/true")
-        .env("PATH", "/nonexistent")
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let said = rows(&place.path("h"))[0]["error"].as_str().unwrap().to_owned();
-    assert!(said.contains("hdf5") && said.contains("install"), "{said}");
+    // The run that needs it would come last.
+    let with = |backend: Value| {
+        json!({ "order": "fixed", "factors": { "way": { "a": { "backend": { "posix": {} } }, "b": { "backend": backend } } } })
+    };
+    let said = refused_at_once(&place, "m", with(json!({ "mpiio": {} })), &[("PATH", "/nonexistent")]);
+    for word in ["run 1 (way=b)", "mpi", "libopenmpi-dev"] {
+        assert!(said.contains(word), "{said}");
+    }
+    assert!(!said.contains("run 0"), "{said}");
+    let mut hdf5 = with(json!({ "hdf5": {} }));
+    hdf5["launch"] = json!({ "command": "/bin/true" });
+    let said = refused_at_once(&place, "h", hdf5.clone(), &[("MPICC", "/bin/true"), ("PATH", "/nonexistent")]);
+    assert!(said.contains("run 1 (way=b)") && said.contains("libhdf5-openmpi-dev"), "{said}");
+    // An experiment that was begun elsewhere is not gone on with either.
+    hdf5["launch"] = json!({ "command": "/nonexistent/srun -n {workers}" });
+    let said = refused_at_once(&place, "s", hdf5, &[]);
+    assert!(said.contains("/nonexistent/srun") && said.contains("launch.command"), "{said}");
+    // Those that need none are run.
+    let output = place.start("p", json!({})).env("PATH", "/nonexistent").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_cache_directory_that_is_empty_or_relative_counts_as_not_set() {
+    if !mpi() {
+        return;
+    }
+    let place = Place::new();
+    let experiment = json!({ "base": { "operations": ["write"], "backend": { "mpiio": {} } } });
+    for (name, value) in [("empty", ""), ("relative", "relative")] {
+        let mut command = place.start(name, experiment.clone());
+        let here = place.path(&format!("{name}.json")).parent().unwrap().to_owned();
+        let output = command.env("XDG_CACHE_HOME", value).env("HOME", place.path("home")).current_dir(here).output();
+        assert!(output.unwrap().status.success());
+        assert!(place.path("home/.cache/terrace/bench").exists());
+        assert!(!place.path("relative").join("terrace").exists() && !place.path("terrace").exists());
+        std::fs::remove_dir_all(place.path("home")).unwrap();
+    }
 }
 
 /// Puts a program of this name before all others.
@@ -235,16 +266,13 @@ fn beegfs_and_local_layouts_are_set_and_read_back() {
 }
 
 #[test]
-fn a_layout_without_its_program_is_named() {
+fn a_layout_without_its_program_is_named_before_anything_runs() {
     let place = Place::new();
-    let output = place
-        .start("r", json!({ "base": { "layout": { "lustre": {} } } }))
-        .env("PATH", "/nonexistent")
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(1));
-    let said = rows(&place.path("r"))[0]["error"].as_str().unwrap().to_owned();
-    assert!(said.contains("can't run `lfs`"), "{said}");
+    for (layout, program) in [("lustre", "`lfs`"), ("beegfs", "`beegfs-ctl`")] {
+        let layouts = json!({ "factors": { "layout": ["as_is", { layout: {} }] } });
+        let said = refused_at_once(&place, layout, layouts, &[("PATH", "/nonexistent")]);
+        assert!(said.contains("run 1") && said.contains(program) && said.contains("install"), "{said}");
+    }
 }
 
 /// A local S3 server that ends with the test.
@@ -295,6 +323,41 @@ fn objects_are_written_and_read_in_an_s3_store() {
     let rows = rows(&place.path("r"));
     assert!(output.status.success(), "{:?}", rows.iter().map(|row| &row["error"]).collect::<Vec<_>>());
     assert!(rows.iter().any(|row| row["bytes_verified"] == 40 << 20));
+
+    // Objects that the experiment did not make stay; those that it made are known to the next one.
+    let ask = |method: &str, key: &str, data: &str| {
+        // boto3 comes with moto; a key that is not there is an exception.
+        let script = "import sys, boto3; address, method, key, data = sys.argv[1:]
+s3 = boto3.client('s3', endpoint_url=address, region_name='us-east-1', aws_access_key_id='test', aws_secret_access_key='test')
+of = {'Bucket': 'bench', 'Key': key}
+if method == 'PUT': s3.put_object(Body=data.encode(), **of)
+elif method == 'DELETE': s3.delete_object(**of)
+else: print(s3.get_object(**of)['Body'].read(5).decode('latin1'))";
+        let output =
+            Command::new(python).args(["-c", script, &format!("http://{address}"), method, key, data]).output().unwrap();
+        output.status.success().then(|| text(&output.stdout).trim().to_owned())
+    };
+    let base = |keep: bool, operation: &str| {
+        json!({ "base": { "workers": 2, "files": "per_worker", "file_name": "precious", "keep": keep,
+            "operations": [operation],
+            "backend": { "s3": { "bucket": "bench", "endpoint": format!("http://{address}") } } } })
+    };
+    let run = |name: &str, experiment: Value| {
+        let keys = [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test")];
+        let output = place.start(name, experiment).envs(keys).output().unwrap();
+        (output.status.code(), crate::rows(&place.path(name))[0]["error"].as_str().unwrap_or_default().to_owned())
+    };
+    ask("PUT", "precious.000001", "years").unwrap();
+    let (code, said) = run("strange", base(false, "write"));
+    assert_eq!(code, Some(1));
+    assert!(said.contains("precious.000001") && said.contains("did not make it"), "{said}");
+    assert_eq!(ask("GET", "precious.000001", "").as_deref(), Some("years"));
+    assert_eq!(ask("GET", "precious.000000", ""), None);
+    ask("DELETE", "precious.000001", "").unwrap();
+    assert_eq!(run("kept", base(true, "write")), (Some(0), String::new()));
+    assert_eq!(run("read", base(false, "read")), (Some(0), String::new()));
+    assert_eq!(run("again", base(false, "write")).0, Some(1));
+    assert!(ask("GET", "precious.000000", "").is_some());
 }
 
 /// Arguments of `terrace run` with a tier and a state of this test's own.
@@ -372,6 +435,37 @@ fn objects_of_terrace_become_the_same_file_and_a_zarr_array_in_the_root() {
         let at = ((8 + row / 8) * 24 + 16 + row % 8) * row_bytes;
         assert!(found == &posix[at..at + row_bytes], "row {row}");
     }
+}
+
+#[test]
+fn objects_that_the_experiment_did_not_make_stay() {
+    let place = Place::new();
+    let tier = tempfile::tempdir_in("/dev/shm").unwrap();
+    let Some(arguments) = terrace_run(&place, &tier) else { return };
+    std::fs::create_dir_all(place.data()).unwrap();
+    let workload = json!({ "dataset": { "dimensions": [8, 8] } });
+    for (name, workload) in [("bytes", offset()), ("arrays", workload)] {
+        // A container or an object, of a program that ended before.
+        let theirs = place.data().join(name);
+        match name {
+            "arrays" => {
+                std::fs::create_dir(&theirs).unwrap();
+                std::fs::write(theirs.join("thesis"), "years").unwrap();
+            }
+            _ => std::fs::write(&theirs, "years").unwrap(),
+        }
+        let base = json!({ "workers": 2, "file_name": name, "workload": workload, "backend": { "terrace_objects": { "arguments": arguments } } });
+        let output = place.run(name, json!({ "base": base }));
+        assert_eq!(output.status.code(), Some(1));
+        let said = rows(&place.path(name))[0]["error"].as_str().unwrap().to_owned();
+        assert!(said.contains(name) && said.contains("did not make it"), "{said}");
+        let content = if name == "arrays" { theirs.join("thesis") } else { theirs };
+        assert_eq!(std::fs::read_to_string(content).unwrap(), "years");
+    }
+}
+
+fn offset() -> Value {
+    json!({ "offset": { "data_size": "64K", "request_size": "16K" } })
 }
 
 #[test]

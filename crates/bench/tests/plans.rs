@@ -171,6 +171,18 @@ fn bad_input_is_refused_by_name_before_anything_runs() {
         assert!(said.contains(named), "{experiment}: {said}");
         assert!(said.contains("hint:"), "{experiment}: {said}");
     }
+    for (name, text) in [
+        ("twice.json", r#"{"directory": "d", "base": {"workers": 1, "keep": true, "workers": 2}}"#),
+        ("twice.yaml", "directory: d\nbase: {workers: 1, workers: 2}\n"),
+        ("twice.toml", "directory = 'd'\n[base]\nworkers = 1\nworkers = 2\n"),
+        ("iore.json", r#"{"num_replications": 1, "runs": [{"test": {"workers": 1, "file_name": "a", "File_Name": "b"}}]}"#),
+    ] {
+        let path = place.path(name);
+        std::fs::write(&path, text).unwrap();
+        let said = refused(&["plan", path.to_str().unwrap()]);
+        let key = if name == "iore.json" { "file_name" } else { "workers" };
+        assert!(said.contains(key) && (said.contains("twice") || said.contains("uplicate")), "{name}: {said}");
+    }
     let nowhere = refused(&["plan", "/nonexistent/e.txt"]);
     assert!(nowhere.contains("/nonexistent/e.txt"), "{nowhere}");
 }
@@ -180,7 +192,9 @@ fn the_page_names_tests_that_exist() {
     let crate_directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let sources = [
         "tests/backends.rs",
+        "tests/ends.rs",
         "tests/nodes.rs",
+        "tests/origins.rs",
         "tests/own_files.rs",
         "tests/plans.rs",
         "tests/report.rs",

@@ -131,20 +131,6 @@ fn ior_a_shift_by_4_gib_in_a_sparse_file_is_named() {
 }
 
 #[test]
-fn a_stale_replicate_is_named() {
-    let place = Place::new();
-    let base = json!({ "keep": true, "seed": 3, "file_name": "kept", "workload": offset("64K", "16K"), "operations": ["write"] });
-    place.rows("write", json!({ "replications": 2, "base": base }));
-    // The last one that wrote was the second replication; a run that only reads expects the first.
-    let mut base = base;
-    base["operations"] = json!(["read"]);
-    let output = place.run("read", json!({ "base": base }));
-    assert_eq!(output.status.code(), Some(1));
-    let said = rows(&place.path("read"))[0]["error"].as_str().unwrap().to_owned();
-    assert!(said.contains("wrong data from offset 0"), "{said}");
-}
-
-#[test]
 fn iore_more_than_4_gib_of_each_worker_are_counted_whole() {
     let place = Place::new();
     let base =

@@ -40,6 +40,7 @@ fn experiment(seed: u64, factor: f64) -> Vec<Row> {
                 file_stem: "none".into(),
                 worker: 0,
                 reads_of: 0,
+                written: None,
                 replaces: false,
             };
             let mut keeper = Keeper::default();

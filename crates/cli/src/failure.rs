@@ -1,6 +1,7 @@
 //! How a command ends badly: a sentence, a hint, an exit code.
 
 use std::fmt;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use terrace_core::refusal::Refusal;
 
@@ -45,10 +46,12 @@ impl Failure {
         self
     }
     pub fn print(&self) {
-        eprintln!("terrace: error: {}", self.message);
+        let mut text = format!("terrace: error: {}\n", self.message);
         if let Some(hint) = &self.hint {
-            eprintln!("terrace: hint: {hint}");
+            text.push_str(&format!("terrace: hint: {hint}\n"));
         }
+        // If nobody takes it, the exit code still says it.
+        let _ = std::io::stderr().write_all(text.as_bytes());
     }
 }
 
@@ -60,5 +63,16 @@ impl From<Refusal> for Failure {
 
 /// Something the user should know that stops nothing.
 pub fn warn(text: impl fmt::Display) {
-    eprintln!("terrace: warning: {text}");
+    let _ = writeln!(std::io::stderr(), "terrace: warning: {text}");
+}
+
+/// Prints an answer, all of it at once. Whoever reads it may have seen enough (`| head`), but a disk that is full is a failure.
+pub fn answer(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("can't write the answer to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
 }

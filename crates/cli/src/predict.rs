@@ -14,9 +14,9 @@ mod storage;
 mod sweep;
 mod workload;
 
-use crate::failure::Result;
+use crate::failure::{Result, answer};
 use crate::list::json;
-use answer::{Answer, Simulation};
+use self::answer::{Answer, Simulation};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use terrace_core::size::Size;
@@ -155,9 +155,6 @@ impl From<FlushArg> for Flush {
 }
 
 pub fn predict(args: &PredictArgs) -> Result<i32> {
-    // Whoever reads the answer may have seen enough (`| head`).
-    // SAFETY: the call takes numbers only, and nothing here depends on writing to a pipe that nobody reads.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let asked = workload::Asked::read(&args.workload)?;
     let (mut platform, notes) = storage::platform(&args.storage, args.workload.report.as_deref())?;
     asked.put_counts(&mut platform);
@@ -165,11 +162,8 @@ pub fn predict(args: &PredictArgs) -> Result<i32> {
     let notes: Vec<String> = notes.into_iter().chain(more).collect();
     let simulation = args.simulate.then_some(Simulation { seed: args.seed, runs: args.runs });
     let Some(text) = &args.sweep else {
-        let answer = Answer::of(&platform, &job, simulation, notes).map_err(refused)?;
-        match args.json {
-            true => println!("{}", json(&answer)),
-            false => print!("{answer}"),
-        }
+        let found = Answer::of(&platform, &job, simulation, notes).map_err(refused)?;
+        answer(&if args.json { format!("{}\n", json(&found)) } else { found.to_string() })?;
         return Ok(0);
     };
     let sweep = sweep::Sweep::parse(text)?;
@@ -177,16 +171,18 @@ pub fn predict(args: &PredictArgs) -> Result<i32> {
         plot::check(file)?;
     }
     let points = sweep.answers(&platform, &job, simulation)?;
-    match args.json {
-        true => println!("{}", json(&serde_json::json!({ "sweep": sweep.name(), "points": points, "notes": notes }))),
-        false => {
-            print!("{}", sweep::table(&sweep, &points));
-            notes.iter().for_each(|note| println!("note: {note}"));
-        }
-    }
     if let Some(file) = &args.plot {
         plot::draw(file, &sweep, &points)?;
     }
+    answer(&match args.json {
+        true => {
+            format!("{}\n", json(&serde_json::json!({ "sweep": sweep.name(), "points": points, "notes": notes })))
+        }
+        false => {
+            let notes: String = notes.iter().map(|note| format!("note: {note}\n")).collect();
+            format!("{}{notes}", sweep::table(&sweep, &points))
+        }
+    })?;
     Ok(0)
 }
 

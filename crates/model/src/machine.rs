@@ -79,3 +79,21 @@ impl Machine {
         self.network_bytes_s.unwrap_or(f64::INFINITY)
     }
 }
+
+#[cfg(test)]
+proptest::prop_compose! {
+    /// Any that `check` takes, for the tests of what is computed from it.
+    pub fn any_machine(local_disks: std::ops::Range<u32>)(
+        counts in (1u32..9, 1u32..65, 1u32..9, 1u32..65, local_disks),
+        network in proptest::option::of(1.0..1e11f64),
+        rates in (1.0..1e11f64, 1.0..1e11f64, 1.0..1e11f64, 1.0..1e11f64, 1.0..1e11f64, 1.0..1e11f64),
+        space in (0u64..1 << 40, 0u64..1 << 40),
+    ) -> Machine {
+        Machine {
+            compute_nodes: counts.0, processes_per_node: counts.1, storage_nodes: counts.2, durable_disks: counts.3,
+            local_disks: counts.4, network_bytes_s: network, durable_read_bytes_s: rates.0,
+            durable_write_bytes_s: rates.1, local_read_bytes_s: rates.2, local_write_bytes_s: rates.3,
+            memory_read_bytes_s: rates.4, memory_write_bytes_s: rates.5, memory_bytes: space.0, local_disk_bytes: space.1,
+        }
+    }
+}

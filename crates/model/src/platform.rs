@@ -74,9 +74,16 @@ pub struct DurableTier {
     pub client_read_bytes_s: Option<f64>,
     #[serde(default)]
     pub client_write_bytes_s: Option<f64>,
+    /// What one file reads at most, however fast the disks are: its requests wait for each other.
+    #[serde(default)]
+    pub stream_read_bytes_s: Option<f64>,
     /// Time of one metadata operation (create, open, rename, remove).
     #[serde(default)]
     pub latency_s: f64,
+    /// Processor seconds of one metadata operation, of the client (and of servers on the compute nodes), one after another. It is a
+    /// part of the latency, and grows with it when others want the processors.
+    #[serde(default)]
+    pub operation_processor_s: f64,
     /// Metadata operations a second of the whole file system.
     #[serde(default)]
     pub metadata_operations_s: Option<f64>,
@@ -135,8 +142,12 @@ pub struct Mover {
     pub threads: u32,
     /// Time that a closed file waits before its flush.
     pub settle_s: f64,
-    /// Metadata operations on the durable tier for each file.
+    /// Metadata operations on the durable tier: for each file that is flushed; by the program for each file that it makes in a tier
+    /// and that it opens there; for each file that is removed and not flushed.
     pub operations_per_file: f64,
+    pub operations_per_create: f64,
+    pub operations_per_open: f64,
+    pub operations_per_removal: f64,
     /// Start of the agent, and its end.
     pub start_s: f64,
     /// Clean replicas are dropped above the first part of a tier's capacity until the second is left.
@@ -146,11 +157,16 @@ pub struct Mover {
 
 impl Default for Mover {
     fn default() -> Self {
-        // `create`, `rename`, `fsync` of a directory. The rest are the defaults of Terrace's settings.
+        // Counted with strace(1): a flush creates a file, syncs it, reads the link, renames over it, looks at it, and syncs the
+        // directory; a program's new file is looked for and linked, and its link read when it is opened; a file that is not
+        // flushed is looked at, its link read and removed. The rest are the defaults of Terrace's settings.
         Mover {
             threads: 2,
             settle_s: 0.2,
-            operations_per_file: 3.0,
+            operations_per_file: 6.0,
+            operations_per_create: 2.0,
+            operations_per_open: 1.0,
+            operations_per_removal: 3.0,
             start_s: 0.0,
             high_watermark: 0.9,
             low_watermark: 0.7,
@@ -204,6 +220,11 @@ impl Platform {
         positive("mover.threads", f64::from(self.mover.threads))?;
         not_negative("mover.settle_s", self.mover.settle_s)?;
         not_negative("mover.operations_per_file", self.mover.operations_per_file)?;
+        not_negative("mover.operations_per_create", self.mover.operations_per_create)?;
+        not_negative("mover.operations_per_open", self.mover.operations_per_open)?;
+        not_negative("mover.operations_per_removal", self.mover.operations_per_removal)?;
+        positive("durable.stream_read_bytes_s", durable.stream_read_bytes_s.unwrap_or(f64::INFINITY))?;
+        not_negative("durable.operation_processor_s", durable.operation_processor_s)?;
         not_negative("mover.start_s", self.mover.start_s)?;
         not_negative("durable.latency_s", durable.latency_s)?;
         durable.processor.check()?;

@@ -38,6 +38,12 @@ impl Backend for Delayed {
     fn remove(&mut self, path: &Path) -> io::Result<()> {
         self.inner.remove(path)
     }
+    fn place(&mut self, directory: &Path) {
+        self.inner.place(directory);
+    }
+    fn exists(&mut self, path: &Path) -> io::Result<bool> {
+        self.inner.exists(path)
+    }
     fn blocks(&mut self) -> Option<&mut dyn Blocks> {
         if self.inner.blocks().is_some() { Some(self) } else { None }
     }

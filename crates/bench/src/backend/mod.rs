@@ -49,6 +49,12 @@ pub trait Backend {
     fn close(&mut self) -> io::Result<()>;
     fn remove(&mut self, path: &Path) -> io::Result<()>;
 
+    /// Names are of files below this directory; said before anything else.
+    fn place(&mut self, _directory: &Path) {}
+    /// Whether there is something of this name.
+    fn exists(&mut self, path: &Path) -> io::Result<bool> {
+        Ok(path.symlink_metadata().is_ok())
+    }
     fn queue(&mut self) -> Option<&mut dyn Queue> {
         None
     }
@@ -111,6 +117,17 @@ pub fn make(settings: &RunSettings, seed: u64) -> Result<Box<dyn Backend>> {
     };
     let delay = settings.backend.added_delay();
     Ok(if delay.0 > 0.0 { Box::new(delayed::Delayed::new(backend, delay.duration())) } else { backend })
+}
+
+/// Whether the kernel lets this process have a ring.
+pub fn try_io_uring() -> Result<()> {
+    let made = io_uring::Uring::new(1, false);
+    made.map(drop).map_err(|error| {
+        Error::input(
+            format!("io_uring can't be set up: {error}"),
+            "allow it (kernel.io_uring_disabled = 0, and the container's rules), or use another backend",
+        )
+    })
 }
 
 fn not_open() -> io::Error {

@@ -47,6 +47,9 @@ impl Backend for Null {
     fn close(&mut self) -> io::Result<()> {
         Ok(())
     }
+    fn exists(&mut self, _: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
     fn remove(&mut self, _: &Path) -> io::Result<()> {
         Ok(())
     }

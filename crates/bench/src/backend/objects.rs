@@ -122,6 +122,10 @@ impl Backend for Objects {
             Content::Arrays(_) => Ok(()),
         }
     }
+    fn exists(&mut self, path: &Path) -> io::Result<bool> {
+        let name = self.name(path)?;
+        self.session.exists(&name).map_err(io_error)
+    }
     fn remove(&mut self, path: &Path) -> io::Result<()> {
         let name = self.name(path)?;
         self.session.remove(&name, true).map_err(io_error)

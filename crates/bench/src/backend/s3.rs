@@ -69,7 +69,7 @@ impl Store {
 
 impl Backend for Store {
     fn open(&mut self, target: &Target) -> io::Result<()> {
-        target.directory.clone_into(&mut self.directory);
+        self.place(target.directory);
         let key = self.key(target.path);
         if !target.write {
             self.runtime.block_on(self.store.head(&key)).map_err(io::Error::other)?;
@@ -115,6 +115,16 @@ impl Backend for Store {
             self.runtime.block_on(self.store.put(&open.key, payload)).map_err(io::Error::other)?;
         }
         Ok(())
+    }
+    fn place(&mut self, directory: &Path) {
+        directory.clone_into(&mut self.directory);
+    }
+    fn exists(&mut self, path: &Path) -> io::Result<bool> {
+        match self.runtime.block_on(self.store.head(&self.key(path))) {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(io::Error::other(error)),
+        }
     }
     fn remove(&mut self, path: &Path) -> io::Result<()> {
         let key = self.key(path);

@@ -183,11 +183,12 @@ pub fn build(settings: &BackendSettings) -> Result<PathBuf> {
 
 /// The user's own, for what is built or installed once.
 pub fn cache_directory() -> Result<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))
+    // One that is empty or relative counts as not set (XDG Base Directory Specification).
+    let set = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = set("XDG_CACHE_HOME")
+        .or_else(|| Some(set("HOME")?.join(".cache")))
         .ok_or_else(|| {
-            Error::input("neither XDG_CACHE_HOME nor HOME is set", "set one: built backends are kept there")
+            Error::input("neither XDG_CACHE_HOME nor HOME is an absolute path", "set one: built backends are kept there")
         })?;
     let directory = base.join("terrace").join("bench");
     std::fs::create_dir_all(&directory).map_err(|error| Error::io("create", directory.display(), error))?;

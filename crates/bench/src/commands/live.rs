@@ -120,10 +120,11 @@ impl Progress for Live {
         let what = format!("run {} ({}) {}", row.run, describe(&row.factors), row.operation);
         match (row.status, &row.error) {
             (Status::Ok, _) => self.say(&format!(
-                "{what}: {} in {:.4} s, median latency {:.1} us",
+                "{what}: {} in {:.4} s, median latency {:.1} us{}",
                 show_rate(row.rate(), row.unit()),
                 row.elapsed_s,
-                row.latency_median_ns as f64 / 1e3
+                row.latency_median_ns as f64 / 1e3,
+                row.verified().map(|verified| format!(", {verified}")).unwrap_or_default()
             )),
             (_, Some(error)) => self.say(&format!("{what}: FAILED: {error}")),
             (_, None) => self.say(&format!("{what}: FAILED")),
@@ -131,8 +132,5 @@ impl Progress for Live {
     }
     fn warns(&mut self, message: &str) {
         self.say(&format!("warning: {message}"));
-    }
-    fn stops(&self) -> bool {
-        super::interrupted()
     }
 }

@@ -4,13 +4,14 @@ mod live;
 mod show;
 
 use clap::{Args, Parser, Subcommand};
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_bench::error::{Error, Result};
 use terrace_bench::execute::{Executor, Tally};
 use terrace_bench::experiment::Experiment;
 use terrace_bench::plan::Plan;
 use terrace_bench::results::{self, Store};
+use terrace_bench::{needs, stop};
 
 #[derive(Parser)]
 #[command(
@@ -144,9 +145,6 @@ fn bytes(text: &str) -> std::result::Result<u64, String> {
 
 impl Cli {
     pub fn run(self) -> Result<i32> {
-        if !matches!(self.command, Command::Run(_) | Command::Resume(_) | Command::Tiers(_) | Command::Worker { .. }) {
-            end_when_nobody_reads();
-        }
         match self.command {
             Command::Plan(args) => plan(&args),
             Command::Run(args) => run(&args),
@@ -155,14 +153,10 @@ impl Cli {
             Command::Compare(args) => compare(&args),
             Command::FromIor { arguments } => {
                 let experiment = terrace_bench::ior::translate(&arguments)?;
-                println!("{}", serde_json::to_string_pretty(&experiment).expect("an experiment is plain data"));
-                Ok(0)
+                print_json(&experiment)
             }
             Command::Tiers(args) => tiers(&args),
-            Command::Schema => {
-                println!("{}", serde_json::to_string_pretty(&Experiment::schema()).expect("a schema is plain data"));
-                Ok(0)
-            }
+            Command::Schema => print_json(&Experiment::schema()),
             Command::Worker { connect, token_from_stdin } => {
                 terrace_bench::worker::serve(&connect, token_from_stdin).map(|()| 0)
             }
@@ -170,16 +164,30 @@ impl Cli {
     }
 }
 
+/// All of it at once. Whoever reads it may have seen enough (`| head`), but a disk that is full is an error.
+fn print(text: &str) -> Result<i32> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::io("write", "standard output", error)),
+        _ => Ok(0),
+    }
+}
+
+fn print_json(value: &impl serde::Serialize) -> Result<i32> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Error::failed(format!("JSON: {error}")))?;
+    print(&format!("{text}\n"))
+}
+
+/// The exit code says it, too, if nobody takes it.
+fn warn(text: &str) {
+    let _ = writeln!(std::io::stderr(), "terrace-bench: {text}");
+}
+
 fn plan(args: &PlanArgs) -> Result<i32> {
     let mut experiment = Experiment::read(&args.experiment)?;
     experiment.seed = args.seed.unwrap_or(experiment.seed);
     let plan = Plan::of(&experiment)?;
-    if args.json {
-        print!("{}", plan.text());
-    } else {
-        show::plan(&plan);
-    }
-    Ok(0)
+    print(&if args.json { plan.text() } else { show::plan(&plan) })
 }
 
 fn run(args: &RunArgs) -> Result<i32> {
@@ -189,7 +197,14 @@ fn run(args: &RunArgs) -> Result<i32> {
         experiment.directory =
             std::path::absolute(directory).map_err(|error| Error::io("resolve", directory.display(), error))?;
     }
+    if experiment.directory.to_str().is_none() {
+        return Err(Error::input(
+            format!("the directory {} is no UTF-8, and can't be noted in the results", experiment.directory.display()),
+            "give it another name",
+        ));
+    }
     let plan = Plan::of(&experiment)?;
+    needs::check(&experiment, &plan)?;
     let output = args.output.clone().unwrap_or_else(|| {
         PathBuf::from(format!("{}-{}", experiment.name.replace('/', "_"), results::unix_seconds() as u64))
     });
@@ -208,38 +223,9 @@ fn resume(args: &ResultArgs) -> Result<i32> {
             "results of two plans don't belong together: run it anew",
         ));
     }
-    Store::mend(&args.results, &plan)?;
-    let rows = Store::rows(&args.results)?;
-    let store = Store::open(&args.results)?;
+    needs::check(&experiment, &plan)?;
+    let (store, rows) = Store::resume(&args.results, &plan)?;
     go_on(&experiment, &plan, store, rows, &args.results, args.quiet)
-}
-
-/// Whoever reads a table may have seen enough (`| head`). An experiment goes on, so this is for when all is done.
-fn end_when_nobody_reads() {
-    // SAFETY: the call takes numbers only, and no handler is replaced: the Rust runtime ignores the signal.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
-}
-
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-fn interrupted() -> bool {
-    INTERRUPTED.load(Ordering::Relaxed)
-}
-
-/// An interrupted experiment removes the files of the run that it is in. A second signal ends it at once.
-fn notice_signals() {
-    extern "C" fn noticed(_: libc::c_int) {
-        INTERRUPTED.store(true, Ordering::Relaxed);
-    }
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: the structure is valid when it is zero, and the handler does nothing but store a flag.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = noticed as *const () as usize;
-            action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
-            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
-        }
-    }
 }
 
 fn go_on(
@@ -250,9 +236,9 @@ fn go_on(
     output: &Path,
     quiet: bool,
 ) -> Result<i32> {
-    let mut executor = Executor::new(experiment, plan, store, rows);
+    let stop = stop::by_signals()?;
+    let mut executor = Executor::new(experiment, plan, store, rows, &stop);
     let mut live = live::Live::new(quiet);
-    notice_signals();
     let tally = executor.run(&mut live);
     live.finish();
     let tally: Tally = tally?;
@@ -262,33 +248,32 @@ fn go_on(
         &output.join("summary.json"),
         &serde_json::json!({ "runs": terrace_bench::report::summarise_rows(executor.rows(), 0.95) }),
     )?;
-    end_when_nobody_reads();
-    if !quiet {
-        show::summary(executor.rows());
-        println!("\nresults: {}", output.display());
-    }
-    if tally.stopped {
-        eprintln!("terrace-bench: interrupted; go on with `terrace bench resume {}`", output.display());
-        return Ok(130);
+    let shown = match quiet {
+        true => Ok(0),
+        false => print(&format!("{}\nresults: {}\n", show::summary(executor.rows()), output.display())),
+    };
+    if let Some(signal) = tally.stopped {
+        warn(&format!("interrupted; go on with `terrace bench resume {}`", output.display()));
+        return Ok(128 + signal);
     }
     if tally.failed + tally.wrong > 0 {
-        eprintln!(
-            "terrace-bench: {} of {} operations did not end as they should, {} read wrong data",
+        warn(&format!(
+            "{} of {} operations did not end as they should, {} read wrong data",
             tally.failed + tally.wrong,
             tally.rows,
             tally.wrong
-        );
+        ));
         return Ok(1);
     }
-    Ok(0)
+    shown
 }
 
 fn report(args: &ReportArgs) -> Result<i32> {
     let rows = Store::rows(&args.results)?;
-    show::summary(&rows);
+    print(&show::summary(&rows))?;
     if !args.no_page {
         let page = terrace_bench::report::page(&args.results, &rows)?;
-        println!("\npage: {}", page.display());
+        print(&format!("\npage: {}\n", page.display()))?;
     }
     Ok(0)
 }
@@ -304,12 +289,7 @@ fn compare(args: &CompareArgs) -> Result<i32> {
             "compare results of experiments with equal factors",
         ));
     }
-    if args.json {
-        println!("{}", serde_json::to_string_pretty(&table.lines).expect("a comparison is plain data"));
-    } else {
-        show::comparison(&table);
-    }
-    Ok(0)
+    if args.json { print_json(&table.lines) } else { print(&show::comparison(&table)) }
 }
 
 fn tiers(args: &TiersArgs) -> Result<i32> {
@@ -327,13 +307,9 @@ fn tiers(args: &TiersArgs) -> Result<i32> {
     let wish =
         terrace_bench::tiers::Wish { tiers, bytes: args.size, workers: args.workers, replications: args.replications };
     let mut live = live::Live::new(true);
-    let document = terrace_bench::tiers::measure(&wish, &mut live)?;
+    let document = terrace_bench::tiers::measure(&wish, &mut live, &stop::by_signals()?)?;
     if let Some(output) = &args.output {
         results::write_json(output, &document)?;
     }
-    end_when_nobody_reads();
-    if !args.quiet {
-        show::tiers(&document);
-    }
-    Ok(0)
+    if args.quiet { Ok(0) } else { print(&show::tiers(&document)) }
 }

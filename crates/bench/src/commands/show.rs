@@ -1,14 +1,15 @@
-//! Tables for the terminal.
+//! Tables for the terminal, as text.
 
 use serde_json::Value;
+use std::fmt::Write;
 use terrace_bench::compare::Table;
 use terrace_bench::plan::{Plan, describe};
 use terrace_bench::report::{show_rate, summarise_rows};
 use terrace_bench::results::Row;
 
-pub fn plan(plan: &Plan) {
-    println!(
-        "{}: {} runs, {} replications, seed {}, plan {}",
+pub fn plan(plan: &Plan) -> String {
+    let mut text = format!(
+        "{}: {} runs, {} replications, seed {}, plan {}\n",
         plan.name,
         plan.runs.len(),
         plan.blocks.len(),
@@ -16,24 +17,30 @@ pub fn plan(plan: &Plan) {
         plan.hash()
     );
     for run in &plan.runs {
-        println!("  run {:3}  {}", run.id, describe(&run.factors));
+        let _ = writeln!(text, "  run {:3}  {}", run.id, describe(&run.factors));
     }
     const SHOWN: usize = 20;
     for (replication, block) in plan.blocks.iter().enumerate().take(SHOWN) {
         let order: Vec<String> = block.iter().map(u32::to_string).collect();
-        println!("  replication {}: {}", replication + 1, order.join(" "));
+        let _ = writeln!(text, "  replication {}: {}", replication + 1, order.join(" "));
     }
     if plan.blocks.len() > SHOWN {
-        println!("  … and {} more", plan.blocks.len() - SHOWN);
+        let _ = writeln!(text, "  … and {} more", plan.blocks.len() - SHOWN);
     }
+    text
 }
 
-pub fn summary(rows: &[Row]) {
+pub fn summary(rows: &[Row]) -> String {
     let mut table = vec![
         ["run", "factors", "operation", "n", "median", "95% interval", "harmonic mean", "latency p50/p99"]
             .map(String::from),
     ];
-    for run in summarise_rows(rows, 0.95) {
+    let runs = summarise_rows(rows, 0.95);
+    let verified: Vec<String> = runs
+        .iter()
+        .filter_map(|run| Some(format!("run {} {}: {}\n", run.run, run.operation, run.verified.as_ref()?)))
+        .collect();
+    for run in runs {
         table.push([
             run.run.to_string(),
             run.label,
@@ -45,17 +52,19 @@ pub fn summary(rows: &[Row]) {
             format!("{:.1}/{:.1} us", run.latency_median_ns as f64 / 1e3, run.latency_p99_ns as f64 / 1e3),
         ]);
     }
-    print_table(&table);
+    let mut text = show_table(&table);
     if table.iter().any(|line| line[5].ends_with('*')) {
-        println!("* by the bootstrap: too few replications for an interval of order statistics");
+        text.push_str("* by the bootstrap: too few replications for an interval of order statistics\n");
     }
+    text.extend(verified);
     let failed = rows.iter().filter(|row| !row.counts()).count();
     if failed > 0 {
-        println!("{failed} operations failed and are not in the table");
+        let _ = writeln!(text, "{failed} operations failed and are not in the table");
     }
+    text
 }
 
-pub fn comparison(table: &Table) {
+pub fn comparison(table: &Table) -> String {
     let mut lines = vec![["factors", "operation", "A", "B", "B/A", "95% interval", "p", "verdict"].map(String::from)];
     for line in &table.lines {
         let comparison = &line.comparison;
@@ -70,14 +79,15 @@ pub fn comparison(table: &Table) {
             if comparison.differs { "differs".into() } else { "-".into() },
         ]);
     }
-    print_table(&lines);
-    println!("p: permutation test of the rank sums, corrected for {} comparisons (Holm)", table.lines.len());
+    let mut text = show_table(&lines);
+    let _ = writeln!(text, "p: permutation test of the rank sums, corrected for {} comparisons (Holm)", table.lines.len());
     if table.unmatched > 0 {
-        println!("{} runs are on one side only", table.unmatched);
+        let _ = writeln!(text, "{} runs are on one side only", table.unmatched);
     }
+    text
 }
 
-pub fn tiers(document: &Value) {
+pub fn tiers(document: &Value) -> String {
     let rate = |value: &Value| value.as_f64().map_or("-".into(), |rate| show_rate(rate, "bytes/s"));
     let time = |value: &Value| value.as_f64().map_or("-".into(), |seconds| format!("{:.1} us", seconds * 1e6));
     let mut lines = vec![
@@ -95,10 +105,11 @@ pub fn tiers(document: &Value) {
             time(&tier["write_latency_s"]),
         ]);
     }
-    print_table(&lines);
+    show_table(&lines)
 }
 
-fn print_table<const N: usize>(table: &[[String; N]]) {
+fn show_table<const N: usize>(table: &[[String; N]]) -> String {
+    let mut text = String::new();
     let widths: Vec<usize> =
         (0..N).map(|column| table.iter().map(|line| line[column].chars().count()).max().unwrap_or(0)).collect();
     for line in table {
@@ -107,6 +118,7 @@ fn print_table<const N: usize>(table: &[[String; N]]) {
             .zip(&widths)
             .map(|(cell, width)| format!("{cell}{}", " ".repeat(width - cell.chars().count())))
             .collect();
-        println!("{}", cells.join("  ").trim_end());
+        let _ = writeln!(text, "{}", cells.join("  ").trim_end());
     }
+    text
 }

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::experiment::Launch;
 use crate::protocol::{TOKEN_VARIABLE, WORKER_VARIABLE};
+use crate::settings::BackendSettings;
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
 use std::os::unix::process::ExitStatusExt;
@@ -49,6 +50,32 @@ fn terrace_program() -> Result<PathBuf> {
 pub fn is_on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
+/// Refuses a launch whose program is not here.
+pub fn launcher(launch: &Launch, backend: &BackendSettings) -> Result<()> {
+    let there = |program: &str, hint: &str| {
+        if program.contains('/') && Path::new(program).is_file() || is_on_path(program) {
+            return Ok(());
+        }
+        Err(Error::input(format!("`{program}`, which starts the workers, is not on the PATH"), hint))
+    };
+    if let Some(command) = &launch.command {
+        return command.split_whitespace().next().map_or(Ok(()), |program| there(program, "see `launch.command`"));
+    }
+    if backend.needs_mpi() {
+        return mpi_command().map(drop);
+    }
+    if !launch.hosts.is_empty() {
+        return there("ssh", "install OpenSSH's client, or say in `launch.command` what starts the workers");
+    }
+    let under_terrace = match backend {
+        BackendSettings::TerraceFiles(_) => true,
+        BackendSettings::TerraceObjects(objects) => objects.connect.is_none(),
+        _ => false,
+    };
+    let terrace = terrace_program()?;
+    if under_terrace { there(&terrace.to_string_lossy(), "put `terrace` beside `terrace-bench`") } else { Ok(()) }
 }
 
 impl Launched {

@@ -7,17 +7,19 @@
 
 mod launch;
 
-pub use launch::LaunchKind;
+pub use launch::{LaunchKind, is_on_path, launcher};
 
 use crate::clock::{self, Offset, now_ns};
 use crate::error::{Error, Result};
 use crate::experiment::Launch;
 use crate::protocol::{Assignment, FromWorker, PassReport, ToWorker, notice_death, receive, send};
+use crate::stop::Stop;
 use launch::Launched;
 use std::collections::BTreeMap;
-use std::io;
-use std::net::{TcpListener, TcpStream};
+use std::io::{self, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -29,8 +31,16 @@ const PINGS: usize = 16;
 
 pub struct Group {
     peers: Vec<Peer>,
-    messages: Receiver<(usize, io::Result<FromWorker>)>,
+    messages: Receiver<Event>,
     launched: Launched,
+    stop: Arc<Stop>,
+}
+
+/// What the coordinator waits for.
+enum Event {
+    Said(usize, io::Result<FromWorker>),
+    /// The experiment is to end.
+    Stop,
 }
 
 pub struct Peer {
@@ -50,10 +60,9 @@ pub struct Outcome {
 }
 
 impl Group {
-    /// Starts so many workers and waits until all have joined.
-    pub fn start(launch: &Launch, kind: &LaunchKind, workers: u32) -> Result<Group> {
-        let address = launch.address.clone().unwrap_or_else(|| "127.0.0.1:0".into());
-        let address = if address.contains(':') { address } else { format!("{address}:0") };
+    /// Starts so many workers and waits until all have joined, or somebody wants the experiment to end.
+    pub fn start(launch: &Launch, kind: &LaunchKind, workers: u32, stop: &Arc<Stop>) -> Result<Group> {
+        let address = listening_address(launch.address.as_deref());
         let listener = TcpListener::bind(&address).map_err(|error| {
             Error::input(
                 format!("can't listen on {address}: {error}"),
@@ -63,13 +72,14 @@ impl Group {
         let address = listener.local_addr().map_err(|error| Error::io("listen on", &address, error))?;
         let token = launch::token()?;
         let mut launched = Launched::start(launch, kind, workers, &address.to_string(), &token)?;
-        let streams = join(&listener, workers, &token, &mut launched)?;
+        let streams = join(&listener, workers, &token, &mut launched, stop)?;
         let (sender, messages) = channel();
         let mut peers = Vec::new();
         for (index, (stream, hello)) in streams.into_iter().enumerate() {
             peers.push(peer(index, stream, hello, &sender)?);
         }
-        let mut group = Group { peers, messages, launched };
+        stop.tell(move || drop(sender.send(Event::Stop)));
+        let mut group = Group { peers, messages, launched, stop: Arc::clone(stop) };
         group.measure_clocks()?;
         Ok(group)
     }
@@ -122,8 +132,16 @@ impl Group {
         }
         Ok(())
     }
-    fn next(&self) -> Result<(usize, io::Result<FromWorker>)> {
+    fn event(&self) -> Result<Event> {
         self.messages.recv().map_err(|_| Error::failed("all workers are gone"))
+    }
+    /// What the next worker says. That the experiment is to end is seen before the next operation.
+    fn next(&self) -> Result<(usize, io::Result<FromWorker>)> {
+        loop {
+            if let Event::Said(index, message) = self.event()? {
+                return Ok((index, message));
+            }
+        }
     }
 
     /// Lets all workers do one operation. A failure ends the group: the caller starts a new one.
@@ -141,6 +159,9 @@ impl Group {
     }
 
     fn try_perform(&mut self, assignments: &[Assignment], outcome: &mut Outcome) -> Result<()> {
+        if let Some(signal) = self.stop.asked() {
+            return Err(Error::Stopped(signal));
+        }
         for (index, assignment) in assignments.iter().enumerate() {
             self.tell(index, &ToWorker::Prepare(Box::new(assignment.clone())))?;
         }
@@ -149,7 +170,10 @@ impl Group {
         let mut walls: BTreeMap<usize, u64> = BTreeMap::new();
         let mut started = false;
         while done < self.peers.len() {
-            let (index, message) = self.next()?;
+            let (index, message) = match self.event()? {
+                Event::Said(index, message) => (index, message),
+                Event::Stop => return Err(Error::Stopped(self.stop.asked().unwrap_or(0))),
+            };
             match message {
                 Ok(FromWorker::Prepared { cache }) if !started => {
                     outcome.residency.pages += cache.pages;
@@ -188,6 +212,24 @@ impl Group {
             }
         }
         Ok(())
+    }
+
+    /// Which workers find a file of the name that they would make.
+    pub fn look(&mut self, assignments: &[Assignment]) -> Result<Vec<usize>> {
+        for (index, assignment) in assignments.iter().enumerate() {
+            self.tell(index, &ToWorker::Look(Box::new(assignment.clone())))?;
+        }
+        let mut found = vec![];
+        let mut failure = None;
+        for _ in 0..self.peers.len() {
+            match self.next()? {
+                (index, Ok(FromWorker::Looked { there })) => found.extend(there.then_some(index)),
+                (index, Ok(FromWorker::Failed { message, .. })) => failure = Some(format!("worker {index}: {message}")),
+                (index, Ok(other)) => return Err(Error::failed(format!("worker {index} says {other:?} out of turn"))),
+                (index, Err(_)) => return Err(Error::failed(self.death(index))),
+            }
+        }
+        failure.map_or(Ok(found), |failure| Err(Error::failed(failure)))
     }
 
     /// Lets the workers remove the run's files; returns how long the slowest took.
@@ -237,13 +279,29 @@ impl Drop for Group {
     }
 }
 
+/// `launch.address`: a name or an address, with a port or without one; an IPv6 address may stand in brackets.
+fn listening_address(wanted: Option<&str>) -> String {
+    let wanted = wanted.unwrap_or("127.0.0.1");
+    let plain = wanted.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(address) = plain.parse::<IpAddr>() {
+        return SocketAddr::new(address, 0).to_string();
+    }
+    if wanted.contains(':') { wanted.to_owned() } else { format!("{wanted}:0") }
+}
+
 struct Hello {
     host: String,
     pid: u32,
     same_clock: bool,
 }
 
-fn join(listener: &TcpListener, workers: u32, token: &str, launched: &mut Launched) -> Result<Vec<(TcpStream, Hello)>> {
+fn join(
+    listener: &TcpListener,
+    workers: u32,
+    token: &str,
+    launched: &mut Launched,
+    stop: &Stop,
+) -> Result<Vec<(TcpStream, Hello)>> {
     let own_clock = clock::identity();
     let deadline = Instant::now() + JOIN_PATIENCE;
     let mut ranked: BTreeMap<u32, (TcpStream, Hello)> = BTreeMap::new();
@@ -251,6 +309,9 @@ fn join(listener: &TcpListener, workers: u32, token: &str, launched: &mut Launch
     while ranked.len() + others.len() < workers as usize {
         if let Some(reason) = launched.failed_early() {
             return Err(Error::failed(format!("the workers could not be started: {reason}")));
+        }
+        if let Some(signal) = stop.asked() {
+            return Err(Error::Stopped(signal));
         }
         if Instant::now() > deadline {
             let joined = ranked.len() + others.len();
@@ -271,7 +332,8 @@ fn join(listener: &TcpListener, workers: u32, token: &str, launched: &mut Launch
             stream.set_read_timeout(Some(Duration::from_secs(2))).and_then(|()| receive::<FromWorker>(&mut stream));
         let Ok(FromWorker::Hello { token: theirs, host, pid, rank, clock: theirs_clock }) = heard else { continue };
         if !equal(&theirs, token) {
-            eprintln!("terrace-bench: warning: a connection from {from} with a wrong token was refused");
+            let warning = format!("terrace-bench: warning: a connection from {from} with a wrong token was refused\n");
+            let _ = io::stderr().write_all(warning.as_bytes());
             continue;
         }
         stream
@@ -297,7 +359,7 @@ fn peer(
     index: usize,
     stream: TcpStream,
     hello: Hello,
-    sender: &Sender<(usize, io::Result<FromWorker>)>,
+    sender: &Sender<Event>,
 ) -> Result<Peer> {
     let mut reading = stream.try_clone().map_err(|error| Error::io("set up the connection to", &hello.host, error))?;
     let sender = sender.clone();
@@ -305,7 +367,7 @@ fn peer(
         loop {
             let message = receive::<FromWorker>(&mut reading);
             let ended = message.is_err();
-            if sender.send((index, message)).is_err() || ended {
+            if sender.send(Event::Said(index, message)).is_err() || ended {
                 return;
             }
         }
@@ -320,5 +382,26 @@ pub fn start_spread_s(reports: &[(&PassReport, Offset)]) -> f64 {
     match (starts.clone().min(), starts.max()) {
         (Some(first), Some(last)) => clock::seconds(last - first),
         _ => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_be_of_either_kind_with_a_port_or_without() {
+        for (wanted, listens) in [
+            (None, "127.0.0.1:0"),
+            (Some("10.0.0.1"), "10.0.0.1:0"),
+            (Some("10.0.0.1:7000"), "10.0.0.1:7000"),
+            (Some("::1"), "[::1]:0"),
+            (Some("[::1]"), "[::1]:0"),
+            (Some("[::1]:7000"), "[::1]:7000"),
+            (Some("node1"), "node1:0"),
+            (Some("node1:7000"), "node1:7000"),
+        ] {
+            assert_eq!(listening_address(wanted), listens);
+        }
     }
 }

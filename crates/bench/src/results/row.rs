@@ -11,6 +11,7 @@ use crate::protocol::PassReport;
 use crate::settings::{Files, Flush, Operation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use terrace_core::size::show_bytes;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -33,6 +34,9 @@ pub struct Row {
     /// Count of operations since the experiment began.
     pub sequence: u64,
     pub operation: String,
+    /// Which of the run's operations: one may be there twice.
+    #[serde(default)]
+    pub position: u32,
     pub status: Status,
     pub error: Option<String>,
     pub factors: BTreeMap<String, String>,
@@ -127,6 +131,12 @@ pub fn row(facts: &Facts, outcome: &Outcome, base: Row) -> Row {
         row.error.get_or_insert(mismatch);
     }
     amounts(&mut row, &done);
+    if row.status == Status::Wrong
+        && let Some(error) = &mut row.error
+    {
+        let (verified, planned) = (show_bytes(row.bytes_verified), show_bytes(row.bytes_planned));
+        error.push_str(&format!(" ({verified} of {planned} were found right before the check ended)"));
+    }
     times(&mut row, &done, settings.flush != Flush::Never && facts.operation != Operation::Read);
     row.start_spread_s = start_spread_s(&done);
     row
@@ -202,6 +212,17 @@ impl Row {
     /// What is compared between runs: bytes a second, or operations where no bytes move.
     pub fn rate(&self) -> f64 {
         if self.moves_bytes() { self.rate_bytes_s } else { self.requests_s }
+    }
+    /// What of the data that was to be read was checked, in words, where that is not all.
+    pub fn verified(&self) -> Option<String> {
+        let to_check = if self.operation == "read" { self.bytes_planned } else { self.read_bytes };
+        if self.backend == "null" || self.read_bytes == 0 || self.bytes_verified >= to_check {
+            return None;
+        }
+        Some(match self.bytes_verified {
+            0 => "not verified".into(),
+            some => format!("verified in part: {} of {}", show_bytes(some), show_bytes(to_check)),
+        })
     }
     pub fn counts(&self) -> bool {
         self.status == Status::Ok && self.elapsed_s > 0.0

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   experiment.json  what was asked     plan.json  the runs, and their hash     manifest.json  where and with what
+//!   .lock            held by the process that is at work: there is one at a time
 //!   rows.jsonl       a line for each operation, written as soon as it is done: what `resume` goes on from
 //!   rows.csv, rows.parquet, summary.json, report.html, *.png   made from the rows
 //! ```
@@ -10,43 +11,55 @@ use super::row::{Row, Status};
 use crate::error::{Error, Result};
 use crate::experiment::Experiment;
 use crate::plan::Plan;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 pub struct Store {
     pub directory: PathBuf,
     live: File,
+    _lock: File,
 }
 
 impl Store {
     /// A new directory of results; one that has results already is not written over.
     pub fn create(directory: &Path, experiment: &Experiment, plan: &Plan, manifest: &Value) -> Result<Store> {
+        std::fs::create_dir_all(directory).map_err(|error| Error::io("create", directory.display(), error))?;
+        let lock = lock(directory)?;
         if directory.join("rows.jsonl").exists() {
             return Err(Error::input(
                 format!("{} has results already", directory.display()),
                 "go on with `terrace bench resume`, or name another directory with --output",
             ));
         }
-        std::fs::create_dir_all(directory).map_err(|error| Error::io("create", directory.display(), error))?;
         write_json(&directory.join("experiment.json"), experiment)?;
         write(&directory.join("plan.json"), &plan.text())?;
         write_json(&directory.join("manifest.json"), manifest)?;
-        Store::open(directory)
+        Store::open(directory, lock)
     }
 
-    pub fn open(directory: &Path) -> Result<Store> {
+    /// To go on with what was interrupted: with the rows so far.
+    pub fn resume(directory: &Path, plan: &Plan) -> Result<(Store, Vec<Row>)> {
+        let lock = lock(directory)?;
+        Store::mend(directory, plan)?;
+        let rows = Store::rows(directory)?;
+        Ok((Store::open(directory, lock)?, rows))
+    }
+
+    fn open(directory: &Path, lock: File) -> Result<Store> {
         let path = directory.join("rows.jsonl");
         let live = OpenOptions::new()
             .create(true)
             .append(true)
             .open(&path)
             .map_err(|error| Error::io("open", path.display(), error))?;
-        Ok(Store { directory: directory.to_owned(), live })
+        Ok(Store { directory: directory.to_owned(), live, _lock: lock })
     }
 
     pub fn experiment(directory: &Path) -> Result<(Experiment, String)> {
@@ -97,7 +110,7 @@ impl Store {
 
     /// Removes a line that a crash cut off, so that the next row begins on its own, and what there is of repetitions that
     /// will be done again, so that none counts twice.
-    pub fn mend(directory: &Path, plan: &Plan) -> Result<()> {
+    fn mend(directory: &Path, plan: &Plan) -> Result<()> {
         let path = directory.join("rows.jsonl");
         let mut rows = Store::rows(directory)?;
         let complete = Store::complete(&rows, plan);
@@ -112,19 +125,47 @@ impl Store {
         std::fs::rename(&new, &path).map_err(|error| Error::io("replace", path.display(), error))
     }
 
-    /// Repetitions that are complete: (run, replication, repetition).
+    /// Repetitions that are complete: (run, replication, repetition). Operations come in order, so the last one says it.
     pub fn complete(rows: &[Row], plan: &Plan) -> BTreeSet<(u32, u32, u32)> {
-        let mut done: std::collections::BTreeMap<(u32, u32, u32), BTreeSet<&str>> = std::collections::BTreeMap::new();
-        for row in rows.iter().filter(|row| row.status != Status::Partial) {
-            done.entry((row.run, row.replication, row.repetition)).or_default().insert(&row.operation);
-        }
-        done.retain(|(run, _, _), operations| {
-            plan.runs.get(*run as usize).is_some_and(|run| {
-                run.settings.operations.iter().all(|operation| operations.contains(operation.name()))
-            })
-        });
-        done.into_keys().collect()
+        let is_last = |row: &Row| {
+            let run = plan.runs.get(row.run as usize);
+            run.is_some_and(|run| row.position as usize + 1 == run.settings.operations.len())
+        };
+        rows.iter()
+            .filter(|row| row.status != Status::Partial && is_last(row))
+            .map(|row| (row.run, row.replication, row.repetition))
+            .collect()
     }
+}
+
+/// One process at a time writes into a directory of results. The lock ends with the process, however that ends.
+fn lock(directory: &Path) -> Result<File> {
+    let path = directory.join(".lock");
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&path)
+        .map_err(|error| Error::io("open", path.display(), error))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            let mut process = String::new();
+            // For the message only: a process that has just begun has not said its number yet.
+            let _ = file.read_to_string(&mut process);
+            let process = if process.is_empty() { String::new() } else { format!(" (process {})", process.trim()) };
+            return Err(Error::input(
+                format!("{}: another `terrace bench`{process} is at work there", directory.display()),
+                "wait until it has ended, or name another directory with --output",
+            ));
+        }
+        Err(error) => return Err(Error::io("lock", path.display(), error)),
+    }
+    file.set_len(0)
+        .and_then(|()| file.write_all(std::process::id().to_string().as_bytes()))
+        .map_err(|error| Error::io("write", path.display(), error))?;
+    Ok(file)
 }
 
 pub fn write(path: &Path, text: &str) -> Result<()> {
@@ -157,7 +198,7 @@ pub fn manifest(experiment: &Experiment, plan: &Plan) -> Value {
     json!({
         "program": concat!("terrace-bench ", env!("CARGO_PKG_VERSION")),
         "plan_hash": plan.hash(),
-        "command": std::env::args().collect::<Vec<_>>(),
+        "command": std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>(),
         "started_unix_s": unix_seconds(),
         "host": uname.nodename().to_string_lossy(),
         "kernel": uname.release().to_string_lossy(),

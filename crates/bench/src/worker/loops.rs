@@ -34,6 +34,14 @@ pub struct Work<'a> {
     limit: u64,
 }
 
+/// A request about to be issued.
+struct Ready {
+    read: bool,
+    /// In an open loop.
+    due_ns: Option<u64>,
+    began_ns: u64,
+}
+
 impl<'a> Work<'a> {
     pub fn prepare(
         assignment: &'a Assignment,
@@ -42,7 +50,7 @@ impl<'a> Work<'a> {
         backend: &mut dyn Backend,
     ) -> Result<Work<'a>> {
         let settings = &assignment.settings;
-        let part = workload::part(settings, assignment.draw_seed, owner)?;
+        let part = workload::written_part(settings, assignment.draw_seed, owner, assignment.written)?;
         let whole_blocks = backend.blocks().is_some() && !part.blocks.is_empty();
         let largest = if whole_blocks {
             part.blocks.iter().map(workload::Block::bytes).max().unwrap_or(0)
@@ -146,6 +154,24 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
+    /// Makes the data of a write, waits until the request is due, and looks at the clock.
+    fn ready(&mut self, slot: usize, request: &Request, report: &mut PassReport) -> Ready {
+        let read = self.reads(request);
+        if !read {
+            self.signature.fill(request.offset, &mut self.buffers[slot][..request.bytes as usize]);
+        }
+        let due_ns = self.arrivals.as_mut().map(|due| due.wait(report));
+        Ready { read, due_ns, began_ns: now_ns() }
+    }
+
+    /// Whether what was read is what was written.
+    fn check(&self, slot: usize, request: &Request, path: &Path, report: &mut PassReport) -> Result<()> {
+        let found = self.signature.verify(request.offset, &self.buffers[slot][..request.bytes as usize]);
+        found.map_err(|mismatch| wrong(path, &mismatch))?;
+        report.bytes_verified += request.bytes;
+        Ok(())
+    }
+
     fn one_by_one(
         &mut self,
         backend: &mut dyn Backend,
@@ -159,13 +185,8 @@ impl<'a> Work<'a> {
         let mut calls = 0;
         while self.goes_on(now, meeting, report)? {
             let Some(request) = self.part.requests.next() else { break };
-            let read = self.reads(&request);
+            let Ready { read, due_ns, began_ns: began } = self.ready(0, &request, report);
             let buffer = &mut self.buffers[0][..request.bytes as usize];
-            if !read {
-                self.signature.fill(request.offset, buffer);
-            }
-            let due = self.arrivals.as_mut().map(|due| due.wait(report));
-            let began = now_ns();
             let moved = if read {
                 backend.read(request.offset, buffer)
             } else {
@@ -177,14 +198,12 @@ impl<'a> Work<'a> {
             now = ended;
             calls += 1;
             report.last_ns = ended;
-            self.count(report, request.bytes, read, ended - due.unwrap_or(began));
+            self.count(report, request.bytes, read, ended - due_ns.unwrap_or(began));
             if read && verify {
-                let found = self.signature.verify(request.offset, &self.buffers[0][..request.bytes as usize]);
-                let checked = now_ns();
-                report.own_ns += checked - ended;
-                now = checked;
-                found.map_err(|mismatch| wrong(path, &mismatch))?;
-                report.bytes_verified += request.bytes;
+                let found = self.check(0, &request, path, report);
+                now = now_ns();
+                report.own_ns += now - ended;
+                found?;
             }
         }
         self.leave(meeting, report)?;
@@ -224,15 +243,9 @@ impl<'a> Work<'a> {
                     more = false;
                     break;
                 };
-                let read = self.reads(&request);
                 let slot = free.pop().expect("a slot is free");
-                let buffer = &mut self.buffers[slot][..request.bytes as usize];
-                if !read {
-                    self.signature.fill(request.offset, buffer);
-                }
-                let pointer = buffer.as_mut_ptr();
-                let due = self.arrivals.as_mut().map(|due| due.wait(report));
-                let began = now_ns();
+                let Ready { read, due_ns, began_ns: began } = self.ready(slot, &request, report);
+                let pointer = self.buffers[slot].as_mut_ptr();
                 report.own_ns += began - now;
                 let queue = backend.queue().expect("the backend has a queue");
                 // SAFETY: the slot's buffer is touched again only after `complete` has returned it, and lives in `self`.
@@ -241,7 +254,7 @@ impl<'a> Work<'a> {
                     outcome = Err(at(request.offset, read, path, error));
                     break;
                 }
-                under_way[slot] = Some((request, read, due.unwrap_or(began)));
+                under_way[slot] = Some((request, read, due_ns.unwrap_or(began)));
                 issued += 1;
                 busy += 1;
             }
@@ -271,10 +284,7 @@ impl<'a> Work<'a> {
             report.last_ns = ended;
             self.count(report, request.bytes, read, ended - began);
             if read && verify {
-                match self.signature.verify(request.offset, &self.buffers[slot][..request.bytes as usize]) {
-                    Ok(()) => report.bytes_verified += request.bytes,
-                    Err(mismatch) => outcome = Err(wrong(path, &mismatch)),
-                }
+                outcome = self.check(slot, &request, path, report);
                 report.own_ns += now_ns() - ended;
             }
         }

@@ -145,6 +145,13 @@ pub fn serve(address: &str, token_from_stdin: bool) -> Result<()> {
                     link.say(&FromWorker::Failed { message: error.to_string(), wrong_data })?;
                 }
             }
+            ToWorker::Look(assignment) => {
+                let answer = match pass::look(&assignment, &mut keeper) {
+                    Ok(there) => FromWorker::Looked { there },
+                    Err(error) => FromWorker::Failed { message: error.to_string(), wrong_data: false },
+                };
+                link.say(&answer)?;
+            }
             ToWorker::Remove(assignment) => {
                 let answer = match pass::remove(&assignment, &mut keeper) {
                     Ok(ns) => FromWorker::Removed { ns },

@@ -31,7 +31,9 @@ impl Keeper {
                 .fold(assignment.draw_seed, |seed, part| workload::mix(seed ^ workload::mix(part + 1)));
             self.made = Some((wanted.clone(), backend::make(&assignment.settings, seed)?));
         }
-        Ok(self.made.as_mut().expect("it was made just now").1.as_mut())
+        let (_, backend) = self.made.as_mut().expect("it was made just now");
+        backend.place(&assignment.directory);
+        Ok(backend.as_mut())
     }
     pub fn finish(&mut self) {
         self.made = None;
@@ -58,7 +60,7 @@ impl<'a> Pass<'a> {
             let path = assignment.directory.clone();
             return Ok(Pass { assignment, keeper, path, blocks: vec![], file_bytes: 0, cache: Residency::default() });
         }
-        let owner = owner(assignment);
+        let owner = assignment.owner();
         let path = path_of(assignment, owner);
         let part = workload::part(settings, assignment.draw_seed, owner)?;
         let file_bytes = workload::file_bytes(settings, assignment.draw_seed, owner)?;
@@ -71,15 +73,8 @@ impl<'a> Pass<'a> {
                     std::fs::create_dir_all(parent).map_err(|error| Error::io("create", parent.display(), error))?;
                 }
                 layout::set(&settings.layout, &path, file_bytes, assignment.replaces)?;
-            } else if matches!(settings.backend, BackendSettings::TerraceObjects(_))
-                && (settings.files == Files::PerWorker || assignment.worker == 0)
-            {
-                match keeper.backend(assignment)?.remove(&path) {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        return Err(failed("remove the old", &path, error));
-                    }
-                    _ => {}
-                }
+            } else if !local && (settings.files == Files::PerWorker || assignment.worker == 0) {
+                make_room(assignment, keeper, &path)?;
             }
         } else if local {
             cache = cache::force(&path, settings.cache)?;
@@ -97,7 +92,7 @@ impl<'a> Pass<'a> {
         if assignment.operation.is_metadata() {
             return metadata::perform(assignment);
         }
-        let owner = owner(assignment);
+        let owner = assignment.owner();
         let write = assignment.operation != Operation::Read;
         let signature = Signature::new(Identity { file: workload::file_of(settings, owner), ..assignment.identity });
         let target = Target {
@@ -143,9 +138,26 @@ impl<'a> Pass<'a> {
     }
 }
 
-/// Whose data the operation is about.
-fn owner(assignment: &Assignment) -> u32 {
-    if assignment.operation == Operation::Read { assignment.reads_of } else { assignment.worker }
+/// An old object of this experiment goes; one of somebody else is refused.
+fn make_room(assignment: &Assignment, keeper: &mut Keeper, path: &Path) -> Result<()> {
+    let backend = keeper.backend(assignment)?;
+    if !backend.exists(path).map_err(|error| failed("look for", path, error))? {
+        return Ok(());
+    }
+    if !assignment.replaces {
+        return Err(crate::claims::refused(path));
+    }
+    backend.remove(path).map_err(|error| failed("remove the old", path, error))
+}
+
+/// Whether the file that this worker would make is there already.
+pub fn look(assignment: &Assignment, keeper: &mut Keeper) -> Result<bool> {
+    let mine = assignment.settings.files == Files::PerWorker || assignment.worker == 0;
+    if !mine || assignment.replaces {
+        return Ok(false);
+    }
+    let path = path_of(assignment, assignment.worker);
+    keeper.backend(assignment)?.exists(&path).map_err(|error| failed("look for", &path, error))
 }
 
 pub fn failed(doing: &str, path: &Path, error: std::io::Error) -> Error {
@@ -162,7 +174,11 @@ pub fn remove(assignment: &Assignment, keeper: &mut Keeper) -> Result<u64> {
     let path = path_of(assignment, assignment.worker);
     let backend = keeper.backend(assignment)?;
     let began = now_ns();
-    backend.remove(&path).map_err(|error| failed("remove", &path, error))?;
+    match backend.remove(&path) {
+        // Of a run that failed, it may never have come.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && !settings.backend.has_local_files() => {}
+        removed => removed.map_err(|error| failed("remove", &path, error))?,
+    }
     let took = now_ns() - began;
     if settings.directory_per_worker
         && let Some(parent) = path.parent()

@@ -71,6 +71,18 @@ pub fn part(settings: &RunSettings, seed: u64, worker: u32) -> Result<Part> {
     Ok(part)
 }
 
+/// The first `requests` of the part, where a stonewall left the rest out.
+pub fn written_part(settings: &RunSettings, seed: u64, worker: u32, requests: Option<u64>) -> Result<Part> {
+    let mut part = part(settings, seed, worker)?;
+    if let Some(requests) = requests {
+        let count = usize::try_from(requests).unwrap_or(usize::MAX);
+        let again = self::part(settings, seed, worker)?;
+        part.bytes = again.requests.take(count).map(|request| request.bytes).sum();
+        part.requests = Box::new(part.requests.take(count));
+    }
+    Ok(part)
+}
+
 /// Size of the file of `file_of(worker)` when all is written.
 pub fn file_bytes(settings: &RunSettings, seed: u64, worker: u32) -> Result<u64> {
     match &settings.workload {

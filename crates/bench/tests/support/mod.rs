@@ -50,9 +50,9 @@ impl Place {
     fn told(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name).join("rows.jsonl")).unwrap_or_default()
     }
-    /// Files left below the experiment's directory.
+    /// Files left below the experiment's directory, but for the notes of who wrote what is kept.
     pub fn left(&self) -> Vec<PathBuf> {
-        files(&self.data())
+        files(&self.data()).into_iter().filter(|path| !path.ends_with(".terrace-bench.jsonl")).collect()
     }
 }
 

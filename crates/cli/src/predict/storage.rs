@@ -1,7 +1,7 @@
 //! The machine that is asked about: a platform file; or tiers, as measured, as set, as flags say; then single numbers over it.
 
 use super::StorageArgs;
-use super::workload::{parse, report_tiers};
+use super::workload::{parse, parse_json, report_tiers};
 use crate::args::SettingArgs;
 use crate::failure::{Failure, Result};
 use crate::filesystem::FileSystem;
@@ -53,7 +53,9 @@ fn with_durable(read_bytes_s: f64, write_bytes_s: f64) -> Platform {
             write_bytes_s,
             client_read_bytes_s: None,
             client_write_bytes_s: None,
+            stream_read_bytes_s: None,
             latency_s: 0.0,
+            operation_processor_s: 0.0,
             metadata_operations_s: None,
             sync_bytes_s: None,
             stripe_disks: 1,
@@ -71,7 +73,8 @@ fn with_durable(read_bytes_s: f64, write_bytes_s: f64) -> Platform {
 
 /// `--tiers FILE`. Capacities are the file's, the report's or the settings' of the same name, or `--capacity`'s.
 fn measured(args: &StorageArgs, file: &Path, report: Option<&Path>, notes: &mut Vec<String>) -> Result<Platform> {
-    let measured: TierMeasurements = parse_json(file)?;
+    let measured: TierMeasurements =
+        parse_json(file, "does not hold measured tiers", "write it with `terrace bench tiers --output FILE`")?;
     measured.check().map_err(|error| {
         Failure::bad_input(format!("{}: {error}", file.display()), "measure again with `terrace bench tiers`")
     })?;
@@ -136,16 +139,6 @@ fn page_cache(read_bytes_s: f64, write_bytes_s: f64) -> PageCache {
 fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     info.totalram.saturating_mul(u64::from(info.mem_unit))
-}
-
-fn parse_json<T: serde::de::DeserializeOwned>(file: &Path) -> Result<T> {
-    let text = super::workload::read(file)?;
-    serde_json::from_str(&text).map_err(|error| {
-        Failure::bad_input(
-            format!("{} does not hold measured tiers: {error}", file.display()),
-            "write it with `terrace bench tiers --output FILE`",
-        )
-    })
 }
 
 fn settings(args: &StorageArgs) -> Result<Resolved> {

@@ -62,13 +62,8 @@ pub fn report_tiers(file: &Path) -> Result<Vec<ReportTier>> {
 }
 
 fn report(file: &Path) -> Result<Report> {
-    let text = read(file)?;
-    let report: Report = serde_json::from_str(&text).map_err(|error| {
-        Failure::bad_input(
-            format!("{} is not the report of a run: {error}", file.display()),
-            "give a file that `terrace run --report FILE` wrote",
-        )
-    })?;
+    let report: Report =
+        parse_json(file, "is not the report of a run", "give a file that `terrace run --report FILE` wrote")?;
     match report.version {
         REPORT_VERSION => Ok(report),
         other => Err(Failure::bad_input(
@@ -82,6 +77,13 @@ pub fn read(file: &Path) -> Result<String> {
     std::fs::read_to_string(file).map_err(|error| {
         Failure::bad_input(format!("can't read {}: {error}", file.display()), "give a file that exists and is text")
     })
+}
+
+/// A file that another command wrote: `what` it is not, if it is not, and how to get one.
+pub fn parse_json<T: serde::de::DeserializeOwned>(file: &Path, what: &str, hint: &str) -> Result<T> {
+    let text = read(file)?;
+    serde_json::from_str(&text)
+        .map_err(|error| Failure::bad_input(format!("{} {what}: {error}", file.display()), hint))
 }
 
 /// TOML, or JSON where the file's name ends so.

@@ -109,8 +109,8 @@ impl Region {
     /// One past the last cell in each dimension (the offset where the count is 0).
     pub fn end(&self) -> [u64; RANK_MAX] {
         let mut end = [0; RANK_MAX];
-        for dimension in 0..self.rank() {
-            end[dimension] = match self.count[dimension] {
+        for (dimension, end) in end.iter_mut().enumerate().take(self.rank()) {
+            *end = match self.count[dimension] {
                 0 => self.offset[dimension],
                 count => self.offset[dimension] + (count - 1) * self.stride[dimension] + 1,
             };

@@ -147,11 +147,14 @@ impl Fabric {
             if coefficient <= 0.0 || self.resources[id.0 as usize].capacity.is_infinite() {
                 continue;
             }
-            match merged.iter_mut().find(|(other, _)| *other == id) {
-                Some((_, sum)) => *sum += coefficient,
-                None => merged.push((id, coefficient)),
-            }
+            merged.push((id, coefficient));
         }
+        merged.sort_by_key(|(id, _)| *id);
+        merged.dedup_by(|(later, more), (first, sum)| {
+            let same = later == first;
+            *sum += if same { *more } else { 0.0 };
+            same
+        });
         // Alone with its bound (or without one) it needs no solver.
         let rate = if !merged.is_empty() {
             0.0
@@ -214,24 +217,27 @@ impl Fabric {
             finished.push(ActivityId(number));
         }
         finished.sort_unstable();
-        for &ActivityId(number) in &finished {
-            self.remove(number);
-        }
+        self.remove(&finished);
         self.events += finished.len() as u64;
         Some(finished)
     }
 
-    fn remove(&mut self, number: u32) {
-        let uses = std::mem::take(&mut self.activities[number as usize].uses);
-        for &(id, _) in &uses {
-            let users = &mut self.resources[id.0 as usize].users;
-            if let Some(place) = users.iter().position(|&user| user == number) {
-                users.swap_remove(place);
-            }
+    /// All at once: of many that finish together, each resource's users are looked through once.
+    fn remove(&mut self, finished: &[ActivityId]) {
+        let mut used: Vec<ResourceId> = vec![];
+        for &ActivityId(number) in finished {
+            let activity = &mut self.activities[number as usize];
+            activity.alive = false;
+            used.extend(std::mem::take(&mut activity.uses).into_iter().map(|(id, _)| id));
+            self.free.push(number);
+        }
+        used.sort_unstable();
+        used.dedup();
+        for id in used {
+            let activities = &self.activities;
+            self.resources[id.0 as usize].users.retain(|&user| activities[user as usize].alive);
             self.touch(id);
         }
-        self.activities[number as usize].alive = false;
-        self.free.push(number);
     }
 
     fn touch(&mut self, id: ResourceId) {

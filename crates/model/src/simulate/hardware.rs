@@ -12,6 +12,8 @@ pub struct Transfer {
     pub uses: Vec<(ResourceId, f64)>,
     /// Processor seconds a byte of the one thread that does it: it has one processor at most.
     thread_s_per_byte: f64,
+    /// What its requests, which wait for each other, reach at most.
+    stream_bytes_s: f64,
 }
 
 struct Node {
@@ -73,18 +75,22 @@ impl<'a> Hardware<'a> {
     pub fn start(&self, fabric: &mut Fabric, bytes: f64, transfer: &Transfer) -> ActivityId {
         let thread = transfer.thread_s_per_byte;
         let rate_max = if thread > 0.0 { 1.0 / thread } else { f64::INFINITY };
-        fabric.start(bytes, rate_max, &transfer.uses)
+        fabric.start(bytes, rate_max.min(transfer.stream_bytes_s), &transfer.uses)
     }
 
     pub fn compute(&self, fabric: &mut Fabric, node: usize, seconds: f64) -> ActivityId {
         fabric.start(seconds, 1.0, &[(self.nodes[node].processors, 1.0)])
     }
 
-    /// `count` metadata operations of the durable tier, one after another.
-    pub fn operations(&self, fabric: &mut Fabric, count: f64, extra_s: f64) -> ActivityId {
-        let latency_s = self.platform.durable.latency_s + extra_s / count.max(1.0);
+    /// `count` metadata operations of the durable tier for a node, one after another.
+    pub fn operations(&self, fabric: &mut Fabric, node: usize, count: f64, extra_s: f64) -> ActivityId {
+        if count <= 0.0 {
+            return fabric.wait(extra_s);
+        }
+        let processor_s = self.platform.durable.operation_processor_s;
+        let latency_s = self.platform.durable.latency_s.max(processor_s) + extra_s / count;
         let rate_max = if latency_s > 0.0 { 1.0 / latency_s } else { f64::INFINITY };
-        fabric.start(count, rate_max, &[(self.metadata, 1.0)])
+        fabric.start(count, rate_max, &[(self.metadata, 1.0), (self.nodes[node].processors, processor_s)])
     }
 
     /// Until the servers' own storage has the bytes.
@@ -101,7 +107,11 @@ impl<'a> Hardware<'a> {
             uses.push((self.servers[server].0, part));
             uses.extend(self.server_processor(server, part * durable.server_processor.read_s_per_byte));
         });
-        Transfer { uses, thread_s_per_byte: durable.processor.read_s_per_byte }
+        Transfer {
+            uses,
+            thread_s_per_byte: durable.processor.read_s_per_byte,
+            stream_bytes_s: durable.stream_read_bytes_s.unwrap_or(f64::INFINITY),
+        }
     }
 
     pub fn durable_write(&self, node: usize, disk: u32) -> Transfer {
@@ -113,21 +123,21 @@ impl<'a> Hardware<'a> {
             uses.push((self.servers[server].1, part));
             uses.extend(self.server_processor(server, part * durable.server_processor.write_s_per_byte));
         });
-        Transfer { uses, thread_s_per_byte: durable.processor.write_s_per_byte }
+        Transfer { uses, thread_s_per_byte: durable.processor.write_s_per_byte, stream_bytes_s: f64::INFINITY }
     }
 
     pub fn tier_read(&self, node: usize, tier: usize, device: usize) -> Transfer {
         let (spec, at) = (&self.platform.tiers[tier], &self.nodes[node]);
         let processor = spec.processor.read_s_per_byte;
         let uses = vec![(at.devices[tier][device], 1.0 / spec.read_bytes_s), (at.processors, processor)];
-        Transfer { uses, thread_s_per_byte: processor }
+        Transfer { uses, thread_s_per_byte: processor, stream_bytes_s: f64::INFINITY }
     }
 
     pub fn tier_write(&self, node: usize, tier: usize, device: usize) -> Transfer {
         let (spec, at) = (&self.platform.tiers[tier], &self.nodes[node]);
         let processor = spec.processor.write_s_per_byte;
         let uses = vec![(at.devices[tier][device], 1.0 / spec.write_bytes_s), (at.processors, processor)];
-        Transfer { uses, thread_s_per_byte: processor }
+        Transfer { uses, thread_s_per_byte: processor, stream_bytes_s: f64::INFINITY }
     }
 
     /// Between a program and the page cache. Only for platforms that have one.
@@ -142,14 +152,22 @@ impl<'a> Hardware<'a> {
     fn cached(&self, node: usize, of: impl Fn(&crate::platform::PageCache) -> (f64, f64)) -> Transfer {
         let (rate, processor) = self.platform.cache.as_ref().map_or((f64::INFINITY, 0.0), of);
         let at = &self.nodes[node];
-        Transfer { uses: vec![(at.cache, 1.0 / rate), (at.processors, processor)], thread_s_per_byte: processor }
+        Transfer {
+            uses: vec![(at.cache, 1.0 / rate), (at.processors, processor)],
+            thread_s_per_byte: processor,
+            stream_bytes_s: f64::INFINITY,
+        }
     }
 
     /// One thread reads from one place and writes to another at the same pace.
     pub fn copy(&self, from: Transfer, to: Transfer) -> Transfer {
         let mut uses = from.uses;
         uses.extend(to.uses);
-        Transfer { uses, thread_s_per_byte: from.thread_s_per_byte + to.thread_s_per_byte }
+        Transfer {
+            uses,
+            thread_s_per_byte: from.thread_s_per_byte + to.thread_s_per_byte,
+            stream_bytes_s: from.stream_bytes_s.min(to.stream_bytes_s),
+        }
     }
 
     /// The parts of a file that begins on `disk`: part, disk, server.

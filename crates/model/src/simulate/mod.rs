@@ -95,24 +95,29 @@ const LIMITING: f64 = 0.8;
 const HALF: f64 = 0.5;
 
 const NODES_MAX: f64 = 1e6;
-const PARTS_MAX: f64 = 1e7;
+const PARTS_MAX: f64 = 4e6;
+const ITERATIONS_MAX: f64 = 1e7;
 
 pub fn simulate(platform: &Platform, job: &Job, way: Way, seed: u64) -> Result<Simulated, ModelError> {
     platform.check()?;
     job.check()?;
-    fits(platform)?;
+    fits(platform, job)?;
     world::World::new(platform, job, way, seed).run()
 }
 
 /// What is simulated one by one must fit into memory.
-fn fits(platform: &Platform) -> Result<(), ModelError> {
+fn fits(platform: &Platform, job: &Job) -> Result<(), ModelError> {
     let each = |what: &'static str, value: f64, limit: f64| match value <= limit {
         true => Ok(()),
         false => Err(ModelError::TooLarge { what, value, limit }),
     };
     let nodes = f64::from(platform.nodes);
     each("nodes", nodes, NODES_MAX)?;
-    each("nodes x processes_per_node", nodes * f64::from(platform.processes_per_node), PARTS_MAX)?;
+    // Processes that get no item do nothing, however many there are.
+    let with_work = platform.processes().min(job.items()) as f64;
+    each("nodes x processes_per_node", with_work, PARTS_MAX)?;
+    each("processes x durable.stripe_disks", with_work * f64::from(platform.durable.stripe_disks), PARTS_MAX)?;
+    each("iterations", f64::from(job.iterations), ITERATIONS_MAX)?;
     each("nodes x other_threads", nodes * f64::from(platform.other_threads), PARTS_MAX)?;
     for tier in &platform.tiers {
         each("nodes x tier.devices", nodes * f64::from(tier.devices), PARTS_MAX)?;

@@ -32,7 +32,9 @@ fn plain(nodes: u32, processes_per_node: u32) -> Platform {
             write_bytes_s: 100.0 * MIB,
             client_read_bytes_s: None,
             client_write_bytes_s: None,
+            stream_read_bytes_s: None,
             latency_s: 0.0,
+            operation_processor_s: 0.0,
             metadata_operations_s: None,
             sync_bytes_s: None,
             stripe_disks: 1,
@@ -249,6 +251,40 @@ fn a_metadata_server_takes_its_operations_one_after_another() {
     platform.durable.metadata_operations_s = None;
     platform.durable.latency_s = 0.01;
     assert!((time(&platform, &job(100, 1, Flush::None), Way::Alone) - 0.02).abs() < 1e-6);
+}
+
+#[test]
+fn a_metadata_operation_takes_longer_where_others_want_its_processor() {
+    let mut platform = plain(1, 1);
+    (platform.durable.read_bytes_s, platform.durable.write_bytes_s) = (1e15, 1e15);
+    platform.cores_per_node = Some(1.0);
+    (platform.durable.latency_s, platform.durable.operation_processor_s) = (0.01, 0.01);
+    // An open and a create.
+    assert!((time(&platform, &job(1, 1, Flush::None), Way::Alone) - 0.02).abs() < 1e-6);
+    platform.other_threads = 1;
+    assert!((time(&platform, &job(1, 1, Flush::None), Way::Alone) - 0.04).abs() < 1e-6);
+    platform.durable.operation_processor_s = 0.0;
+    assert!((time(&platform, &job(1, 1, Flush::None), Way::Alone) - 0.02).abs() < 1e-6);
+}
+
+#[test]
+fn what_is_not_flushed_is_removed_at_the_end_by_all_movers() {
+    let mut platform = plain(1, 1);
+    platform.durable.latency_s = 0.01;
+    let run = simulate(&platform, &job(20, 1, Flush::None), Way::Terrace, 1).unwrap();
+    let mover = platform.mover;
+    let removed_s = 20.0 * mover.operations_per_removal * 0.01 / f64::from(mover.threads);
+    assert!(near(run.makespan_s - run.program_s, removed_s), "{run:?}");
+}
+
+#[test]
+fn a_file_is_read_no_faster_than_its_own_requests_follow_each_other() {
+    let mut platform = plain(1, 2);
+    platform.durable.disks = 2;
+    let unbounded = time(&platform, &job(2, 1, Flush::None), Way::Alone);
+    platform.durable.stream_read_bytes_s = Some(100.0 * MIB);
+    let bounded = time(&platform, &job(2, 1, Flush::None), Way::Alone);
+    assert!(near(bounded - unbounded, 10.0 / 100.0 - 10.0 / 400.0), "{bounded} and {unbounded}");
 }
 
 #[test]

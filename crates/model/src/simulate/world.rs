@@ -27,6 +27,8 @@ enum Owner {
     MoverOperations(usize, Flushing, f64),
     MoverCopy(usize, Flushing, f64),
     MoverSync(usize, Flushing, f64),
+    /// Part of a node's files that were not to be flushed.
+    Removal,
     /// Dirty pages that reach their disk: node, pool, bytes.
     WriteBack(usize, usize, f64),
 }
@@ -50,7 +52,10 @@ pub struct World<'a> {
     running: usize,
     movers: Vec<NodeMovers>,
     settling: Vec<Option<(usize, Flushing)>>,
+    /// Flushes and removals that the end waits for.
     flushing: u64,
+    /// Of each node, files in tiers that are not to be flushed.
+    unflushed: Vec<u64>,
     /// Of each node, one for each tier, the durable tier's last.
     pools: Vec<Vec<Pool>>,
     owners: Vec<Owner>,
@@ -75,7 +80,8 @@ impl<'a> World<'a> {
         let directory_shift = (0..=job.iterations).map(|_| random.random_range(0..platform.durable.disks)).collect();
         let count = platform.processes();
         let per_node = u64::from(platform.processes_per_node);
-        let processes: Vec<Process> = (0..count).map(|rank| Process::new(rank, count, per_node, job)).collect();
+        let with_work = count.min(job.items());
+        let processes: Vec<Process> = (0..with_work).map(|rank| Process::new(rank, count, per_node, job)).collect();
         let (input_bytes, intermediate_bytes, final_bytes) = job.item_bytes();
         let tiers = platform.tiers.len();
         let pools = (0..platform.nodes)
@@ -109,6 +115,7 @@ impl<'a> World<'a> {
             movers: (0..platform.nodes).map(|_| NodeMovers::new(platform)).collect(),
             settling: vec![],
             flushing: 0,
+            unflushed: vec![0; platform.nodes as usize],
             pools,
             owners: vec![],
             random,
@@ -207,6 +214,7 @@ impl<'a> World<'a> {
                 self.traffic.evicted_bytes += self.movers[node].finish(file);
                 self.move_next(node);
             }
+            Owner::Removal => self.flushing -= 1,
             Owner::WriteBack(node, pool, bytes) => self.pools[node][pool].dirty -= bytes,
         }
     }
@@ -225,7 +233,7 @@ impl<'a> World<'a> {
             Step::Open => {
                 let disk = self.named_disk(item, 0);
                 self.processes[number].place = Place::Durable { disk };
-                let id = self.hardware.operations(&mut self.fabric, 1.0, 0.0);
+                let id = self.hardware.operations(&mut self.fabric, node, 1.0, 0.0);
                 self.own(id, owner);
             }
             Step::Read => {
@@ -241,12 +249,14 @@ impl<'a> World<'a> {
             Step::Create => {
                 let place = self.place(number);
                 self.processes[number].place = place;
-                // A file in a tier has a link in the durable tier's namespace: one operation there in any case.
-                let extra_s = match place {
-                    Place::Tier { tier, .. } => self.platform.tiers[tier].latency_s,
-                    Place::Durable { .. } => 0.0,
+                // A file in a tier has a link in the durable tier's namespace.
+                let (count, extra_s) = match place {
+                    Place::Tier { tier, .. } => {
+                        (self.platform.mover.operations_per_create, self.platform.tiers[tier].latency_s)
+                    }
+                    Place::Durable { .. } => (1.0, 0.0),
                 };
-                let id = self.hardware.operations(&mut self.fabric, 1.0, extra_s);
+                let id = self.hardware.operations(&mut self.fabric, node, count, extra_s);
                 self.own(id, owner);
             }
             Step::Write => self.write(number),
@@ -256,10 +266,13 @@ impl<'a> World<'a> {
                 self.transfer(bytes, &transfer, owner);
             }
             Step::OpenBack => {
-                let id = match place {
-                    Place::Durable { .. } => self.hardware.operations(&mut self.fabric, 1.0, 0.0),
-                    Place::Tier { tier, .. } => self.fabric.wait(self.platform.tiers[tier].latency_s),
+                let (count, extra_s) = match place {
+                    Place::Durable { .. } => (1.0, 0.0),
+                    Place::Tier { tier, .. } => {
+                        (self.platform.mover.operations_per_open, self.platform.tiers[tier].latency_s)
+                    }
                 };
+                let id = self.hardware.operations(&mut self.fabric, node, count, extra_s);
                 self.own(id, owner);
             }
             Step::ReadBack => {
@@ -305,6 +318,7 @@ impl<'a> World<'a> {
             for place in 0..self.settling.len() {
                 self.finished(Owner::Settled(place));
             }
+            self.remove_unflushed();
         }
     }
 
@@ -425,6 +439,7 @@ impl<'a> World<'a> {
         };
         let Place::Tier { tier, device } = place else { return };
         if !flushed || bytes <= 0.0 {
+            self.unflushed[node] += 1;
             return;
         }
         self.flushing += 1;
@@ -439,10 +454,23 @@ impl<'a> World<'a> {
         }
     }
 
+    /// What is not flushed is removed at the end, by all movers of its node.
+    fn remove_unflushed(&mut self) {
+        for node in 0..self.unflushed.len() {
+            let parts = self.unflushed[node].min(u64::from(self.platform.mover.threads));
+            for _ in 0..parts {
+                let count = self.unflushed[node] as f64 / parts as f64 * self.platform.mover.operations_per_removal;
+                let id = self.hardware.operations(&mut self.fabric, node, count, 0.0);
+                self.own(id, Owner::Removal);
+                self.flushing += 1;
+            }
+        }
+    }
+
     fn move_next(&mut self, node: usize) {
         while let Some(file) = self.movers[node].begin() {
             let count = self.platform.mover.operations_per_file;
-            let id = self.hardware.operations(&mut self.fabric, count, 0.0);
+            let id = self.hardware.operations(&mut self.fabric, node, count, 0.0);
             self.own(id, Owner::MoverOperations(node, file, self.fabric.now_s()));
         }
     }
