@@ -134,8 +134,13 @@ impl Session {
         self.0.cluster.as_ref()
     }
 
-    pub(crate) fn is_elsewhere(&self) -> bool {
+    pub fn is_elsewhere(&self) -> bool {
         self.0.place.is_none()
+    }
+
+    /// Where the agent of this node keeps its index and its sockets; `None`: it is on another node.
+    pub fn runtime_directory(&self) -> Option<&Path> {
+        self.0.place.as_ref().and_then(|place| place.index_path().parent())
     }
 
     pub fn root(&self) -> &Path {

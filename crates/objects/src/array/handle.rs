@@ -8,6 +8,7 @@
 //! The copying is done without the handle's lock, so several threads put and get at once.
 
 mod ranges;
+mod view;
 
 use super::base::{Base, ChunkSource};
 use super::copying::{copy, copy_overlap, fill};
@@ -25,6 +26,8 @@ use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use terrace_core::objects::{ArraySpec, Kind, ObjectError, Overlap, Region, Result};
+
+pub use view::{Layer, View};
 
 /// What only the agent can do.
 pub trait Services: ChunkSource {
