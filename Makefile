@@ -8,7 +8,7 @@ PREFIX ?= /usr/local
 # Programs and libraries, in target/release. What runs inside other people's programs must not end them when it fails, so
 # libterrace.so is built to catch its panics.
 build:
-	$(CARGO) build --release -p terrace-cli -p terrace-intercept -p terrace-bench -p terrace-slowfs
+	$(CARGO) build --release -p terrace-cli -p terrace-intercept -p terrace-bench -p terrace-web -p terrace-slowfs
 	$(CARGO) build --profile embedded -p terrace-capi
 	install -m 755 target/embedded/libterrace.so target/release/libterrace.so
 	drivers/cfitsio/build.sh target/release

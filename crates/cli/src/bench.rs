@@ -39,7 +39,7 @@ pub fn bench(arguments: &[OsString]) -> Result<i32> {
         Some(first) if first == "tiers" => tiers(&arguments[1..])?,
         _ => arguments.to_vec(),
     };
-    let program = program()?;
+    let program = beside("terrace-bench")?;
     // The same process: signals, terminal and exit code are the tool's.
     let error = Command::new(&program).args(arguments).exec();
     Err(Failure::io("run", &program, error).code(code::NOT_EXECUTABLE))
@@ -78,9 +78,10 @@ fn tiers(arguments: &[OsString]) -> Result<Vec<OsString>> {
     Ok(told)
 }
 
-fn program() -> Result<PathBuf> {
+/// A program of ours that lies where this one lies.
+pub fn beside(name: &str) -> Result<PathBuf> {
     let own = std::env::current_exe().map_err(|error| Failure::new(format!("can't find this program: {error}")))?;
-    let beside = own.with_file_name("terrace-bench");
+    let beside = own.with_file_name(name);
     if beside.exists() {
         return Ok(beside);
     }

@@ -37,6 +37,11 @@ impl Client {
         Ok(Client { stream: BufReader::new(UnixStream::connect(short)?) })
     }
 
+    /// A program that this one becomes goes on being connected.
+    pub fn keep_through_exec(&self) -> io::Result<()> {
+        Ok(rustix::io::fcntl_setfd(self.stream.get_ref(), rustix::io::FdFlags::empty())?)
+    }
+
     /// A second handle, to end a blocked `ask` from another thread.
     pub fn handle(&self) -> io::Result<UnixStream> {
         self.stream.get_ref().try_clone()

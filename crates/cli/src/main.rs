@@ -37,6 +37,7 @@ mod serve;
 mod signals;
 mod supervision;
 mod table;
+mod web;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -52,6 +53,7 @@ fn main() {
     let done = match command {
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
+        Command::Web(args) => web::web(&args),
         Command::Stat(args) => objects::stat(&args),
         Command::Get(args) => objects::get(&args),
         Command::Put(args) => objects::put(&args),

@@ -11,7 +11,7 @@ const LOGIN: &str = include_str!("page/login.html");
 /// Where the login page says why it is there.
 const REASON: &str = "<!--reason-->";
 
-const FILES: [(&str, &str, &str); 12] = [
+const FILES: [(&str, &str, &str); 14] = [
     ("/", HTML, INDEX),
     ("/page/page.css", STYLE, include_str!("page/page.css")),
     ("/page/page.js", SCRIPT, include_str!("page/page.js")),
@@ -20,10 +20,12 @@ const FILES: [(&str, &str, &str); 12] = [
     ("/page/objects.js", SCRIPT, include_str!("page/objects.js")),
     ("/page/viewer.js", SCRIPT, include_str!("page/viewer.js")),
     ("/page/colours.js", SCRIPT, include_str!("page/colours.js")),
-    ("/page/vendor/uPlot.esm.js", SCRIPT, include_str!("page/vendor/uPlot.esm.js")),
-    ("/page/vendor/uPlot.min.css", STYLE, include_str!("page/vendor/uPlot.min.css")),
-    ("/page/vendor/d3-colour.js", SCRIPT, include_str!("page/vendor/d3-colour.js")),
     ("/page/terrace.svg", "image/svg+xml", include_str!("page/terrace.svg")),
+    ("/page/vendor/d3-color.min.js", SCRIPT, include_str!("page/vendor/d3-color.min.js")),
+    ("/page/vendor/d3-interpolate.min.js", SCRIPT, include_str!("page/vendor/d3-interpolate.min.js")),
+    ("/page/vendor/d3-scale-chromatic.min.js", SCRIPT, include_str!("page/vendor/d3-scale-chromatic.min.js")),
+    ("/page/vendor/uPlot.iife.min.js", SCRIPT, include_str!("page/vendor/uPlot.iife.min.js")),
+    ("/page/vendor/uPlot.min.css", STYLE, include_str!("page/vendor/uPlot.min.css")),
 ];
 
 pub fn file(path: &str) -> Option<Reply> {
