@@ -57,12 +57,14 @@ def draw(run: xarray.Dataset, records: xarray.DataArray) -> None:
     for axis, part in zip(axes.flat[:3], (0.4, 0.65, 0.95)):
         step = int(part * (run.sizes["time"] - 1))
         plane = middle.pressure.isel(time=step)
-        plane.plot.imshow(ax=axis, robust=True, yincrease=False, cmap="RdBu_r", cbar_kwargs={"label": "Pa"})
+        plane.plot.imshow(ax=axis, center=0, robust=True, yincrease=False, cmap="RdBu_r", cbar_kwargs={"label": "Pa"})
+        axis.set_aspect("equal")
         axis.axhline(float(run.z[run.sizes["z"] // 2]), color="grey", linewidth=0.8)
         axis.set_title(f"pressure after {float(run.time[step]) * 1e3:.0f} ms")
     last = middle.isel(time=-1)
     speed = np.sqrt(last.velocity_x**2 + last.velocity_y**2 + last.velocity_z**2)
     speed.plot.imshow(ax=axes.flat[3], robust=True, yincrease=False, cmap="inferno", cbar_kwargs={"label": "m/s"})
+    axes.flat[3].set_aspect("equal")
     axes.flat[3].set_title("speed of the medium, at the end")
     for x in records.x:
         axes.flat[4].plot(records.time * 1e3, records.sel(x=x), label=f"x = {float(x):.0f} m")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
 import textwrap
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import TERRACE
+from conftest import served
 
 import terrace
 
@@ -44,24 +43,10 @@ class Web:
         return ran.stdout
 
 
-def serve(run, *flags: str) -> Iterator[Web]:
-    token = run.scratch / "web.token"
-    process = subprocess.Popen(
-        [TERRACE, "web", "--config", run.config, "--token-file", token, *flags],
-        stdout=subprocess.PIPE, env=run.environment, text=True,
-    )  # fmt: skip
-    lines = [process.stdout.readline() for _ in range(3 if flags else 2)]
-    assert lines[0].startswith("page: "), "terrace web did not begin"
-    url = lines[1].split()[1].rstrip("/")
-    yield Web(url, token.read_text().strip(), lines[2].split()[1] if flags else "")
-    process.send_signal(signal.SIGTERM)
-    process.stdout.close()
-    assert process.wait(30) == 0
-
-
 @pytest.fixture(scope="module")
 def web(run) -> Iterator[Web]:
-    yield from serve(run)
+    with served(run) as lines:
+        yield Web(lines["zarr"].rstrip("/"), (run.scratch / "web.token").read_text().strip(), "")
 
 
 SHAPE = (12, 30, 20, 16)
@@ -248,8 +233,12 @@ def test_no_token_is_no_data(web: Web, study) -> None:
 
 
 def test_by_tls_the_certificate_is_known_by_its_fingerprint(run, study) -> None:
-    served = serve(run, "--tls")
-    web = next(served)
+    with served(run, "--tls") as lines:
+        web = Web(lines["zarr"].rstrip("/"), (run.scratch / "web.token").read_text().strip(), lines["fingerprint"])
+        by_tls(web, study)
+
+
+def by_tls(web: Web, study) -> None:
     assert web.url.startswith("https://") and len(web.fingerprint) == 64
     said = web.read(
         """
@@ -267,4 +256,3 @@ def test_by_tls_the_certificate_is_known_by_its_fingerprint(run, study) -> None:
     )
     mean, another = said.split()
     assert float(mean) == pytest.approx(study["velocity"].mean(), rel=1e-12) and another == "another"
-    next(served, None)

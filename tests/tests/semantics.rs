@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use terrace_tests::checkout;
 
 /// Each page, and the file of tests that it names without saying so.
-const PAGES: [(&str, &str); 7] = [
+const PAGES: [(&str, &str); 8] = [
     ("semantics.md", ""),
     ("programs.md", "programs"),
     ("programs-matrix.md", "matrix"),
@@ -12,6 +12,7 @@ const PAGES: [(&str, &str); 7] = [
     ("c.md", "capi"),
     ("cfitsio.md", "cfitsio"),
     ("predict.md", "predict"),
+    ("web.md", "web"),
 ];
 
 /// `file::test` of every test of the system.

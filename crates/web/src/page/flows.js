@@ -4,6 +4,8 @@ import { bytes, element, pairs } from './format.js';
 
 // Seconds that the charts show.
 const KEPT = 180;
+// Steps of the axes: powers of two, as the units are.
+const STEPS = Array.from({ length: 50 }, (_, i) => 2 ** i);
 const COLOURS = ['#2f9dbd', '#3fa796', '#e08a3c', '#9b6fd0', '#c9556b'];
 
 const FLOWS = [
@@ -101,7 +103,7 @@ function chart(id, names, unit) {
       height: 160,
       cursor: { y: false },
       scales: { y: { range: (_, low, high) => [0, Math.max(high, 1024)] } },
-      axes: [axis, { ...axis, size: 74, values: (_, ticks) => ticks.map((tick) => bytes(tick) + unit) }],
+      axes: [axis, { ...axis, size: 74, incrs: STEPS, values: (_, ticks) => ticks.map((tick) => bytes(tick) + unit) }],
       series: [
         {},
         ...names.map((name, i) => ({
@@ -109,6 +111,7 @@ function chart(id, names, unit) {
           stroke: COLOURS[i % COLOURS.length],
           fill: `${COLOURS[i % COLOURS.length]}22`,
           width: 1.5,
+          points: { show: false },
           value: shown,
         })),
       ],

@@ -58,10 +58,11 @@ export class Viewer {
   // The array has another shape now.
   async grown({ name, shape, begun, error }) {
     if (error) return this.tell(new Error(error));
-    if (this.array?.name !== name || String(this.array.shape) === String(shape)) return undefined;
+    if (this.array?.name !== name) return undefined;
+    const isSame = String(this.array.shape) === String(shape);
     this.array = { ...this.array, shape, begun };
     this.controls();
-    return this.follows() ? this.toNewest() : undefined;
+    return this.follows() && !isSame ? this.toNewest() : undefined;
   }
 
   toNewest() {
