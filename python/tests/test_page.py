@@ -22,12 +22,13 @@ PATIENCE_S = 60
 
 
 @pytest.fixture(scope="module")
-def chromium(capfd_module) -> Iterator:
+def chromium(request: pytest.FixtureRequest) -> Iterator:
     webdriver = pytest.importorskip("selenium.webdriver")
     browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if not browser or not driver:
-        with capfd_module.disabled():
-            print("SKIPPED: the page's tests: no chromium and chromedriver here; tests/setup.sh installs them", file=sys.stderr)
+        # Past pytest, which keeps the words of tests to itself.
+        with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            print("SKIPPED: python::test_page: no chromium and chromedriver here; tests/setup.sh installs them", file=sys.stderr)
         pytest.skip("no Chromium")
     from selenium.webdriver.chrome.service import Service
 
@@ -40,12 +41,6 @@ def chromium(capfd_module) -> Iterator:
     started = webdriver.Chrome(options=options, service=Service(driver))
     yield started
     started.quit()
-
-
-@pytest.fixture(scope="module")
-def capfd_module(request: pytest.FixtureRequest):
-    """What pytest keeps to itself is told all the same."""
-    return request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled
 
 
 @pytest.fixture(scope="module")

@@ -40,9 +40,22 @@ fn nothing_is_said_without_the_token() {
     let (served, session) = served(&place);
     study(&session);
     let web = http(&served);
-    let paths = ["/", "/zarr/study/zarr.json", "/zarr/study/v/c/0/0", "/api/status", "/api/events", "/page/page.js", "/nothing"];
+    let paths = [
+        "/",
+        "/zarr/study/zarr.json",
+        "/zarr/study/v/c/0/0",
+        "/api/status",
+        "/api/events",
+        "/page/page.js",
+        "/nothing",
+    ];
     for path in paths {
-        for lines in ["", "Authorization: Bearer 0123456789abcdef-and-mor\r\n", "Authorization: Bearer\r\n", "Cookie: terrace=1\r\n"] {
+        for lines in [
+            "",
+            "Authorization: Bearer 0123456789abcdef-and-mor\r\n",
+            "Authorization: Bearer\r\n",
+            "Cookie: terrace=1\r\n",
+        ] {
             let answer = web.send("GET", path, lines, b"");
             assert_eq!(answer.status, 401, "{path} {lines}");
             assert!(!answer.text().contains("study") && answer.header("www-authenticate").starts_with("Bearer"));
@@ -63,7 +76,9 @@ fn nothing_is_said_without_the_token() {
     let shown = web.send("GET", "/", &format!("Cookie: {}\r\n", cookie.split(';').next().unwrap()), b"");
     assert!(shown.status == 200 && shown.text().contains("<title>Terrace</title>"));
     let policy = shown.header("content-security-policy");
-    assert!(policy.contains("default-src 'none'") && policy.contains("script-src 'self'") && !policy.contains("unsafe"));
+    assert!(
+        policy.contains("default-src 'none'") && policy.contains("script-src 'self'") && !policy.contains("unsafe")
+    );
     drop(session);
     served.end();
 }
@@ -117,7 +132,15 @@ fn containers_and_arrays_are_keys_of_a_store_staged_flushed_and_evicted() {
         assert_eq!(web.get("/zarr/study/v/c/0/0").body, bytes(&[0.0, 1.0, 2.0, 3.0, 7.0, 8.0, 9.0, 10.0]));
         // At the array's end the chunk is filled up.
         assert_eq!(web.get("/zarr/study/v/c/2/1").body, bytes(&[32.0, 33.0, 34.0, -1.0, -1.0, -1.0, -1.0, -1.0]));
-        for absent in ["study/v/c/3/0", "study/v/c/0", "study/v/c/0/0/0", "study/v/c/00/0", "study/x/zarr.json", "study/notes", "study/v/.zarray"] {
+        for absent in [
+            "study/v/c/3/0",
+            "study/v/c/0",
+            "study/v/c/0/0/0",
+            "study/v/c/00/0",
+            "study/x/zarr.json",
+            "study/notes",
+            "study/v/.zarray",
+        ] {
             assert_eq!(web.get(&format!("/zarr/{absent}")).status, 404, "{absent}");
         }
         match state {
@@ -177,7 +200,8 @@ fn parts_are_sent_as_ranges_and_what_is_known_is_not_sent_again() {
 
 fn steps(session: &Session, names: &[&str]) -> Vec<Array> {
     session.create_container("run", Create::IfMissing).unwrap();
-    let spec = ArraySpec::new(DataType::Float32, &[0, 4, 6]).unlimited(0).chunks(&[2, 4, 6]).dimensions(&["time", "y", "x"]);
+    let spec =
+        ArraySpec::new(DataType::Float32, &[0, 4, 6]).unlimited(0).chunks(&[2, 4, 6]).dimensions(&["time", "y", "x"]);
     names.iter().map(|name| session.create_array(&format!("run/{name}"), &spec, Create::New).unwrap()).collect()
 }
 
@@ -251,7 +275,10 @@ fn a_slice_has_its_plane_and_the_planes_statistics() {
     large.put(&region(&[2999, 1999], &[1, 1]), &[9]).unwrap();
     let slice = web.get("/api/slice/large?at=*,*");
     let told: serde_json::Value = serde_json::from_str(slice.header("x-terrace-slice")).unwrap();
-    assert_eq!((&told["rows"], &told["columns"], &told["max"], &told["count"]), (&1000.into(), &667.into(), &9.0.into(), &6_000_000.into()));
+    assert_eq!(
+        (&told["rows"], &told["columns"], &told["max"], &told["count"]),
+        (&1000.into(), &667.into(), &9.0.into(), &6_000_000.into())
+    );
     assert_eq!(slice.body.len(), 1000 * 667 * 4);
     let objects = web.get("/api/objects/run").json();
     assert_eq!((&objects["objects"][0]["name"], &objects["objects"][0]["type"]), (&"p".into(), &"float32".into()));
@@ -266,7 +293,8 @@ fn events_tell_of_tiers_and_of_a_step_when_it_arrives() {
     let arrays = steps(&session, &["p", "q"]);
     let web = http(&served);
     let mut stream = BufReader::new(web.connect());
-    let head = format!("GET /api/events?array=run%2Fp HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n", web.token);
+    let head =
+        format!("GET /api/events?array=run%2Fp HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n", web.token);
     stream.get_mut().write_all(head.as_bytes()).unwrap();
     let mut next = |wanted: &str| loop {
         let mut line = String::new();
@@ -299,9 +327,49 @@ fn whatever_is_asked_the_server_goes_on_and_leads_nowhere_else() {
     std::fs::write(place.root().join("plain"), b"not a key").unwrap();
     let web = http(&served);
     let parts = [
-        "zarr", "api", "page", "study", "v", "c", "0", "1", "zarr.json", "..", ".", "", "%2e%2e", "%2E%2e%2f", "%00", "%", "%f", "%ff", "secret",
-        "plain", ".terrace", "agents", "objects", "slice", "array", "events", "18446744073709551615", "-1", "0x1", "\\", "~", "*", ":", "etc",
-        "passwd", "%C3%A4", "?at=*", "?at=0,*", "#", "?token=", "vendor", "login", "é",
+        "zarr",
+        "api",
+        "page",
+        "study",
+        "v",
+        "c",
+        "0",
+        "1",
+        "zarr.json",
+        "..",
+        ".",
+        "",
+        "%2e%2e",
+        "%2E%2e%2f",
+        "%00",
+        "%",
+        "%f",
+        "%ff",
+        "secret",
+        "plain",
+        ".terrace",
+        "agents",
+        "objects",
+        "slice",
+        "array",
+        "events",
+        "18446744073709551615",
+        "-1",
+        "0x1",
+        "\\",
+        "~",
+        "*",
+        ":",
+        "etc",
+        "passwd",
+        "%C3%A4",
+        "?at=*",
+        "?at=0,*",
+        "#",
+        "?token=",
+        "vendor",
+        "login",
+        "é",
     ];
     let mut random = Random::new(5);
     let mut pick = |count: usize| random.below(count as u64) as usize;
@@ -313,13 +381,17 @@ fn whatever_is_asked_the_server_goes_on_and_leads_nowhere_else() {
             continue; // it does not end
         }
         let method = ["GET", "HEAD"][pick(2)];
-        let range = ["", "Range: bytes=-1\r\n", "Range: bytes=99999999999999999999-\r\n", "If-None-Match: *\r\n"][pick(4)];
+        let range =
+            ["", "Range: bytes=-1\r\n", "Range: bytes=99999999999999999999-\r\n", "If-None-Match: *\r\n"][pick(4)];
         let lines = format!("Authorization: Bearer {}\r\n{range}", web.token);
         let answer = web.send(method, &path, &lines, b"");
         assert!(answer.status < 500, "{method} {path}: {} {}", answer.status, answer.text());
         well += usize::from(answer.status < 300);
         let text = answer.text();
-        assert!(!text.contains("not for you") && !text.contains("root:x:") && !text.contains("not a key"), "{path}: {text}");
+        assert!(
+            !text.contains("not for you") && !text.contains("root:x:") && !text.contains("not a key"),
+            "{path}: {text}"
+        );
     }
     assert!(well > 20, "some of it makes sense: {well}");
     // Noise where a request should be.
@@ -383,7 +455,8 @@ fn an_address_that_others_reach_is_served_by_tls_only_or_by_word() {
     let begin = |flags: &[&str]| {
         let mut command = place.terrace("web");
         let mut process = command.args(flags).stdout(Stdio::piped()).spawn().unwrap();
-        let lines: Vec<String> = BufReader::new(process.stdout.take().unwrap()).lines().take(3).map(Result::unwrap).collect();
+        let lines: Vec<String> =
+            BufReader::new(process.stdout.take().unwrap()).lines().take(3).map(Result::unwrap).collect();
         (process, lines)
     };
     let (mut process, lines) = begin(&["--listen", "0.0.0.0:0"]);

@@ -116,7 +116,9 @@ fn watch(mut child: Child, is_ending: &AtomicBool) {
     let ended = child.wait();
     if !is_ending.load(SeqCst) {
         let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
-        warn(format!("objects are no longer served over HTTP: {PROGRAM} has ended ({how}); `terrace web` serves them again"));
+        warn(format!(
+            "objects are no longer served over HTTP: {PROGRAM} has ended ({how}); `terrace web` serves them again"
+        ));
     }
 }
 

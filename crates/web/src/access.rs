@@ -29,8 +29,11 @@ pub fn read_token(file: &Path) -> Result<String, Failure> {
         .map_err(|error| Failure::bad_input(format!("the token {} can't be read: {error}", file.display())))?;
     let token = text.trim();
     if !(TOKEN_MIN..=TOKEN_MAX).contains(&token.len()) {
-        return Err(Failure::bad_input(format!("the token in {} has fewer than {TOKEN_MIN} characters", file.display()))
-            .hint("remove the file; a new one is made"));
+        return Err(Failure::bad_input(format!(
+            "the token in {} has fewer than {TOKEN_MIN} characters",
+            file.display()
+        ))
+        .hint("remove the file; a new one is made"));
     }
     Ok(token.to_owned())
 }

@@ -17,7 +17,10 @@ const ANSWER_MAX: u64 = 64 << 20;
 
 pub fn status(session: &Session) -> Answer<Status> {
     let Some(directory) = session.runtime_directory() else {
-        return Err(Refusal::new(StatusCode::NOT_IMPLEMENTED, "the tiers of an agent on another node are not to be seen from here"));
+        return Err(Refusal::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "the tiers of an agent on another node are not to be seen from here",
+        ));
     };
     ask(directory).map_err(|error| {
         let message = format!("the agent of {} does not answer: {error}", session.root().display());

@@ -6,7 +6,7 @@ use crate::reply::{Reply, json};
 use crate::store::{Store, below, parent};
 use crate::{agent, slice, zarr};
 use serde_json::{Map, Value, json};
-use terrace_client::{Entry, Kind, ObjectKind};
+use terrace_client::{DataType, Entry, Kind, ObjectKind};
 
 /// Objects of one container that are listed.
 const LISTED_MAX: usize = 2000;
@@ -73,13 +73,28 @@ fn kind(kind: ObjectKind) -> &'static str {
 }
 
 fn array(store: &Store, name: &str) -> Answer<Value> {
-    let array = store.array(name)?.ok_or_else(|| Refusal::not_found(format!("`{name}` is no array that can be read")))?;
+    let array =
+        store.array(name)?.ok_or_else(|| Refusal::not_found(format!("`{name}` is no array that can be read")))?;
     let shape = store.shape(&array, &store.steps(parent(name).0)?)?;
     let tags: Map<String, Value> =
         store.session().tags(name)?.iter().map(|(key, value)| (key.clone(), zarr::metadata::tag(value))).collect();
     let spec = array.spec();
+    let coordinates = spec.dimensions.iter().map(|dimension| coordinate(store, name, dimension));
+    let coordinates = coordinates.collect::<Answer<Vec<Option<String>>>>()?;
     Ok(json!({
         "name": name, "type": spec.data_type.name(), "shape": shape, "begun": array.shape()?, "unlimited": spec.unlimited,
-        "dimensions": spec.dimensions, "chunks": spec.chunks, "tags": tags,
+        "dimensions": spec.dimensions, "coordinates": coordinates, "chunks": spec.chunks, "tags": tags,
     }))
+}
+
+/// The array beside this one that has the values of a dimension: it has the dimension's name, and no other dimension.
+fn coordinate(store: &Store, name: &str, dimension: &str) -> Answer<Option<String>> {
+    let path = below(parent(name).0, dimension);
+    if dimension.is_empty() || dimension.contains('/') || path == name {
+        return Ok(None);
+    }
+    let found = store
+        .array(&path)?
+        .filter(|array| array.spec().rank() == 1 && !matches!(array.spec().data_type, DataType::Bytes(_)));
+    Ok(found.map(|_| path))
 }

@@ -38,7 +38,8 @@ pub fn stream(app: &App, query: Option<&str>) -> Answer<Response> {
     let place = Semaphore::try_acquire_owned(app.watchers.clone()).map_err(|_| full())?;
     let array = parameter(query, "array").filter(|name| !name.is_empty());
     let array = array.map(|name| parts(&name.replace('%', "%25")).map(|parts| parts.join("/"))).transpose()?;
-    let watch = Watch { store: app.store.clone(), array, shape: Value::Null, looks: 0, ready: VecDeque::new(), _place: place };
+    let watch =
+        Watch { store: app.store.clone(), array, shape: Value::Null, looks: 0, ready: VecDeque::new(), _place: place };
     let events = stream::unfold(watch, |mut watch| async move {
         while watch.ready.is_empty() {
             if watch.looks > 0 {

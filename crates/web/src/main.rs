@@ -39,7 +39,11 @@ const READERS: usize = 16 + events::READERS_MAX;
 const END: Duration = Duration::from_secs(2);
 
 #[derive(Parser)]
-#[command(name = "terrace-web", version, about = "Objects over HTTP (called by `terrace web` and `terrace serve --http`)")]
+#[command(
+    name = "terrace-web",
+    version,
+    about = "Objects over HTTP (called by `terrace web` and `terrace serve --http`)"
+)]
 struct Cli {
     /// A root's path, or tcp://ADDRESS:PORT of an agent elsewhere [default: the root of this run]
     #[arg(long, value_name = "TARGET", default_value = "")]
@@ -127,7 +131,8 @@ fn say_where(listener: &Listener, access: &Access, token_file: &std::path::Path)
 
 async fn end_by_signal(handle: axum_server::Handle<std::net::SocketAddr>) {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
         return; // they end the program at once then
     };
     tokio::select! {

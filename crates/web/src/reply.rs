@@ -172,7 +172,9 @@ mod tests {
         for nothing in ["bytes=10-", "bytes=10-12", "bytes=-0"] {
             assert_eq!(read(nothing), Part::Nothing, "{nothing}");
         }
-        for whole in ["", "bytes=", "bytes=-", "bytes=a-b", "bytes=5-2", "bytes=0-1,4-5", "rows=0-1", "bytes=+1-2", "bytes=1"] {
+        for whole in
+            ["", "bytes=", "bytes=-", "bytes=a-b", "bytes=5-2", "bytes=0-1,4-5", "rows=0-1", "bytes=+1-2", "bytes=1"]
+        {
             assert_eq!(read(whole), Part::Whole, "{whole}");
         }
         assert_eq!(part("bytes=0-", 0), Part::Nothing);

@@ -57,7 +57,9 @@ async fn admitted(
     {
         return Some(match app.access.takes_code(&code) {
             true => to_page(app),
-            false if app.access.allows(headers) => Reply::new("text/plain", "").status(StatusCode::SEE_OTHER).header(LOCATION, "/"),
+            false if app.access.allows(headers) => {
+                Reply::new("text/plain", "").status(StatusCode::SEE_OTHER).header(LOCATION, "/")
+            }
             false => page::login("This address was used, or is of an earlier start.").status(StatusCode::UNAUTHORIZED),
         });
     }
@@ -68,7 +70,9 @@ async fn admitted(
     let reply = match wants_page {
         true => page::login(""),
         false => Refusal {
-            hint: Some("send `Authorization: Bearer TOKEN`, with the token of the file that the server was given".into()),
+            hint: Some(
+                "send `Authorization: Bearer TOKEN`, with the token of the file that the server was given".into(),
+            ),
             ..Refusal::new(StatusCode::UNAUTHORIZED, "a token is needed")
         }
         .reply(),

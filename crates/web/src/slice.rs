@@ -19,7 +19,8 @@ const DRAWN: &str = "*";
 const LAST: &str = "last";
 
 pub fn slice(store: &Store, name: &str, at: &str) -> Answer<Reply> {
-    let array = store.array(name)?.ok_or_else(|| Refusal::not_found(format!("`{name}` is no array that can be drawn")))?;
+    let array =
+        store.array(name)?.ok_or_else(|| Refusal::not_found(format!("`{name}` is no array that can be drawn")))?;
     let shape = store.shape(&array, &store.steps(parent(name).0)?)?;
     let plane = Plane::parse(at, &shape)?;
     let every = plane.drawn.iter().map(|&d| shape[d].div_ceil(SIDE_MAX)).max().unwrap_or(1).max(1);
@@ -79,7 +80,8 @@ impl Plane {
 
     fn region(&self, shape: &[u64], every: u64) -> Answer<Region> {
         let is_drawn = |d: usize| self.drawn.contains(&d);
-        let count: Vec<u64> = (0..shape.len()).map(|d| if is_drawn(d) { shape[d].div_ceil(every) } else { 1 }).collect();
+        let count: Vec<u64> =
+            (0..shape.len()).map(|d| if is_drawn(d) { shape[d].div_ceil(every) } else { 1 }).collect();
         let stride: Vec<u64> = (0..shape.len()).map(|d| if is_drawn(d) { every } else { 1 }).collect();
         Ok(Region::strided(&self.at, &count, &stride)?)
     }
@@ -103,7 +105,10 @@ fn numbers(data_type: DataType, cells: &[u8]) -> Vec<f64> {
         };
         ($type:ty, |$value:ident| $number:expr) => {{
             let exact = cells.chunks_exact(size_of::<$type>());
-            exact.map(|cell| <$type>::from_le_bytes(cell.try_into().expect("exact chunks"))).map(|$value| $number).collect()
+            exact
+                .map(|cell| <$type>::from_le_bytes(cell.try_into().expect("exact chunks")))
+                .map(|$value| $number)
+                .collect()
         }};
     }
     let pairs = |parts: Vec<f64>| parts.chunks_exact(2).map(|pair| pair[0].hypot(pair[1])).collect();

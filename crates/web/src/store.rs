@@ -176,9 +176,8 @@ impl Store {
             return self.session.stat(name).map(|status| (status.identity, 0, 0));
         }
         let path = self.session.root().join(name).join(METADATA_FILE);
-        let found = std::fs::metadata(&path).map_err(|error| {
-            ObjectError::new(Kind::NotFound, format!("`{name}` is not an array: {error}"))
-        })?;
+        let found = std::fs::metadata(&path)
+            .map_err(|error| ObjectError::new(Kind::NotFound, format!("`{name}` is not an array: {error}")))?;
         Ok((found.ino(), found.mtime(), found.mtime_nsec()))
     }
 

@@ -23,7 +23,7 @@ pub fn complete_steps(start: u64, shape: &[u64], regions: &[Region], dimension: 
         active.retain(|region| end_of(region) > step);
         let of_step: Vec<&Region> = active
             .iter()
-            .filter(|region| (step - region.offset()[dimension]) % region.stride()[dimension] == 0)
+            .filter(|region| (step - region.offset()[dimension]).is_multiple_of(region.stride()[dimension]))
             .copied()
             .collect();
         if !is_covered(shape, &of_step, dimension) {
@@ -34,12 +34,12 @@ pub fn complete_steps(start: u64, shape: &[u64], regions: &[Region], dimension: 
     step
 }
 
-type Box = Vec<Range<u64>>;
+type Part = Vec<Range<u64>>;
 
 /// All cells of a step lie in one of the regions.
 fn is_covered(shape: &[u64], regions: &[&Region], dimension: usize) -> bool {
     let others: Vec<usize> = (0..shape.len()).filter(|&d| d != dimension).collect();
-    let mut left: Vec<Box> = vec![others.iter().map(|&d| 0..shape[d]).collect()];
+    let mut left: Vec<Part> = vec![others.iter().map(|&d| 0..shape[d]).collect()];
     left.retain(|part| !part.iter().any(Range::is_empty));
     for region in regions.iter().rev() {
         if left.is_empty() {
@@ -56,13 +56,13 @@ fn is_covered(shape: &[u64], regions: &[&Region], dimension: usize) -> bool {
 }
 
 /// A region's boxes, without one dimension: one, or one for each cell of a dimension with a stride.
-fn boxes(region: &Region, others: &[usize]) -> Vec<Box> {
+fn boxes(region: &Region, others: &[usize]) -> Vec<Part> {
     let end = region.end();
-    let mut found: Vec<Box> = vec![vec![]];
+    let mut found: Vec<Part> = vec![vec![]];
     for &d in others {
         let (offset, stride) = (region.offset()[d], region.stride()[d]);
         let ranges: Vec<Range<u64>> = match stride {
-            1 => vec![offset..end[d]],
+            1 => std::iter::once(offset..end[d]).collect(),
             stride => (0..region.count()[d]).map(|i| offset + i * stride..offset + i * stride + 1).collect(),
         };
         if found.len() * ranges.len() > BOXES_MAX {
@@ -71,7 +71,7 @@ fn boxes(region: &Region, others: &[usize]) -> Vec<Box> {
         found = found
             .into_iter()
             .flat_map(|part| {
-                ranges.iter().map(move |range| part.iter().cloned().chain([range.clone()]).collect::<Box>())
+                ranges.iter().map(move |range| part.iter().cloned().chain([range.clone()]).collect::<Part>())
             })
             .collect();
     }
@@ -79,7 +79,7 @@ fn boxes(region: &Region, others: &[usize]) -> Vec<Box> {
 }
 
 /// What is left of a box.
-fn without(part: Box, covered: &Box) -> Vec<Box> {
+fn without(part: Part, covered: &Part) -> Vec<Part> {
     let meets = part.iter().zip(covered).all(|(a, b)| a.start < b.end && b.start < a.end);
     if !meets {
         return vec![part];

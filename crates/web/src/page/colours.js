@@ -1,11 +1,13 @@
 // Colour maps as tables of 256 colours, so that a cell costs one look.
 
+export const DIVERGING = 'red–blue';
+
 const MAPS = {
   viridis: d3.interpolateViridis,
   cividis: d3.interpolateCividis,
   inferno: d3.interpolateInferno,
   turbo: d3.interpolateTurbo,
-  'red–blue': (at) => d3.interpolateRdBu(1 - at),
+  [DIVERGING]: (at) => d3.interpolateRdBu(1 - at),
   greys: (at) => d3.interpolateGreys(1 - at),
 };
 

@@ -8,8 +8,12 @@ const KEPT = 180;
 const STEPS = Array.from({ length: 50 }, (_, i) => 2 ** i);
 const COLOURS = ['#2f9dbd', '#3fa796', '#e08a3c', '#9b6fd0', '#c9556b'];
 
+const fast = (status) => status.tiers.filter((tier) => !tier.durable);
+
+// What comes into the tiers is what they hold more, and what has left them.
 const FLOWS = [
-  ['written', (status) => status.tiers.reduce((sum, tier) => sum + tier.written_bytes, 0)],
+  ['arriving', (status) => fast(status).reduce((sum, tier) => sum + tier.used_bytes, 0)
+    + status.counters.evicted_bytes + status.counters.removed_bytes],
   ['flushed', (status) => status.counters.flushed_bytes],
   ['prefetched', (status) => status.counters.prefetched_bytes],
   ['evicted', (status) => status.counters.evicted_bytes],
@@ -28,13 +32,12 @@ export class Flows {
     const totals = FLOWS.map(([, total]) => total(status));
     tiers(document.getElementById('tiers'), status);
     queues(status);
-    const fast = status.tiers.filter((tier) => !tier.durable);
-    if (!this.charts) this.begin(fast);
+    if (!this.charts) this.begin(fast(status));
     if (this.before) {
       const seconds = Math.max(now - this.before.now, 0.05);
       this.times.push(Date.now() / 1000);
       totals.forEach((total, i) => this.flows[i].push(Math.max(0, total - this.before.totals[i]) / seconds));
-      fast.forEach((tier, i) => this.used[i]?.push(tier.used_bytes));
+      fast(status).forEach((tier, i) => this.used[i]?.push(tier.used_bytes));
       if (this.times.length > KEPT) [this.times, ...this.flows, ...this.used].forEach((series) => series.shift());
       this.charts[0].setData([this.times, ...this.flows]);
       this.charts[1].setData([this.times, ...this.used]);
@@ -42,11 +45,11 @@ export class Flows {
     this.before = { now, totals };
   }
 
-  begin(fast) {
-    this.used = fast.map(() => []);
+  begin(tiers) {
+    this.used = tiers.map(() => []);
     this.charts = [
       chart('flows', FLOWS.map(([name]) => name), '/s'),
-      chart('used', fast.map((tier) => tier.name), ''),
+      chart('used', tiers.map((tier) => tier.name), ''),
     ];
     addEventListener('resize', () =>
       this.charts.forEach((made) => made.setSize({ width: made.root.parentElement.clientWidth, height: 160 })),
@@ -96,6 +99,7 @@ function chart(id, names, unit) {
   const style = getComputedStyle(document.body);
   const [text, line] = [style.getPropertyValue('color'), 'rgba(128, 145, 155, 0.22)'];
   const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: '11px system-ui' };
+  const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
   const shown = (_, value) => (value == null ? '–' : bytes(value) + unit);
   return new uPlot(
     {
@@ -103,9 +107,9 @@ function chart(id, names, unit) {
       height: 160,
       cursor: { y: false },
       scales: { y: { range: (_, low, high) => [0, Math.max(high, 1024)] } },
-      axes: [axis, { ...axis, size: 74, incrs: STEPS, values: (_, ticks) => ticks.map((tick) => bytes(tick) + unit) }],
+      axes: [{ ...axis, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 74, incrs: STEPS, values: (_, ticks) => ticks.map((tick) => bytes(tick) + unit) }],
       series: [
-        {},
+        { value: (_, seconds) => (seconds == null ? '–' : clock(seconds)) },
         ...names.map((name, i) => ({
           label: name,
           stroke: COLOURS[i % COLOURS.length],

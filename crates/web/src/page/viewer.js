@@ -3,7 +3,7 @@
 //
 // Invariant: what is drawn is what was asked for last; an answer that comes late is dropped.
 
-import { draw, names, ramp, table } from './colours.js';
+import { DIVERGING, draw, names, ramp, table } from './colours.js';
 import { address, element, fetched, number, pairs } from './format.js';
 
 const byId = (id) => document.getElementById(id);
@@ -18,7 +18,9 @@ export class Viewer {
     byId('colours').append(...names.map((name) => new Option(name, name)));
     byId('colours').addEventListener('change', (event) => {
       this.colours = table(event.target.value);
-      this.paint();
+      // A map with a middle is for values around zero.
+      if (event.target.value === DIVERGING) byId('range').value = 'even';
+      this.ranged();
     });
     byId('range').addEventListener('change', () => this.ranged());
     for (const id of ['low', 'high']) byId(id).addEventListener('input', () => this.paint());
@@ -31,20 +33,57 @@ export class Viewer {
     this.array = null;
     this.slice = null;
     this.seen = null;
+    this.wanted = name;
     byId('viewer-title').textContent = name;
     byId('trouble').textContent = '';
     try {
       const array = await (await fetched(`/api/array/${address(name)}`)).json();
+      if (this.wanted !== name) return;
       const rank = array.shape.length;
       this.array = array;
+      this.coordinates = array.shape.map(() => null);
       // The last two are drawn; a growing one stands at its newest step, others in their middle.
       this.drawn = rank < 2 ? [0] : [rank - 2, rank - 1];
       this.at = array.shape.map((extent, d) => (array.unlimited[d] ? Math.max(0, extent - 1) : Math.floor(extent / 2)));
       this.controls();
-      await this.show();
+      await Promise.all([this.show(), this.locate()]);
     } catch (error) {
       this.tell(error);
     }
+  }
+
+  // Reads the arrays that have the coordinates of the dimensions; few arrays have all.
+  async locate() {
+    const { name, coordinates, shape } = this.array;
+    const read = async (coordinate, d) => {
+      if (!coordinate) return null;
+      const path = address(coordinate);
+      const about = await (await fetched(`/api/array/${path}`)).json();
+      const values = new Float32Array(await (await fetched(`/api/slice/${path}?at=*`)).arrayBuffer());
+      return values.length === shape[d] ? { values, units: about.tags.units ?? '' } : null;
+    };
+    const found = await Promise.all(coordinates.map((coordinate, d) => read(coordinate, d).catch(() => null)));
+    if (this.array?.name !== name || String(this.array.shape) !== String(shape)) return;
+    this.coordinates = found;
+    this.controls();
+    this.paint();
+  }
+
+  place(d, index) {
+    const coordinate = this.coordinates[d];
+    return coordinate && index < coordinate.values.length
+      ? `${number(coordinate.values[index])} ${coordinate.units}`.trim()
+      : String(index);
+  }
+
+  where(d) {
+    const last = Math.max(0, this.array.shape[d] - 1);
+    return this.coordinates[d] ? `${this.place(d, this.at[d])} (${this.at[d]} of 0–${last})` : `${this.at[d]} of 0–${last}`;
+  }
+
+  // The picture's first row is the dimension's first index.
+  axis(d) {
+    return `${this.label(d)}: ${this.place(d, 0)} to ${this.place(d, this.array.shape[d] - 1)}`;
   }
 
   follows() {
@@ -62,7 +101,8 @@ export class Viewer {
     const isSame = String(this.array.shape) === String(shape);
     this.array = { ...this.array, shape, begun };
     this.controls();
-    return this.follows() && !isSame ? this.toNewest() : undefined;
+    if (isSame) return undefined;
+    return Promise.all([this.follows() ? this.toNewest() : undefined, this.locate()]);
   }
 
   toNewest() {
@@ -113,13 +153,13 @@ export class Viewer {
 
   slider(d, extent) {
     const row = element('label', 'dimension', this.label(d));
-    const told = element('output', '', `${this.at[d]} of 0–${Math.max(0, extent - 1)}`);
+    const told = element('output', '', this.where(d));
     const range = element('input');
     Object.assign(range, { type: 'range', min: 0, max: Math.max(0, extent - 1), value: this.at[d] });
     range.dataset.dimension = d;
     range.addEventListener('input', () => {
       this.at[d] = Number(range.value);
-      told.textContent = `${this.at[d]} of 0–${Math.max(0, extent - 1)}`;
+      told.textContent = this.where(d);
       // Whoever goes back wants to stay there.
       if (this.growing(d) && this.at[d] < extent - 1) byId('follow').checked = false;
       this.show();
@@ -129,16 +169,17 @@ export class Viewer {
   }
 
   async show() {
-    if (!this.array) return;
+    if (!this.array) return undefined;
     this.asked += 1;
     const own = this.asked;
     const { name, shape } = this.array;
+    if (shape.includes(0)) return this.tell(new Error('No step is complete yet.'));
     const at = shape.map((_, d) => (this.drawn.includes(d) ? '*' : this.at[d])).join(',');
     try {
       const response = await fetched(`/api/slice/${address(name)}?at=${encodeURIComponent(at)}`);
       const told = JSON.parse(response.headers.get('x-terrace-slice'));
       const values = new Float32Array(await response.arrayBuffer());
-      if (own !== this.asked) return;
+      if (own !== this.asked) return undefined;
       for (const key of ['min', 'max', 'mean']) told[key] = Number(told[key]);
       this.slice = { ...told, values };
       byId('trouble').textContent = '';
@@ -146,6 +187,7 @@ export class Viewer {
     } catch (error) {
       if (own === this.asked) this.tell(error);
     }
+    return undefined;
   }
 
   ranged() {
@@ -178,8 +220,8 @@ export class Viewer {
     ramp(byId('ramp'), this.colours);
     const ticks = [4, 3, 2, 1, 0].map((part) => element('span', '', number(low + ((high - low) * part) / 4)));
     byId('ticks').replaceChildren(...ticks);
-    byId('rows-name').textContent = drawn.length > 1 ? this.label(drawn[0]) : '';
-    byId('columns-name').textContent = this.label(drawn[drawn.length - 1]);
+    byId('rows-name').textContent = drawn.length > 1 ? this.axis(drawn[0]) : '';
+    byId('columns-name').textContent = this.axis(drawn[drawn.length - 1]);
     const cells = sampled ? `every ${every}th cell` : 'all cells';
     pairs(byId('statistics'), [
       ['min', number(this.slice.min)],
@@ -207,8 +249,8 @@ export class Viewer {
     const row = Math.floor((event.clientY - box.top - (box.height - rows * scale) / 2) / scale);
     if (row < 0 || column < 0 || row >= rows || column >= columns) return;
     const where = drawn.length > 1
-      ? `${this.label(drawn[0])} ${row * every}, ${this.label(drawn[1])} ${column * every}`
-      : `${this.label(drawn[0])} ${column * every}`;
+      ? `${this.label(drawn[0])} ${this.place(drawn[0], row * every)}, ${this.label(drawn[1])} ${this.place(drawn[1], column * every)}`
+      : `${this.label(drawn[0])} ${this.place(drawn[0], column * every)}`;
     place.textContent = `${where}: ${number(values[row * columns + column])}`;
   }
 

@@ -64,7 +64,8 @@ fn region_of_chunk(store: &Store, name: &str, array: &Array, index: &[u64]) -> A
     if index.len() != spec.rank() {
         return Ok(None);
     }
-    let Some(start) = index.iter().zip(&spec.chunks).map(|(at, size)| at.checked_mul(*size)).collect::<Option<Vec<u64>>>()
+    let Some(start) =
+        index.iter().zip(&spec.chunks).map(|(at, size)| at.checked_mul(*size)).collect::<Option<Vec<u64>>>()
     else {
         return Ok(None);
     };
