@@ -10,7 +10,7 @@ PREFIX ?= /usr/local
 # `cargo test` builds libraries, with the same features, so that DataFusion is compiled once.
 build:
 	$(CARGO) build --release -p terrace-cli -p terrace-intercept
-	CARGO_PROFILE_RELEASE_PANIC=unwind $(CARGO) build --release -p terrace-query -p terrace-bench -p terrace-slowfs
+	CARGO_PROFILE_RELEASE_PANIC=unwind $(CARGO) build --release -p terrace-query -p terrace-web -p terrace-bench -p terrace-slowfs
 	$(CARGO) build --profile embedded -p terrace-capi
 	install -m 755 target/embedded/libterrace.so target/release/libterrace.so
 	drivers/cfitsio/build.sh target/release

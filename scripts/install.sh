@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what `make build` made: scripts/install.sh PREFIX (DESTDIR is put before it, for packages).
 #
-#   bin/terrace, terrace-query  lib/terrace/   libraries that `terrace run` preloads
+#   bin/terrace, terrace-*     lib/terrace/   libraries that `terrace run` preloads
 #   lib/libterrace.so           include/       terrace.h and the Fortran module terrace.f90
 #   lib/pkgconfig/terrace.pc    so that `pkg-config --cflags --libs terrace` says how to use them
 set -euo pipefail
@@ -10,13 +10,13 @@ cd "$(dirname "$0")/.."
 built=${CARGO_TARGET_DIR:-target}/release
 to=${DESTDIR:-}$prefix
 
-for file in terrace terrace-query libterrace_intercept.so libterrace_cfitsio.so libterrace.so; do
+for file in terrace terrace-query terrace-web libterrace_intercept.so libterrace_cfitsio.so libterrace.so; do
     if [ ! -e "$built/$file" ]; then
         printf 'install: %s is not built\nhint: make build\n' "$built/$file" >&2
         exit 1
     fi
 done
-install -D -m 755 -t "$to/bin" "$built/terrace" "$built/terrace-query"
+install -D -m 755 -t "$to/bin" "$built/terrace" "$built/terrace-query" "$built/terrace-web"
 install -D -m 755 -t "$to/lib" "$built/libterrace.so"
 install -D -m 755 -t "$to/lib/terrace" "$built/libterrace_intercept.so" "$built/libterrace_cfitsio.so"
 install -D -m 644 -t "$to/include" crates/capi/include/terrace.h crates/capi/fortran/terrace.f90

@@ -6,6 +6,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +58,25 @@ def begin(directory: Path, fast: Path, capacity: str = "256MiB") -> Run:
     index = process.stdout.readline().strip()
     assert index, "the run did not begin"
     return Run(root, config, scratch, index, {**environment, "TERRACE_INDEX": index}, process)
+
+
+@contextmanager
+def served(run: Run, *flags: str) -> Iterator[dict[str, str]]:
+    """`terrace web` of the run; gives what it says of itself: page, zarr, fingerprint. The token is in run.scratch/web.token."""
+    token = run.scratch / "web.token"
+    process = subprocess.Popen(
+        [TERRACE, "web", "--config", run.config, "--token-file", token, *flags],
+        stdout=subprocess.PIPE, env=run.environment, text=True,
+    )  # fmt: skip
+    try:
+        said = [process.stdout.readline() for _ in range(3 if "--tls" in flags else 2)]
+        assert said[0].startswith("page: "), "terrace web did not begin"
+        yield {line.split()[0].rstrip(":"): line.split()[1] for line in said}
+    finally:
+        process.terminate()
+        process.stdout.close()
+        ended = process.wait(30)
+    assert ended == 0
 
 
 @pytest.fixture(scope="module")

@@ -5,12 +5,14 @@
 //!   Outcome     what a command said and how it ended
 //!   Tree        what a directory holds, read natively, to compare
 //!   ArrayModel  the cells of an array in a vector, to compare with
+//!   Http        requests to `terrace-web`, as they are on the wire
 //!   Comparison  the same commands in two equal roots, one of them accelerated: outcomes and trees must agree
 //!
 //! Invariant: a workplace that goes away leaves nothing: no process, no tier, no state.
 
 mod array_model;
 mod comparison;
+mod http;
 mod outcome;
 mod served;
 mod shell;
@@ -19,6 +21,7 @@ mod workplace;
 
 pub use array_model::{ArrayModel, Random, compare_at_random};
 pub use comparison::Comparison;
+pub use http::{Answer, Http};
 pub use outcome::{Outcome, wait_until};
 pub use served::Served;
 pub use shell::Shell;

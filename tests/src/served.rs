@@ -1,6 +1,6 @@
-//! `terrace serve`, reached from this node and by TCP.
+//! `terrace serve`, reached from this node, by TCP and by HTTP.
 
-use crate::{Workplace, wait_until};
+use crate::{Http, Workplace, wait_until};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -10,6 +10,8 @@ pub struct Served {
     process: Child,
     pub address: String,
     pub index: PathBuf,
+    /// Where it serves HTTP, if the flags have `--http`.
+    pub http: Option<Http>,
 }
 
 impl Served {
@@ -23,10 +25,18 @@ impl Served {
         let mut command = place.terrace("serve");
         command.args(["--quiet", "--listen", &address, "--token-file"]).arg(&token_file).args(flags);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let index = line.trim().strip_prefix("export TERRACE_INDEX=").expect("the line for eval");
-        Served { process, address, index: Path::new(index).to_owned() }
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let line = lines.next().expect("a line for eval").unwrap();
+        let index = line.strip_prefix("export TERRACE_INDEX=").expect("the line for eval");
+        let http = flags.contains(&"--http").then(|| {
+            let line = lines.next().expect("a second line for eval").unwrap();
+            Http::new(line.strip_prefix("export TERRACE_HTTP=").expect("the second line for eval"), Served::TOKEN)
+        });
+        Served { process, address, index: Path::new(index).to_owned(), http }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
     }
 
     /// Ends it as a batch system does; everything is durable then.

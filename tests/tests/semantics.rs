@@ -13,6 +13,7 @@ const PAGES: [(&str, &str); 8] = [
     ("c.md", "capi"),
     ("cfitsio.md", "cfitsio"),
     ("predict.md", "predict"),
+    ("web.md", "web"),
 ];
 
 /// `file::test` of every test of the system.

@@ -26,6 +26,8 @@ pub enum Command {
     Run(RunArgs),
     /// Serve a root's tiers until a signal comes, for programs that use objects
     Serve(ServeArgs),
+    /// Serve a root's objects over HTTP until a signal comes: a page for people, a Zarr store for programs
+    Web(WebArgs),
     /// Show what an object is, with its tags
     Stat(ObjectsArgs),
     /// Copy an object into a file: an array into NAME.npy (or its plain cells), a bytes object as it is
@@ -278,6 +280,9 @@ pub struct ServeArgs {
     /// Most memory that queries of Flight SQL may hold, all together [default: 50% of what is free at the start]
     #[arg(long, value_name = "SIZE", requires = "flight")]
     pub query_memory: Option<OsString>,
+    /// Also serve objects over HTTP, with the same token; port 0: one that is free
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["hosts", "slurm"])]
+    pub http: Option<String>,
     /// File with the token that such clients must show (16 characters or more); made if it is not there
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
@@ -307,6 +312,27 @@ pub struct ServeArgs {
     /// Print nothing of our own but errors
     #[arg(long, short)]
     pub quiet: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct WebArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Serve the objects of an agent elsewhere: tcp://ADDRESS:PORT, with its token in TERRACE_TOKEN or TERRACE_TOKEN_FILE
+    #[arg(long, value_name = "TARGET", requires = "token_file")]
+    pub connect: Option<String>,
+    /// Where to listen; port 0: one that is free. Outside this machine's loopback it is TLS
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    pub listen: String,
+    /// File with the token that clients must show (16 characters or more); made if it is not there [default: in the root's state]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// TLS on a loopback address too
+    #[arg(long)]
+    pub tls: bool,
+    /// No TLS anywhere: token and data can be read by whoever listens on the network
+    #[arg(long, conflicts_with = "tls")]
+    pub plain: bool,
 }
 
 #[derive(Args, Debug)]

@@ -38,6 +38,7 @@ mod signals;
 mod sql;
 mod supervision;
 mod table;
+mod web;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -53,6 +54,7 @@ fn main() {
     let done = match command {
         Command::Run(args) => run::run(&args),
         Command::Serve(args) => serve::serve(&args),
+        Command::Web(args) => web::web(&args),
         Command::Stat(args) => objects::stat(&args),
         Command::Get(args) => objects::get(&args),
         Command::Put(args) => objects::put(&args),

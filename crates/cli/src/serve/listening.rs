@@ -13,6 +13,9 @@ use terrace_client::FINGERPRINT_SUFFIX;
 use terrace_core::members;
 use terrace_core::settings::{ListenSettings, Protection, Settings};
 
+/// The token of a server of HTTP that was given none.
+const HTTP_TOKEN: &str = "web.token";
+
 /// What the flags say; makes what is missing of token and certificate.
 pub fn wanted(args: &ServeArgs, settings: &Settings) -> Result<Option<ListenSettings>> {
     let address = match (&args.listen, &settings.member) {
@@ -46,7 +49,7 @@ pub fn wanted(args: &ServeArgs, settings: &Settings) -> Result<Option<ListenSett
             "give this host's own: --listen HOST:0",
         ));
     }
-    let protection = protection(args, &addresses, &certificate)?;
+    let protection = protection(&addresses, args.tls, args.plain, &certificate)?;
     make_token(&token_file)?;
     Ok(Some(ListenSettings { address, token_file, protection }))
 }
@@ -59,18 +62,38 @@ pub fn of_flight(args: &ServeArgs) -> Result<Option<ListenSettings>> {
         return Err(Failure::bad_input("--flight needs a token", "say where it is to lie with --token-file FILE"));
     };
     let file = std::path::absolute(file).map_err(|error| Failure::io("find", file, error))?;
-    let protection = protection(args, &addresses, &file)?;
+    let protection = protection(&addresses, args.tls, args.plain, &file)?;
     make_token(&file)?;
     Ok(Some(ListenSettings { address: address.clone(), token_file: file, protection }))
 }
 
-fn protection(args: &ServeArgs, addresses: &[SocketAddr], certificate: &Path) -> Result<Protection> {
+fn protection(addresses: &[SocketAddr], tls_wanted: bool, plain: bool, certificate: &Path) -> Result<Protection> {
     let is_loopback = addresses.iter().all(|address| address.ip().is_loopback());
-    match (args.plain, args.tls || !is_loopback) {
+    match (plain, tls_wanted || !is_loopback) {
         (true, _) => Ok(Protection::Plain),
         (false, true) => tls(certificate),
         (false, false) => Ok(Protection::Loopback),
     }
+}
+
+/// Where HTTP is served; makes what is missing of token and certificate. Without a file of its own the token lies in the state.
+pub fn for_http(
+    address: &str,
+    token_file: Option<&Path>,
+    tls_wanted: bool,
+    plain: bool,
+    settings: &Settings,
+) -> Result<ListenSettings> {
+    let token_file = match token_file {
+        Some(file) => std::path::absolute(file).map_err(|error| Failure::io("find", file, error))?,
+        None => {
+            crate::agent_process::make_private(&settings.state)?;
+            settings.state.join(HTTP_TOKEN)
+        }
+    };
+    let protection = protection(&resolved(address, "--http")?, tls_wanted, plain, &token_file)?;
+    make_token(&token_file)?;
+    Ok(ListenSettings { address: address.into(), token_file, protection })
 }
 
 fn resolved(address: &str, flag: &str) -> Result<Vec<SocketAddr>> {

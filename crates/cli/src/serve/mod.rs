@@ -3,13 +3,14 @@
 mod deploy;
 mod flight;
 mod hosts;
-mod listening;
+pub mod listening;
 
 use crate::agent_process::Joined;
 use crate::args::ServeArgs;
 use crate::failure::{Failure, Result};
 use crate::keeper::Keeper;
 use crate::signals::Signals;
+use crate::web::{self, Web};
 use crate::{check, resolve, run};
 use std::io::Write;
 use std::time::Duration;
@@ -74,9 +75,17 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
     if begun.joined == Joined::Existing && !args.quiet {
         run::tell_differences(settings);
     }
+    let mut lines = format!("export {}={}\n", terrace_index::INDEX_ENV, begun.index.display());
+    let mut web = None;
+    if let Some(address) = &args.http {
+        let listen = listening::for_http(address, args.token_file.as_deref(), args.tls, args.plain, settings)?;
+        let served = Web::start(&listen, &begun.index, args.quiet)?;
+        lines.push_str(&format!("export {}={}\n", web::URL_ENV, served.url()));
+        web = Some(served);
+    }
     // For `eval`: programs of this environment find the agent. A reader that has gone needs no line.
     let mut out = std::io::stdout();
-    let _ = writeln!(out, "export {}={}", terrace_index::INDEX_ENV, begun.index.display()).and_then(|()| out.flush());
+    let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
     let mut flight = match &of_flight {
         Some(listen) => Some(flight::Flight::begin(args, listen, &begun.index, &signals)?),
         None => None,
@@ -93,7 +102,7 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
             _ => {}
         }
     }
-    drop(flight);
+    drop((flight, web));
     let flushed = run::flush_attended(settings, &signals, args.quiet)?;
     drop(keeper);
     if flushed.failures.is_empty() {

@@ -32,7 +32,7 @@ mod segments;
 mod stage;
 
 pub use base::{Base, ChunkSource};
-pub use copying::copy_overlap;
+pub use copying::{copy_overlap, fill};
 pub use durable::{Flushed, compact, directory_of, flush_stage, is_dirty, is_locked, stage_bytes};
 pub use handle::{ArrayHandle, Layer, Services, View};
 pub use locks::{LockMode, LockTable, RegionLock};

@@ -1,0 +1,80 @@
+//! Where the program listens: by TLS wherever others can read along.
+
+use crate::Cli;
+use crate::failure::Failure;
+use axum::Router;
+use axum_server::Handle;
+use axum_server::tls_rustls::RustlsConfig;
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::Path;
+use std::sync::Arc;
+
+pub struct Listener {
+    socket: TcpListener,
+    pub address: SocketAddr,
+    pub tls: Option<Arc<ServerConfig>>,
+    pub fingerprint: Option<String>,
+}
+
+impl Listener {
+    pub fn open(cli: &Cli) -> Result<Listener, Failure> {
+        let bad = |error: std::io::Error| {
+            Failure::bad_input(format!("can't listen on {}: {error}", cli.listen))
+                .hint("give an address of this machine, as --http ADDRESS:PORT; port 0 is one that is free")
+        };
+        let addresses: Vec<SocketAddr> = cli.listen.to_socket_addrs().map_err(bad)?.collect();
+        let tls = match (&cli.certificate, &cli.key) {
+            (Some(certificate), Some(key)) => Some(tls(certificate, key)?),
+            _ => None,
+        };
+        let is_loopback = addresses.iter().all(|address| address.ip().is_loopback());
+        if tls.is_none() && !is_loopback && !cli.plain {
+            return Err(Failure::bad_input(format!(
+                "{} is not a loopback address, and a token must not travel in the clear",
+                cli.listen
+            ))
+            .hint("give --certificate and --key"));
+        }
+        let socket = TcpListener::bind(addresses.as_slice()).map_err(bad)?;
+        socket.set_nonblocking(true).map_err(bad)?;
+        let address = socket.local_addr().map_err(bad)?;
+        let (tls, fingerprint) = tls.unzip();
+        Ok(Listener { socket, address, tls, fingerprint })
+    }
+
+    pub fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    pub async fn serve(self, router: Router, handle: Handle<SocketAddr>) -> std::io::Result<()> {
+        let service = router.into_make_service();
+        match self.tls {
+            None => axum_server::from_tcp(self.socket)?.handle(handle).serve(service).await,
+            Some(config) => {
+                let config = RustlsConfig::from_config(config);
+                axum_server::from_tcp_rustls(self.socket, config)?.handle(handle).serve(service).await
+            }
+        }
+    }
+}
+
+/// What is spoken, and how the certificate is known.
+fn tls(certificate: &Path, key: &Path) -> Result<(Arc<ServerConfig>, String), Failure> {
+    let unusable = |what: &Path, error: &dyn std::fmt::Display| {
+        Failure::bad_input(format!("{} can't be used: {error}", what.display()))
+    };
+    let chain = CertificateDer::from_pem_file(certificate).map_err(|error| unusable(certificate, &error))?;
+    let fingerprint = terrace_client::fingerprint(&chain);
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(vec![chain], secret))
+        .map_err(|error| unusable(certificate, &error))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok((Arc::new(config), fingerprint))
+}

@@ -1,0 +1,143 @@
+//! `terrace-web`: objects over HTTP. A program of its own, so that `terrace` stays small, and so that what is sent to it by others
+//! harms no agent: to that it is a client like any other.
+//!
+//!   connection ─▶ access (token, cookie) ─▶ route ─▶ zarr: keys of a store ─┐
+//!                                                 ─▶ api: status, objects, slices, events ─┼─▶ store (a session; whole steps)
+//!                                                 ─▶ page: files that are in this program ─┘
+//!
+//! Invariant: nothing is written, and whatever a request says, it is answered: a path that makes no sense is an error of the request.
+
+mod access;
+mod agent;
+mod api;
+mod events;
+mod failure;
+mod listener;
+mod page;
+mod path;
+mod reply;
+mod route;
+mod slice;
+mod store;
+mod zarr;
+
+use access::Access;
+use clap::Parser;
+use failure::Failure;
+use listener::Listener;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use store::Store;
+use terrace_client::Session;
+use tokio::sync::Semaphore;
+
+/// Threads that read objects; requests beyond wait for their turn.
+const READERS: usize = 16 + events::READERS_MAX;
+/// How long answers that are being sent may take when the program ends.
+const END: Duration = Duration::from_secs(2);
+
+#[derive(Parser)]
+#[command(
+    name = "terrace-web",
+    version,
+    about = "Objects over HTTP (called by `terrace web` and `terrace serve --http`)"
+)]
+struct Cli {
+    /// A root's path, or tcp://ADDRESS:PORT of an agent elsewhere [default: the root of this run]
+    #[arg(long, value_name = "TARGET", default_value = "")]
+    connect: String,
+    /// Where to listen; port 0: one that is free
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    listen: String,
+    /// File with the token that clients must show
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+    /// TLS with this certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// No TLS, wherever others can read along
+    #[arg(long, conflicts_with = "certificate")]
+    plain: bool,
+    /// End when the standard input does: whoever started this has gone
+    #[arg(long, hide = true)]
+    until_input_ends: bool,
+}
+
+/// All that a request may need.
+pub struct App {
+    pub access: Access,
+    pub store: Arc<Store>,
+    /// Places for pages that are told of changes.
+    pub watchers: Arc<Semaphore>,
+}
+
+fn main() {
+    if let Err(failure) = serve(&Cli::parse()) {
+        failure.print();
+        std::process::exit(failure.code);
+    }
+}
+
+fn serve(cli: &Cli) -> Result<(), Failure> {
+    let listener = Listener::open(cli)?;
+    let token = access::read_token(&cli.token_file)?;
+    let session = Session::connect(&cli.connect)?;
+    let access = Access::new(token, listener.address.port(), listener.tls.is_some())?;
+    say_where(&listener, &access, &cli.token_file);
+    let app = Arc::new(App {
+        access,
+        store: Arc::new(Store::new(session)),
+        watchers: Arc::new(Semaphore::new(events::READERS_MAX)),
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(READERS)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(format!("no threads can be started: {error}")))?;
+    let handle = axum_server::Handle::new();
+    if cli.until_input_ends {
+        let handle = handle.clone();
+        std::thread::spawn(move || {
+            let _ = std::io::stdin().read_to_end(&mut vec![]);
+            handle.graceful_shutdown(Some(END));
+        });
+    }
+    let ended = runtime.block_on(async {
+        tokio::spawn(end_by_signal(handle.clone()));
+        listener.serve(route::router(app), handle).await
+    });
+    // What still reads is not waited for.
+    runtime.shutdown_background();
+    ended.map_err(|error| Failure::new(format!("can't serve any longer: {error}")))
+}
+
+/// For people, and for `terrace serve`, which reads the first line.
+fn say_where(listener: &Listener, access: &Access, token_file: &std::path::Path) {
+    let base = listener.url();
+    let mut lines = format!("page: {base}/?token={} (works once)\n", access.code());
+    lines.push_str(&format!("zarr: {base}/zarr/ (with the token in {})\n", token_file.display()));
+    if let Some(fingerprint) = &listener.fingerprint {
+        lines.push_str(&format!("fingerprint: {fingerprint}\n"));
+    }
+    // A reader that has gone needs no lines.
+    let mut out = std::io::stdout();
+    let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
+}
+
+async fn end_by_signal(handle: axum_server::Handle<std::net::SocketAddr>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        return; // they end the program at once then
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    handle.graceful_shutdown(Some(END));
+}
