@@ -194,7 +194,10 @@ fn processes_without_work_cost_nothing() {
     let place = tempfile::tempdir().unwrap();
     let arguments = ["--processes", "4000000000", "--simulate", "--runs", "1"];
     let many = answer(place.path(), &[&QUESTION[..6], &arguments, &QUESTION[8..]].concat());
-    let enough = answer(place.path(), &[&QUESTION[..6], &["--processes", "8", "--simulate", "--runs", "1"], &QUESTION[8..]].concat());
+    let enough = answer(
+        place.path(),
+        &[&QUESTION[..6], &["--processes", "8", "--simulate", "--runs", "1"], &QUESTION[8..]].concat(),
+    );
     let simulated = "/simulation/durable_alone/median_s";
     assert_eq!(number(&many, simulated), number(&enough, simulated));
 }

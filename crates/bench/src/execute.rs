@@ -198,12 +198,7 @@ impl<'a> Executor<'a> {
     }
 
     /// Notes what becomes of the files, and tells the workers what they will find in them.
-    fn begin(
-        &mut self,
-        settings: &RunSettings,
-        operation: Operation,
-        assignments: &mut [Assignment],
-    ) -> Result<()> {
+    fn begin(&mut self, settings: &RunSettings, operation: Operation, assignments: &mut [Assignment]) -> Result<()> {
         match operation {
             Operation::Write => self.claims.write_begins(settings, assignments),
             Operation::Read | Operation::Mixed => self.claims.tell_origins(settings, assignments),
@@ -300,7 +295,9 @@ impl<'a> Executor<'a> {
             let stop = Arc::new(Stop::default());
             match Group::start(&self.experiment.launch, &kind, run.settings.workers, &stop) {
                 Ok(group) => self.group = Some((kind, run.settings.workers, group)),
-                Err(error) => progress.warns(&format!("no workers could be started to remove the run's objects: {error}")),
+                Err(error) => {
+                    progress.warns(&format!("no workers could be started to remove the run's objects: {error}"))
+                }
             }
         }
         if (!failed || !local)

@@ -125,8 +125,7 @@ fn python() -> Result<PathBuf> {
     if stamp.exists() {
         return Ok(python);
     }
-    let doing =
-        format!("terrace-bench: installing matplotlib and statsmodels into {} (once)\n", environment.display());
+    let doing = format!("terrace-bench: installing matplotlib and statsmodels into {} (once)\n", environment.display());
     let _ = std::io::stderr().write_all(doing.as_bytes());
     let hint = format!(
         "the report needs Python 3.10 or newer with venv and pip, and a package index; or set {PYTHON_VARIABLE} to a Python that has: {}",

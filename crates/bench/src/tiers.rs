@@ -98,7 +98,11 @@ pub fn measure(wish: &Wish, progress: &mut dyn Progress, stop: &Arc<Stop>) -> Re
 fn check_room(name: &str, path: &Path, wish: &Wish) -> Result<()> {
     let found = statvfs(path).map_err(|error| {
         Error::input(
-            format!("tier `{name}`: can't look at the file system of {}: {}", path.display(), std::io::Error::from(error)),
+            format!(
+                "tier `{name}`: can't look at the file system of {}: {}",
+                path.display(),
+                std::io::Error::from(error)
+            ),
             "name a directory that exists",
         )
     })?;

@@ -163,9 +163,7 @@ fn refused_at_once(place: &Place, name: &str, experiment: Value, environment: &[
 fn a_missing_mpi_is_named_with_what_to_install_before_anything_runs() {
     let place = Place::new();
     // The run that needs it would come last.
-    let with = |backend: Value| {
-        json!({ "order": "fixed", "factors": { "way": { "a": { "backend": { "posix": {} } }, "b": { "backend": backend } } } })
-    };
+    let with = |backend: Value| json!({ "order": "fixed", "factors": { "way": { "a": { "backend": { "posix": {} } }, "b": { "backend": backend } } } });
     let said = refused_at_once(&place, "m", with(json!({ "mpiio": {} })), &[("PATH", "/nonexistent")]);
     for word in ["run 1 (way=b)", "mpi", "libopenmpi-dev"] {
         assert!(said.contains(word), "{said}");
@@ -333,8 +331,10 @@ of = {'Bucket': 'bench', 'Key': key}
 if method == 'PUT': s3.put_object(Body=data.encode(), **of)
 elif method == 'DELETE': s3.delete_object(**of)
 else: print(s3.get_object(**of)['Body'].read(5).decode('latin1'))";
-        let output =
-            Command::new(python).args(["-c", script, &format!("http://{address}"), method, key, data]).output().unwrap();
+        let output = Command::new(python)
+            .args(["-c", script, &format!("http://{address}"), method, key, data])
+            .output()
+            .unwrap();
         output.status.success().then(|| text(&output.stdout).trim().to_owned())
     };
     let base = |keep: bool, operation: &str| {

@@ -104,8 +104,11 @@ fn tiers_without_room_are_refused_before_anything_is_written() {
     let place = Place::new();
     let mount = place.path("small");
     std::fs::create_dir(&mount).unwrap();
-    let mounted =
-        Command::new("mount").args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"]).arg(&mount).stderr(Stdio::null()).status();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=16m", "tmpfs"])
+        .arg(&mount)
+        .stderr(Stdio::null())
+        .status();
     if !mounted.is_ok_and(|status| status.success()) {
         return skipped("mounting a small file system needs root");
     }
@@ -158,7 +161,8 @@ fn a_second_process_on_the_same_results_is_refused_by_name() {
 #[test]
 fn output_that_nobody_takes_is_an_error_or_an_end_and_never_a_panic() {
     let place = Place::new();
-    let experiment = place.experiment("e", json!({ "base": { "workload": small() }, "factors": { "workers": [1, 2] } }));
+    let experiment =
+        place.experiment("e", json!({ "base": { "workload": small() }, "factors": { "workers": [1, 2] } }));
     let mut run = place.start("r", json!({ "base": { "workload": small() } }));
     let run_arguments: Vec<_> = run.get_args().filter(|word| *word != "--quiet").map(OsStr::to_owned).collect();
     assert!(run.output().unwrap().status.success());
@@ -187,15 +191,26 @@ fn output_that_nobody_takes_is_an_error_or_an_end_and_never_a_panic() {
         let again = |stdout: Stdio, stderr: Stdio| {
             let _ = std::fs::remove_dir_all(place.path("r/../again"));
             let output = place.path("again").into_os_string();
-            let arguments = arguments.iter().map(|word| if *word == results && name.contains("\"run\"") { &output } else { word });
-            Command::new(PROGRAM).args(arguments).stdout(stdout).stderr(stderr).spawn().unwrap().wait_with_output().unwrap()
+            let arguments =
+                arguments.iter().map(|word| if *word == results && name.contains("\"run\"") { &output } else { word });
+            Command::new(PROGRAM)
+                .args(arguments)
+                .stdout(stdout)
+                .stderr(stderr)
+                .spawn()
+                .unwrap()
+                .wait_with_output()
+                .unwrap()
         };
         let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = again(full().into(), Stdio::piped());
         let said = text(&output.stderr);
         assert!(!said.contains("panicked"), "{name} > /dev/full: {said}");
         let help = name.contains("--help");
-        assert!(help || output.status.code() == Some(1) && said.contains("standard output"), "{name} > /dev/full: {said}");
+        assert!(
+            help || output.status.code() == Some(1) && said.contains("standard output"),
+            "{name} > /dev/full: {said}"
+        );
         let code = again(full().into(), full().into()).status.code();
         assert!(help || code == Some(1), "{name} > /dev/full 2>&1: {code:?}");
         // A pipe that nobody reads.
@@ -207,7 +222,11 @@ fn output_that_nobody_takes_is_an_error_or_an_end_and_never_a_panic() {
         assert_eq!(output.status.code(), Some(0), "{name} | true: {said}");
         let (reading, writing) = std::io::pipe().unwrap();
         drop(reading);
-        assert_eq!(again(writing.try_clone().unwrap().into(), writing.into()).status.code(), Some(0), "{name} 2>&1 | true");
+        assert_eq!(
+            again(writing.try_clone().unwrap().into(), writing.into()).status.code(),
+            Some(0),
+            "{name} 2>&1 | true"
+        );
     }
 }
 
@@ -230,7 +249,9 @@ fn arguments_that_are_no_utf_8_are_taken_or_refused_and_never_a_panic() {
     let said = text(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("UTF-8") && !said.contains("panicked"), "{said}");
-    for arguments in [&["plan"][..], &["report"], &["resume"], &["from-ior", "--"], &["tiers", "--tier"], &["compare"], &[]] {
+    for arguments in
+        [&["plan"][..], &["report"], &["resume"], &["from-ior", "--"], &["tiers", "--tier"], &["compare"], &[]]
+    {
         let output = Command::new(PROGRAM).args(arguments).arg(OsStr::from_bytes(b"a\xff=b")).output().unwrap();
         let said = text(&output.stderr);
         assert!(output.status.code().is_some() && !said.contains("panicked"), "{arguments:?}: {said}");

@@ -17,7 +17,8 @@ fn workload(request: &str) -> Value {
 
 /// A kept file, and a run that reads it.
 fn write_and_read(write: &Value, read: &Value) -> Value {
-    let run = |operations: &Value| json!({ "operations": [operations["operation"]], "workload": operations["workload"] });
+    let run =
+        |operations: &Value| json!({ "operations": [operations["operation"]], "workload": operations["workload"] });
     json!([
         { "name": "write", "settings": run(write) },
         { "name": "read", "settings": run(read) }
@@ -79,7 +80,8 @@ fn put(file: &Path, identity: Identity, at: usize, bytes: usize) {
 #[test]
 fn a_stale_replicate_is_named() {
     let place = Place::new();
-    let base = json!({ "keep": true, "seed": 3, "file_name": "kept", "workload": workload("16K"), "operations": ["write"] });
+    let base =
+        json!({ "keep": true, "seed": 3, "file_name": "kept", "workload": workload("16K"), "operations": ["write"] });
     place.rows("write", json!({ "replications": 3, "base": base }));
     let mut base = base;
     base["operations"] = json!(["read"]);
@@ -179,7 +181,8 @@ fn an_operation_that_is_there_twice_is_done_twice_after_a_resume_too() {
     assert_eq!(all.len(), 3);
     // As if it had been interrupted before the second read.
     let live = place.path("r/rows.jsonl");
-    let kept: String = std::fs::read_to_string(&live).unwrap().lines().take(2).map(|line| format!("{line}\n")).collect();
+    let kept: String =
+        std::fs::read_to_string(&live).unwrap().lines().take(2).map(|line| format!("{line}\n")).collect();
     std::fs::write(&live, kept).unwrap();
     let resumed = Command::new(PROGRAM).args(["resume", "--quiet"]).arg(place.path("r")).output().unwrap();
     assert!(resumed.status.success(), "{}", text(&resumed.stderr));

@@ -175,7 +175,10 @@ fn bad_input_is_refused_by_name_before_anything_runs() {
         ("twice.json", r#"{"directory": "d", "base": {"workers": 1, "keep": true, "workers": 2}}"#),
         ("twice.yaml", "directory: d\nbase: {workers: 1, workers: 2}\n"),
         ("twice.toml", "directory = 'd'\n[base]\nworkers = 1\nworkers = 2\n"),
-        ("iore.json", r#"{"num_replications": 1, "runs": [{"test": {"workers": 1, "file_name": "a", "File_Name": "b"}}]}"#),
+        (
+            "iore.json",
+            r#"{"num_replications": 1, "runs": [{"test": {"workers": 1, "file_name": "a", "File_Name": "b"}}]}"#,
+        ),
     ] {
         let path = place.path(name);
         std::fs::write(&path, text).unwrap();

@@ -14,9 +14,9 @@ mod storage;
 mod sweep;
 mod workload;
 
+use self::answer::{Answer, Simulation};
 use crate::failure::{Result, answer};
 use crate::list::json;
-use self::answer::{Answer, Simulation};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use terrace_core::size::Size;

@@ -117,8 +117,8 @@ pub(crate) fn seconds(bytes: f64, bytes_s: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::any_machine;
     use crate::MIB;
+    use crate::machine::any_machine;
     use crate::workload::Incrementation;
     use proptest::prelude::*;
 

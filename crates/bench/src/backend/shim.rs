@@ -185,11 +185,9 @@ pub fn build(settings: &BackendSettings) -> Result<PathBuf> {
 pub fn cache_directory() -> Result<PathBuf> {
     // One that is empty or relative counts as not set (XDG Base Directory Specification).
     let set = |variable: &str| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = set("XDG_CACHE_HOME")
-        .or_else(|| Some(set("HOME")?.join(".cache")))
-        .ok_or_else(|| {
-            Error::input("neither XDG_CACHE_HOME nor HOME is an absolute path", "set one: built backends are kept there")
-        })?;
+    let base = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache"))).ok_or_else(|| {
+        Error::input("neither XDG_CACHE_HOME nor HOME is an absolute path", "set one: built backends are kept there")
+    })?;
     let directory = base.join("terrace").join("bench");
     std::fs::create_dir_all(&directory).map_err(|error| Error::io("create", directory.display(), error))?;
     Ok(directory)

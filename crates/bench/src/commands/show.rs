@@ -80,7 +80,8 @@ pub fn comparison(table: &Table) -> String {
         ]);
     }
     let mut text = show_table(&lines);
-    let _ = writeln!(text, "p: permutation test of the rank sums, corrected for {} comparisons (Holm)", table.lines.len());
+    let _ =
+        writeln!(text, "p: permutation test of the rank sums, corrected for {} comparisons (Holm)", table.lines.len());
     if table.unmatched > 0 {
         let _ = writeln!(text, "{} runs are on one side only", table.unmatched);
     }

@@ -355,12 +355,7 @@ fn equal(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |wrong, (a, b)| wrong | (a ^ b)) == 0
 }
 
-fn peer(
-    index: usize,
-    stream: TcpStream,
-    hello: Hello,
-    sender: &Sender<Event>,
-) -> Result<Peer> {
+fn peer(index: usize, stream: TcpStream, hello: Hello, sender: &Sender<Event>) -> Result<Peer> {
     let mut reading = stream.try_clone().map_err(|error| Error::io("set up the connection to", &hello.host, error))?;
     let sender = sender.clone();
     std::thread::spawn(move || {

@@ -82,8 +82,7 @@ pub fn read(file: &Path) -> Result<String> {
 /// A file that another command wrote: `what` it is not, if it is not, and how to get one.
 pub fn parse_json<T: serde::de::DeserializeOwned>(file: &Path, what: &str, hint: &str) -> Result<T> {
     let text = read(file)?;
-    serde_json::from_str(&text)
-        .map_err(|error| Failure::bad_input(format!("{} {what}: {error}", file.display()), hint))
+    serde_json::from_str(&text).map_err(|error| Failure::bad_input(format!("{} {what}: {error}", file.display()), hint))
 }
 
 /// TOML, or JSON where the file's name ends so.
