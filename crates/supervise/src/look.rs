@@ -4,7 +4,7 @@
 use crate::calls::{CWD, Taken, unreachable_for_us};
 use crate::listener::{Answer, Notification};
 use crate::serve::Worker;
-use crate::target::{Target, is_of_the_system};
+use crate::target::{Target, is_of_its_reader, is_of_the_system};
 use std::ffi::CString;
 use std::mem::zeroed;
 use std::os::fd::AsRawFd;
@@ -50,6 +50,11 @@ impl Worker {
         if dirfd < 0 && dirfd != CWD {
             return Err(Answer::Continue);
         }
+        if is_of_its_reader(&CString::new([b"proc/", text.to_bytes()].concat()).expect("no zero in either part"))
+            && self.is_in_proc(call, dirfd)
+        {
+            return Err(Answer::Continue);
+        }
         let mut whole = Target { thread: call.thread }.text_of(dirfd).into_bytes();
         whole.push(b'/');
         whole.extend_from_slice(text.to_bytes());
@@ -57,6 +62,15 @@ impl Worker {
             return Err(Answer::Continue);
         }
         Ok(Subject::Text(CString::new(whole).expect("no zero in either part")))
+    }
+
+    fn is_in_proc(&self, call: &Notification, dirfd: i32) -> bool {
+        let text = CString::new(Target { thread: call.thread }.text_of(dirfd)).expect("digits and letters");
+        // SAFETY: a zeroed statfs is valid; a C string.
+        unsafe {
+            let mut status: libc::statfs = zeroed();
+            libc::statfs(text.as_ptr(), &mut status) == 0 && status.f_type == libc::PROC_SUPER_MAGIC
+        }
     }
 
     fn text_of(&self, call: &Notification, subject: Subject) -> Taken<(CString, bool)> {
@@ -97,7 +111,7 @@ impl Worker {
                     (self.shared.table.stat)(file.as_raw_fd(), c"".as_ptr(), out_here, EMPTY_PATH)
                 }
             };
-            if result != 0 || status.st_dev != self.shared.root_dev {
+            if result != 0 || !self.shared.is_for_us(status.st_dev, status.st_ino) {
                 return Ok(Answer::Continue);
             }
             Ok(self.deliver(call, out, bytes_of(&status), 0))
@@ -117,7 +131,8 @@ impl Worker {
         unsafe {
             let mut status: libc::statx = zeroed();
             let result = (self.shared.table.statx)(CWD, text.as_ptr(), kept, mask as u32, (&raw mut status).cast());
-            if result != 0 || libc::makedev(status.stx_dev_major, status.stx_dev_minor) != self.shared.root_dev {
+            let device = libc::makedev(status.stx_dev_major, status.stx_dev_minor);
+            if result != 0 || !self.shared.is_for_us(device, status.stx_ino) {
                 return Ok(Answer::Continue);
             }
             Ok(self.deliver(call, out, bytes_of(&status), 0))
@@ -173,12 +188,28 @@ impl Worker {
             }
             self.desk.before.store(libc::lseek(directory.as_raw_fd(), 0, libc::SEEK_CUR) as u64, Release);
             self.begin(call)?;
-            (self.shared.table.getdents)(directory.as_raw_fd(), self.buffer.as_mut_ptr().cast(), size)
+            let read = match call.nr as i64 {
+                libc::SYS_getdents => self.shared.table.getdents_old,
+                _ => self.shared.table.getdents,
+            };
+            read(directory.as_raw_fd(), self.buffer.as_mut_ptr().cast(), size)
         };
         match result {
             count if count > 0 => Ok(self.deliver(call, out, &self.buffer[..count as usize], count)),
             raw => Ok(Answer::from(raw)),
         }
+    }
+
+    /// What happens to the bytes of a placed file happens at its object, which lies in another directory.
+    pub fn watch(&self, call: &Notification, path: u64) -> Taken<Answer> {
+        let place = self.place(call, CWD, path)?;
+        self.shared.warn_once(format!(
+            "{} watches {} with inotify: it is told of names that come and go, not of opens and writes of files in a tier; and a \
+             watched file that leaves its tier seems to be removed",
+            Target { thread: call.thread }.program(),
+            place.path.to_string_lossy()
+        ));
+        Ok(Answer::Continue)
     }
 
     pub fn statfs(&self, call: &Notification, path: u64) -> Taken<Answer> {
