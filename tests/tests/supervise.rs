@@ -365,8 +365,7 @@ fn an_open_that_is_restricted_finds_files_in_a_tier() {
 #[test]
 fn less_common_looks_see_files_and_not_links() {
     let place = Workplace::new();
-    holds(&place, &[&program(&place, "looks")]);
-    holds(&place, &[&dynamic(&place, "looks")]);
+    holds_everywhere(&place, "looks");
 }
 
 #[test]

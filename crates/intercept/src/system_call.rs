@@ -91,6 +91,9 @@ unsafe extern "C" fn failed(raw: isize) -> i64 {
 }
 
 const CWD: c_int = libc::AT_FDCWD;
+/// And, between them, getxattrat and listxattrat.
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
 
 unsafe extern "C" fn dispatch(nr: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> i64 {
     let path = |value: usize| value as *const c_char;
@@ -135,6 +138,10 @@ unsafe extern "C" fn dispatch(nr: i64, a: usize, b: usize, c: usize, d: usize, e
             }
             libc::SYS_openat2 => open_how::open_how(a as i32, path(b), c as *const _, d),
             libc::SYS_getdents => directory::getdents_old(a as i32, b as *mut _, c),
+            SETXATTRAT..=REMOVEXATTRAT => {
+                let flags = attributes::through(a as c_int, path(b), c as c_int);
+                gate::call6(nr, a, b, flags as usize, d, e, f)
+            }
             // Among them those that only a supervisor serves, or notes.
             _ => gate::outside6(nr, a, b, c, d, e, f),
         }

@@ -13,7 +13,7 @@ use crate::filter::{
 };
 use crate::listener::{Answer, Notification};
 use crate::serve::Worker;
-use crate::target::{Target, is_of_its_reader, is_of_the_system};
+use crate::target::{Target, is_of_its_reader, is_of_the_system, names_its_reader};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -315,7 +315,11 @@ impl Worker {
         if path.to_bytes()[0] == b'/' {
             return Ok(Place::absolute(path));
         }
-        let directory = Target { thread: call.thread }.directory(dirfd).map_err(unreachable_for_us)?;
+        let target = Target { thread: call.thread };
+        if names_its_reader(&path, &target.text_of(dirfd)) {
+            return Err(Answer::Continue);
+        }
+        let directory = target.directory(dirfd).map_err(unreachable_for_us)?;
         Ok(Place::below(directory, path))
     }
 
@@ -328,7 +332,11 @@ impl Worker {
             let near = !is_of_the_system(&path) && unsafe { (self.shared.table.may_be_below_root)(path.as_ptr()) };
             return if near { Ok(Place::absolute(path)) } else { Err(Answer::Continue) };
         }
-        let directory = Target { thread: call.thread }.directory(dirfd).map_err(unreachable_for_us)?;
+        let target = Target { thread: call.thread };
+        if names_its_reader(&path, &target.text_of(dirfd)) {
+            return Err(Answer::Continue);
+        }
+        let directory = target.directory(dirfd).map_err(unreachable_for_us)?;
         if !self.is_near(&directory, &path) {
             return Err(Answer::Continue);
         }

@@ -4,7 +4,7 @@
 use crate::calls::{CWD, Taken, unreachable_for_us};
 use crate::listener::{Answer, Notification};
 use crate::serve::Worker;
-use crate::target::{Target, is_of_its_reader, is_of_the_system};
+use crate::target::{Target, is_of_the_system, names_its_reader};
 use std::ffi::CString;
 use std::mem::zeroed;
 use std::os::fd::AsRawFd;
@@ -50,27 +50,17 @@ impl Worker {
         if dirfd < 0 && dirfd != CWD {
             return Err(Answer::Continue);
         }
-        if is_of_its_reader(&CString::new([b"proc/", text.to_bytes()].concat()).expect("no zero in either part"))
-            && self.is_in_proc(call, dirfd)
-        {
+        let from = Target { thread: call.thread }.text_of(dirfd);
+        if names_its_reader(&text, &from) {
             return Err(Answer::Continue);
         }
-        let mut whole = Target { thread: call.thread }.text_of(dirfd).into_bytes();
+        let mut whole = from.into_bytes();
         whole.push(b'/');
         whole.extend_from_slice(text.to_bytes());
         if whole.len() >= crate::target::PATH_MAX {
             return Err(Answer::Continue);
         }
         Ok(Subject::Text(CString::new(whole).expect("no zero in either part")))
-    }
-
-    fn is_in_proc(&self, call: &Notification, dirfd: i32) -> bool {
-        let text = CString::new(Target { thread: call.thread }.text_of(dirfd)).expect("digits and letters");
-        // SAFETY: a zeroed statfs is valid; a C string.
-        unsafe {
-            let mut status: libc::statfs = zeroed();
-            libc::statfs(text.as_ptr(), &mut status) == 0 && status.f_type == libc::PROC_SUPER_MAGIC
-        }
     }
 
     fn text_of(&self, call: &Notification, subject: Subject) -> Taken<(CString, bool)> {

@@ -268,6 +268,19 @@ pub fn is_of_its_reader(path: &CStr) -> bool {
     names.any(|name| name == b"proc") && names.any(|name| matches!(name, b"self" | b"thread-self"))
 }
 
+/// As `is_of_its_reader`, of a path from a directory, which is given by a text of ours.
+pub fn names_its_reader(path: &CStr, from: &str) -> bool {
+    let has_name = path.to_bytes().split(|&byte| byte == b'/').any(|name| matches!(name, b"self" | b"thread-self"));
+    has_name && {
+        let from = CString::new(from).expect("digits and letters");
+        // SAFETY: a zeroed statfs is valid; a C string.
+        unsafe {
+            let mut status: libc::statfs = std::mem::zeroed();
+            libc::statfs(from.as_ptr(), &mut status) == 0 && status.f_type == libc::PROC_SUPER_MAGIC
+        }
+    }
+}
+
 /// True for names in file systems that show each process something else, or devices.
 pub fn is_of_the_system(path: &CStr) -> bool {
     let bytes = path.to_bytes();
