@@ -86,7 +86,7 @@ unsafe extern "C" fn leads_to_ours(dirfd: i32, path: *const c_char) -> bool {
 unsafe extern "C" fn open(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
     let Some(index) = process::index() else { return LEAVE };
     if flags & libc::O_PATH != 0 {
-        return open_for_look(index, dirfd, path);
+        return open_for_look(index, dirfd, path, flags);
     }
     let is_plain_reading = flags & (libc::O_ACCMODE | libc::O_TRUNC | libc::O_CREAT | libc::O_NOFOLLOW) == 0;
     match stat::kernels(dirfd, path, 0) {
@@ -112,11 +112,11 @@ fn may_be_ours(index: Index, status: &libc::stat) -> bool {
 
 /// An open that only names the file (O_PATH), of one of our links: it gets the object. The kernel hands no descriptor of that
 /// kind from one process to another, so this one can read too.
-fn open_for_look(index: Index, dirfd: i32, path: *const c_char) -> isize {
-    if link::read(index, dirfd, path).is_none() {
+fn open_for_look(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> isize {
+    if flags & libc::O_DIRECTORY != 0 || link::read(index, dirfd, path).is_none() {
         return LEAVE;
     }
-    let fd = open::native(dirfd, path, libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK, 0);
+    let fd = open::native(dirfd, path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
     if fd < 0 {
         return LEAVE;
     }

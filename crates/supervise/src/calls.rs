@@ -185,7 +185,7 @@ impl Worker {
         }
     }
 
-    fn warn_of(&self, target: Target, what: &str, then: &str) {
+    pub fn warn_of(&self, target: Target, what: &str, then: &str) {
         self.shared.warn_once(format!("{} {what}: {then}", target.program()));
     }
 

@@ -192,13 +192,11 @@ impl Worker {
 
     /// What happens to the bytes of a placed file happens at its object, which lies in another directory.
     pub fn watch(&self, call: &Notification, path: u64) -> Taken<Answer> {
-        let place = self.place(call, CWD, path)?;
-        self.shared.warn_once(format!(
-            "{} watches {} with inotify: it is told of names that come and go, not of opens and writes of files in a tier; and a \
-             watched file that leaves its tier seems to be removed",
-            Target { thread: call.thread }.program(),
-            place.path.to_string_lossy()
-        ));
+        self.place(call, CWD, path)?;
+        let what = "watches names below the root with inotify";
+        let then = "it is told of names that come and go, not of opens and writes of files in a tier; and a watched file that \
+                    leaves its tier seems to be removed";
+        self.warn_of(Target { thread: call.thread }, what, then);
         Ok(Answer::Continue)
     }
 

@@ -155,8 +155,14 @@ impl Target {
         unsafe {
             let mut limit: libc::rlimit = std::mem::zeroed();
             let asked = libc::prlimit(self.thread as i32, libc::RLIMIT_NOFILE, std::ptr::null(), &mut limit);
-            (asked == 0).then_some(limit.rlim_cur)
+            if asked == 0 {
+                return Some(limit.rlim_cur);
+            }
         }
+        // Asked with the rights of another user, who may only read it.
+        let text = std::fs::read_to_string(format!("/proc/{}/limits", self.thread)).ok()?;
+        let soft = text.lines().find_map(|line| line.strip_prefix("Max open files"))?.split_whitespace().next()?;
+        if soft == "unlimited" { Some(u64::MAX) } else { soft.parse().ok() }
     }
 
     fn descriptors_below(&self, limit: u64) -> Option<u64> {
