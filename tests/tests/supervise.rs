@@ -327,3 +327,173 @@ fn a_run_with_narrow_limits_is_served_whole_and_its_programs_keep_them() {
     assert_eq!(std::fs::metadata(place.root().join("copy")).unwrap().len(), 64 << 10);
     assert_eq!(std::fs::read_to_string(place.root().join("f40-5")).unwrap(), "40\n");
 }
+
+#[test]
+fn a_program_without_a_descriptor_left_makes_and_cuts_nothing() {
+    let place = Workplace::new();
+    holds(&place, &[&program(&place, "room")]);
+}
+
+/// A dynamic program from the same source: its calls go by the library's `syscall`.
+fn dynamic(place: &Workplace, name: &str) -> String {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/supervise").join(format!("{name}.c"));
+    let binary = place.scratch().join(format!("{name}-dynamic"));
+    let made = Command::new("cc").args(["-O1", "-o"]).arg(&binary).arg(source).status().unwrap();
+    assert!(made.success(), "{name}.c does not compile");
+    binary.to_str().unwrap().to_owned()
+}
+
+/// Static and dynamic, each by every door that reaches it.
+fn holds_everywhere(place: &Workplace, name: &str) {
+    holds(place, &[&program(place, name)]);
+    let dynamic = dynamic(place, name);
+    holds(place, &[&dynamic]);
+    let outcome = place.run_with(&["--preload-only"], &[&dynamic]);
+    assert!(outcome.code == 0, "{name} with --preload-only: {outcome:?}");
+}
+
+#[test]
+fn an_open_that_is_restricted_finds_files_in_a_tier() {
+    let place = Workplace::new();
+    let native = place.native(&[&program(&place, "restricted")]);
+    assert_eq!(native.code, 0, "{native:?}");
+    std::fs::remove_dir_all(place.root().join("d")).unwrap();
+    std::fs::remove_file(place.root().join("top")).unwrap();
+    holds_everywhere(&place, "restricted");
+}
+
+#[test]
+fn less_common_looks_see_files_and_not_links() {
+    let place = Workplace::new();
+    holds_everywhere(&place, "looks");
+}
+
+#[test]
+fn paths_that_mean_their_reader_mean_the_program() {
+    let place = Wish::default().settle("1h").build();
+    holds_everywhere(&place, "self");
+}
+
+/// What a run said, as its report has it.
+#[track_caller]
+fn warnings(outcome: &Outcome) -> String {
+    let report = outcome.report.as_ref().unwrap_or_else(|| panic!("no report: {outcome:?}"));
+    report["warnings"].to_string()
+}
+
+#[test]
+fn what_a_run_refuses_is_told_of_by_name() {
+    let place = Workplace::new();
+    let (fixed, dynamic) = (program(&place, "refused"), dynamic(&place, "refused"));
+    let said =
+        [("io_uring", "was refused io_uring"), ("landlock", "was refused Landlock"), ("inotify", "with inotify")];
+    for (what, words) in said {
+        for (binary, flags) in [(&fixed, &["--supervise-only"][..]), (&dynamic, &[])] {
+            let outcome = place.run_with(flags, &[binary, what]);
+            assert_eq!(outcome.code, 0, "{binary} {what}: {outcome:?}");
+            let warnings = warnings(&outcome);
+            assert!(warnings.contains(words) && warnings.contains("refused"), "{binary} {what}: {warnings}");
+        }
+    }
+    let mut loud = place.terrace("run");
+    let outcome = Outcome::within(60, loud.args(["--", &fixed, "io_uring"]));
+    assert_eq!(outcome.stderr.matches("was refused io_uring").count(), 1, "{outcome:?}");
+}
+
+#[test]
+fn a_program_in_another_tree_is_let_alone_there_and_told_of() {
+    if !terrace_tests::is_root() {
+        terrace_tests::skipped("another tree takes root's rights");
+        return;
+    }
+    let place = Wish::default().settle("1h").build();
+    let views = program(&place, "views");
+    for how in ["clone3", "unshare", "chroot", "user"] {
+        let elsewhere = place.scratch().join(format!("tree-{how}"));
+        let below = elsewhere.join(place.root().strip_prefix("/").unwrap());
+        std::fs::create_dir_all(&below).unwrap();
+        std::fs::write(below.join("data"), "theirs").unwrap();
+        let outcome = place.run_with(&["--supervise-only"], &[&views, how, elsewhere.to_str().unwrap()]);
+        assert_eq!(outcome.code, 0, "{how}: {outcome:?}");
+        // In a tree below another top, the same text is of another file; by its own top, none of ours.
+        let warnings = warnings(&outcome);
+        assert!(
+            how == "chroot" || warnings.contains("another root directory, mount or user namespace"),
+            "{how}: {warnings}"
+        );
+    }
+}
+
+#[test]
+fn a_program_of_32_bits_is_let_on_and_told_of() {
+    let place = Workplace::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/supervise/bits32.c");
+    let binary = place.scratch().join("bits32");
+    let flags = ["-m32", "-nostdlib", "-static", "-ffreestanding", "-fno-pic", "-fno-stack-protector", "-o"];
+    let made = Command::new("cc").args(flags).arg(&binary).arg(source).status().unwrap();
+    if !made.success() || !Command::new(&binary).output().is_ok_and(|output| output.status.success()) {
+        terrace_tests::skipped("this machine makes or runs no programs of 32 bits");
+        return;
+    }
+    for (flags, shell) in [(&["--supervise-only"][..], "busybox"), (&[], "bash")] {
+        let script = format!("{}; echo $?", binary.display());
+        let outcome = place.run_with(
+            flags,
+            if shell == "bash" { vec!["bash", "-c", &script] } else { vec!["busybox", "sh", "-c", &script] }.as_slice(),
+        );
+        assert_eq!(outcome.stdout, "ran\n0\n", "{outcome:?}");
+        let warnings = warnings(&outcome);
+        assert!(warnings.contains("bits32 is a program of 32 bits"), "{warnings}");
+    }
+}
+
+#[test]
+fn a_program_that_loses_its_rights_is_told_of_however_it_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    if !terrace_tests::is_root() {
+        terrace_tests::skipped("a setuid program takes root's rights to make");
+        return;
+    }
+    let place = Wish::default().user(1234).build();
+    let other = place.scratch().join("other");
+    std::fs::copy("/bin/true", &other).unwrap();
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o4755)).unwrap();
+    let (full, name) = (other.display().to_string(), "is setuid or setgid");
+    for shell in [&["busybox", "sh"][..], &["dash"]] {
+        for script in ["cd $SCRATCH && ./other", "cd / && $SCRATCH/other", "cd $SCRATCH && PATH=. other"] {
+            let outcome = place.run(&[shell, &["-c", script]].concat());
+            assert_eq!(outcome.code, 0, "{outcome:?}");
+            let warnings = warnings(&outcome);
+            assert!(warnings.contains(name) && warnings.contains(&full), "{shell:?} {script}: {warnings}");
+        }
+    }
+}
+
+/// The keeper of this supervisor.
+fn keeper_of(supervisor: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{supervisor}/stat")).unwrap();
+    stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_run_whose_supervisor_and_keeper_are_killed_says_so_and_fails() {
+    let place = Workplace::new();
+    let script = "echo first > first; echo ready; read line; echo second > second; exit 0";
+    for (exit, code) in [("exit 0", 70), ("exit 7", 7)] {
+        let mut run =
+            place.start_with(&["--supervise-only"], &["busybox", "sh", "-c", &script.replace("exit 0", exit)]);
+        let index = place.root().join("first");
+        assert!(terrace_tests::wait_until(30, || index.symlink_metadata().is_ok() && !supervisors(&place).is_empty()));
+        let supervisor = supervisors(&place)[0];
+        let keeper = keeper_of(supervisor);
+        kill(keeper);
+        kill(supervisor);
+        std::thread::sleep(Duration::from_millis(100));
+        std::io::Write::write_all(&mut run.stdin.take().unwrap(), b"go\n").unwrap();
+        let outcome = Outcome::of_child(60, run);
+        assert_eq!(outcome.code, code, "{outcome:?}");
+        assert!(outcome.stderr.contains("the supervisor and its keeper were killed"), "{outcome:?}");
+        assert_eq!(std::fs::read_to_string(place.root().join("first")).unwrap(), "first\n");
+        let _ = std::fs::remove_file(place.root().join("first"));
+    }
+}

@@ -11,6 +11,8 @@ pub mod code {
     pub const FAILED: i32 = 1;
     /// Bad input: nothing was done.
     pub const BAD_INPUT: i32 = 2;
+    /// The supervisor was lost, and with it calls of programs that nevertheless ended well (EX_SOFTWARE).
+    pub const NOT_SERVED: i32 = 70;
     /// Data could not be made durable (EX_IOERR).
     pub const NOT_DURABLE: i32 = 74;
     /// The command was found and can't be executed; it was not found (as in env(1)).

@@ -1,6 +1,11 @@
 //! Limits of our own service processes (agent, keeper, supervisor): they serve many programs, and inherit the limits of one.
 //! The program has its own: it is started by `run`, where none of this happens.
 
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
+use std::path::Path;
+
 /// Enough for every thread of a supervisor; root may raise a lower hard limit to it.
 const DESCRIPTORS: libc::rlim_t = 65_536;
 
@@ -9,6 +14,32 @@ pub fn be_a_service() {
     // SAFETY: a disposition without a handler.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     raise(libc::RLIMIT_NOFILE, DESCRIPTORS);
+}
+
+/// Below it lie the standard three, and what a program names by number.
+pub const LOW: libc::c_int = 64;
+
+/// A supervisor follows a program's links into `/proc/self` as its own. So that they lead nowhere, its low descriptors are all of
+/// `/dev/null`, and its working directory is one that was removed. Gives where it says what it has to say: the log.
+pub fn lead_nowhere(runtime: &Path) -> std::io::Result<File> {
+    let place = runtime.join(format!("nowhere-{}", std::process::id()));
+    std::fs::create_dir(&place)?;
+    let entered = std::env::set_current_dir(&place);
+    std::fs::remove_dir(&place)?;
+    entered?;
+    let log = File::from(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), LOW)?);
+    let null = File::options().read(true).write(true).open("/dev/null")?;
+    // SAFETY: two open descriptors of ours.
+    if unsafe { libc::dup2(null.as_raw_fd(), 2) } < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // Numbers are given from the lowest free one on; these copies stay open for good.
+    while rustix::io::fcntl_dupfd_cloexec(&null, 0).map(OwnedFd::into_raw_fd)? < LOW {}
+    let panics = log.try_clone()?;
+    std::panic::set_hook(Box::new(move |panic| {
+        let _ = writeln!(&panics, "{panic}");
+    }));
+    Ok(log)
 }
 
 /// The agent moves files that programs with other limits wrote, and has an index of its own.

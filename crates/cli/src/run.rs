@@ -3,7 +3,7 @@
 //!   settings ─▶ checks ─▶ agent ─▶ RunBegin ─▶ program ─▶ Flush(end of run) ─▶ report ─▶ exit code
 //!
 //! Invariant: whatever ends the program (success, failure, a signal, the walltime), the flush follows, and the exit code is the
-//! program's own unless data could not be made durable.
+//! program's own unless data could not be made durable, or its calls could not be served to the end.
 
 use crate::agent_process::{self, Joined, ensure};
 use crate::args::RunArgs;
@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::report::{Facts, Report};
 use crate::resolve::{self, Resolved};
 use crate::signals::{Signals, wake};
-use crate::supervision::Supervision;
+use crate::supervision::{Supervised, Supervision};
 use crate::{check, dry_run};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -78,29 +78,31 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     };
     let ended = child::run(&start, &signals)?;
     // Before the agent's connection ends: what still runs needs the agent.
-    let left_behind = supervision.is_some_and(Supervision::end);
+    let supervised = supervision.map(Supervision::end).unwrap_or_default();
 
     let flush_begun = Instant::now();
     let flushed = flush_attended(settings, &signals, args.quiet);
     let flush_wait = flush_begun.elapsed();
     let report = report_of(&resolved, door, &words, &begun, &keeper, &ended, &flushed, flush_wait, begun_at);
-    if left_behind && !args.quiet {
+    if supervised.left_behind && !args.quiet {
         warn(
             "some of the program's processes still run: their files stay in the tiers and are flushed when they have ended",
         );
     }
     drop(keeper);
-    finish(args, settings, &ended, flushed, report)
+    finish(args, settings, &ended, supervised, flushed, report)
 }
 
 fn finish(
     args: &RunArgs,
     settings: &Settings,
     ended: &Ended,
+    supervised: Supervised,
     flushed: Result<Moved>,
     mut report: Report,
 ) -> Result<i32> {
     let (exit_code, failure) = match &flushed {
+        Ok(moved) if moved.failures.is_empty() && supervised.is_lost && ended.code == 0 => (code::NOT_SERVED, None),
         Ok(moved) if moved.failures.is_empty() => (ended.code, None),
         Ok(moved) => (code::NOT_DURABLE, Some(not_durable(moved, settings))),
         Err(failure) => {
@@ -123,6 +125,8 @@ fn finish(
             warn("the program was ended because of the walltime");
         }
     }
+    // They were told when they came.
+    report.warnings.extend(supervised.warnings);
     if let Some(file) = &args.report {
         let text = serde_json::to_vec_pretty(&report).expect("a report is plain data");
         std::fs::write(file, text).map_err(|error| Failure::io("write the report", file, error))?;

@@ -5,7 +5,9 @@
 //!    └─fork─▶ child ──┘  filter installed, listener sent, then exec (which waits for the supervisor)
 //!
 //! Messages, one packet each: `L` and the listener (child to keeper), `E` the run's program has ended (run to keeper), `D` all
-//! has ended, or `H` something goes on and the keeper holds the agent (keeper to run), `W…` a warning for the user.
+//! has ended, or `H` something goes on and the keeper holds the agent (keeper to run), `S` all was served to its end (supervisor
+//! to run), `X` nothing is served any more (keeper to run), `W…` a warning for the user. An end of the socket without `S`, `D` or
+//! `H` says that keeper and supervisor were both killed.
 //! Reason for two processes: see `terrace_supervise::keep`. The keeper outlives the run if one of its programs does.
 
 use crate::agent_process::read_settings;
@@ -13,12 +15,13 @@ use crate::args::SuperviseArgs;
 use crate::control_client::Client;
 use crate::failure::{Failure, Result, code, warn};
 use crate::keeper::Keeper;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use terrace_core::control::Request;
 use terrace_core::settings::Settings;
@@ -29,6 +32,8 @@ const ENDED: u8 = b'E';
 const DONE: u8 = b'D';
 const HOLDING: u8 = b'H';
 const WARNING: u8 = b'W';
+const SERVED: u8 = b'S';
+const LOST: u8 = b'X';
 
 /// The run's last processes have so long to be gone before they count as left behind.
 const LAST_STEPS: Duration = Duration::from_millis(100);
@@ -39,6 +44,45 @@ const MESSAGE_MAX: usize = 4096;
 pub struct Supervision {
     socket: OwnedFd,
     answers: mpsc::Receiver<u8>,
+    heard: Arc<Heard>,
+}
+
+/// What the keeper and the supervisor said.
+#[derive(Default)]
+struct Heard {
+    warnings: Mutex<Vec<String>>,
+    is_lost: AtomicBool,
+}
+
+impl Heard {
+    fn warn(&self, text: &str, quiet: bool) {
+        if !quiet {
+            warn(text);
+        }
+        self.warnings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(text.to_owned());
+    }
+
+    /// What has no supervisor any more fails, whatever it is: the user must know, also of a run that is quiet.
+    fn lose(&self, why: &str) {
+        self.is_lost.store(true, SeqCst);
+        self.warn(
+            &format!(
+                "{why}: system calls of programs that it served fail now (ENOSYS, \"function not implemented\"), so their results \
+                 are not to be trusted; the files that were written are safe"
+            ),
+            false,
+        );
+    }
+}
+
+/// How a run's supervision ended.
+#[derive(Default)]
+pub struct Supervised {
+    /// Processes of the program go on, and the keeper holds the agent for them.
+    pub left_behind: bool,
+    /// Calls of programs failed because nobody was left to serve them.
+    pub is_lost: bool,
+    pub warnings: Vec<String>,
 }
 
 impl Supervision {
@@ -57,8 +101,10 @@ impl Supervision {
         std::thread::spawn(move || keeper.wait());
         let (send, answers) = mpsc::channel();
         let listening = ours.try_clone().map_err(|error| Failure::new(format!("can't copy a socket: {error}")))?;
-        std::thread::spawn(move || listen(&listening, &send, quiet));
-        Ok(Supervision { socket: ours, answers })
+        let heard = Arc::new(Heard::default());
+        let hearing = heard.clone();
+        std::thread::spawn(move || listen(&listening, &send, &hearing, quiet));
+        Ok(Supervision { socket: ours, answers, heard })
     }
 
     /// For the new process, before exec: it and all that it starts are supervised.
@@ -74,22 +120,37 @@ impl Supervision {
         }
     }
 
-    /// The run's program has ended. True if processes of it go on: then the keeper holds the agent from now on.
-    pub fn end(self) -> bool {
-        let told = send(self.socket.as_fd(), ENDED, &[], None).is_ok();
-        told && self.answers.recv_timeout(PATIENCE) == Ok(HOLDING)
+    /// The run's program has ended.
+    pub fn end(self) -> Supervised {
+        // If nobody hears it, the wait ends at once: the socket has another end no more.
+        let _ = send(self.socket.as_fd(), ENDED, &[], None);
+        let left_behind = self.answers.recv_timeout(PATIENCE) == Ok(HOLDING);
+        let warnings =
+            std::mem::take(&mut *self.heard.warnings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        Supervised { left_behind, is_lost: self.heard.is_lost.load(SeqCst), warnings }
     }
 }
 
 /// Passes on what the keeper says, until it is gone.
-fn listen(socket: &OwnedFd, answers: &mpsc::Sender<u8>, quiet: bool) {
+fn listen(socket: &OwnedFd, answers: &mpsc::Sender<u8>, heard: &Heard, quiet: bool) {
     let mut buffer = [0; MESSAGE_MAX];
+    let mut is_over = false;
     while let Ok((count @ 1.., _)) = receive(socket.as_fd(), &mut buffer) {
         match buffer[0] {
-            WARNING if !quiet => warn(String::from_utf8_lossy(&buffer[1..count])),
-            WARNING => {}
-            other => drop(answers.send(other)),
+            WARNING => heard.warn(&String::from_utf8_lossy(&buffer[1..count]), quiet),
+            SERVED => is_over = true,
+            LOST => {
+                is_over = true;
+                heard.lose("the supervisor can't be started again");
+            }
+            other => {
+                is_over = true;
+                let _ = answers.send(other);
+            }
         }
+    }
+    if !is_over {
+        heard.lose("the supervisor and its keeper were killed");
     }
 }
 
@@ -102,6 +163,8 @@ pub fn keep(settings: &Path, socket: RawFd) -> Result<()> {
     // The next supervisor needs the library of this run, whatever is installed in its place meanwhile.
     let library = std::fs::File::open(&settings.library)
         .map_err(|error| Failure::io("read the preload library", &settings.library, error))?;
+    let library = rustix::io::fcntl_dupfd_cloexec(&library, crate::limits::LOW)
+        .map_err(|error| Failure::new(format!("can't keep the preload library open: {error}")))?;
     let Some(listener) = receive_listener(&socket)? else { return Ok(()) };
     // SAFETY: by value; no other thread runs yet.
     let umask = unsafe {
@@ -114,11 +177,16 @@ pub fn keep(settings: &Path, socket: RawFd) -> Result<()> {
     let (thread_settings, thread_socket) = (settings.clone(), said);
     std::thread::spawn(move || {
         let settings = thread_settings;
+        let listener = listener;
         let start = |listener: BorrowedFd<'_>, board: BorrowedFd<'_>| {
             start_supervisor(&settings, library.as_fd(), listener, board, thread_socket.as_fd())
         };
         let died = |how: String| eprintln!("the supervisor ended ({how}) and is started again");
-        let _ = done.send(terrace_supervise::keep(&listener, umask, start, died));
+        let kept = terrace_supervise::keep(&listener, umask, start, died);
+        if kept.is_err() {
+            let _ = send(thread_socket.as_fd(), LOST, &[], None);
+        }
+        let _ = done.send(kept);
     });
     // The run's word that its program has ended, or its own end.
     let mut buffer = [0; MESSAGE_MAX];
@@ -165,15 +233,21 @@ fn start_supervisor(
 /// `terrace supervise`: answers until the last program has ended.
 pub fn supervise(args: SuperviseArgs) -> Result<()> {
     let (listener, board, socket) = (inherited(args.listener)?, inherited(args.board)?, inherited(args.socket)?);
+    let runtime = args.index.parent().unwrap_or(Path::new("/"));
+    let log = crate::limits::lead_nowhere(runtime)
+        .map_err(|error| Failure::io("make a place for the supervisor in", runtime, error))?;
+    let told = socket.try_clone().map_err(|error| Failure::new(format!("can't copy a socket: {error}")))?;
     // Nobody hears it once the run has ended; then it is in the log only.
     let tell = move |text: String| {
-        eprintln!("{text}");
-        let _ = send(socket.as_fd(), WARNING, text.as_bytes(), None);
+        let _ = writeln!(&log, "{text}");
+        let _ = send(told.as_fd(), WARNING, text.as_bytes(), None);
     };
     terrace_supervise::serve(listener, board, &args.library, &args.index, tell).map_err(|error| {
         let code = if error.kind() == io::ErrorKind::Unsupported { HOPELESS } else { code::FAILED };
         Failure::new(format!("can't supervise: {error}")).code(code)
-    })
+    })?;
+    let _ = send(socket.as_fd(), SERVED, &[], None);
+    Ok(())
 }
 
 /// This very program, also after its file was replaced.

@@ -24,6 +24,15 @@ pub struct Intent {
     pub serial: AtomicU64,
 }
 
+/// `struct open_how` of openat2(2).
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub struct How {
+    pub flags: u64,
+    pub mode: u64,
+    pub resolve: u64,
+}
+
 #[repr(C)]
 pub struct Table {
     /// From now on, files that this thread creates are noted there; and the function is called before this thread waits for
@@ -34,10 +43,14 @@ pub struct Table {
     /// The text begins with the root or one of its aliases, or has dots that may lead there.
     pub may_be_below_root: unsafe extern "C" fn(path: *const c_char) -> bool,
     pub open: unsafe extern "C" fn(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize,
+    /// An open whose look-up is restricted (openat2's `resolve` is not 0), which the kernel has nothing to say against.
+    pub open_restricted: unsafe extern "C" fn(dirfd: i32, path: *const c_char, how: *const How) -> isize,
     pub stat: unsafe extern "C" fn(dirfd: i32, path: *const c_char, out: *mut c_void, flags: i32) -> isize,
     pub statx: unsafe extern "C" fn(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mut c_void) -> isize,
     pub readlink: unsafe extern "C" fn(dirfd: i32, path: *const c_char, out: *mut c_char, size: usize) -> isize,
     pub getdents: unsafe extern "C" fn(fd: i32, out: *mut c_void, size: usize) -> isize,
+    /// In the layout of getdents(2).
+    pub getdents_old: unsafe extern "C" fn(fd: i32, out: *mut c_void, size: usize) -> isize,
     pub unlink: unsafe extern "C" fn(dirfd: i32, path: *const c_char, flags: i32) -> isize,
     pub rename:
         unsafe extern "C" fn(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: u32) -> isize,

@@ -5,11 +5,11 @@
 //! it can't happen twice; a file that is open for writing is noted as one whose descriptors can't be exchanged; and the
 //! record of a new file is announced before its name is made (see `terrace_index::behalf::Intent`).
 
-use crate::{attributes, data_calls, directory, gate, link, names, open, process, real, stat};
+use crate::{attributes, data_calls, directory, gate, link, names, open, open_how, process, real, stat};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 use terrace_index::Index;
-use terrace_index::behalf::{Intent, LEAVE, Table};
+use terrace_index::behalf::{How, Intent, LEAVE, Table};
 
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
@@ -85,18 +85,14 @@ unsafe extern "C" fn leads_to_ours(dirfd: i32, path: *const c_char) -> bool {
 
 unsafe extern "C" fn open(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
     let Some(index) = process::index() else { return LEAVE };
-    // SAFETY: a zeroed stat is valid; the supervisor's C string.
-    let (looked, status) = unsafe {
-        let mut status: libc::stat = core::mem::zeroed();
-        let looked = gate::call4(libc::SYS_newfstatat, dirfd as usize, path as usize, &raw mut status as usize, 0);
-        (looked, status)
-    };
-    if looked == 0 && status.st_mode & libc::S_IFMT != libc::S_IFREG || looked < 0 && looked != NOTHING {
-        return LEAVE;
+    if flags & libc::O_PATH != 0 {
+        return open_for_look(index, dirfd, path, flags);
     }
     let is_plain_reading = flags & (libc::O_ACCMODE | libc::O_TRUNC | libc::O_CREAT | libc::O_NOFOLLOW) == 0;
-    if is_plain_reading && looked == 0 && !is_placed(index, &status) {
-        return LEAVE;
+    match stat::kernels(dirfd, path, 0) {
+        Ok(status) if !may_be_ours(index, &status) || is_plain_reading && !is_placed(index, &status) => return LEAVE,
+        Err(raw) if raw != NOTHING => return LEAVE,
+        _ => {}
     }
     match open::open_below(index, dirfd, path, flags | libc::O_CLOEXEC, mode) {
         // What it is that is not there is for the kernel to say.
@@ -106,6 +102,41 @@ unsafe extern "C" fn open(dirfd: i32, path: *const c_char, flags: i32, mode: u32
 }
 
 const NOTHING: isize = -(libc::ENOENT as isize);
+
+/// A regular file of the root's file system or of a tier's. What is elsewhere (behind a link to `/proc/self`, say, which for
+/// the kernel is then the supervisor) is for the program's own call.
+fn may_be_ours(index: Index, status: &libc::stat) -> bool {
+    status.st_mode & libc::S_IFMT == libc::S_IFREG
+        && (status.st_dev == index.header.root_dev.load(Relaxed) || index.device_of_dev(status.st_dev))
+}
+
+/// An open that only names the file (O_PATH), of one of our links: it gets the object. The kernel hands no descriptor of that
+/// kind from one process to another, so this one can read too.
+fn open_for_look(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> isize {
+    if flags & libc::O_DIRECTORY != 0 || link::read(index, dirfd, path).is_none() {
+        return LEAVE;
+    }
+    let fd = open::native(dirfd, path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
+    if fd < 0 {
+        return LEAVE;
+    }
+    let is_object = stat::natively(fd as i32, c"".as_ptr(), libc::AT_EMPTY_PATH)
+        .is_some_and(|status| index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some());
+    if !is_object {
+        // SAFETY: a descriptor that nobody else has seen.
+        unsafe { gate::call1(libc::SYS_close, fd as usize) };
+        return LEAVE;
+    }
+    fd
+}
+
+unsafe extern "C" fn open_restricted(dirfd: i32, path: *const c_char, how: *const How) -> isize {
+    let Some(index) = process::index() else { return LEAVE };
+    // SAFETY: the supervisor's structure and path.
+    let how = unsafe { &*how };
+    let here = |directory, name| unsafe { open(directory, name, how.flags as i32, how.mode as u32) };
+    open_how::within(index, dirfd, path, how, here).unwrap_or(LEAVE)
+}
 
 /// Its bytes are in a tier: there may be a better way to them than the kernel's, and its object may go while the kernel is on the way.
 fn is_placed(index: Index, status: &libc::stat) -> bool {
@@ -127,6 +158,10 @@ unsafe extern "C" fn readlink_at(dirfd: i32, path: *const c_char, out: *mut c_ch
 
 unsafe extern "C" fn getdents(fd: i32, out: *mut c_void, size: usize) -> isize {
     directory::getdents(fd, out, size)
+}
+
+unsafe extern "C" fn getdents_old(fd: i32, out: *mut c_void, size: usize) -> isize {
+    directory::getdents_old(fd, out, size)
 }
 
 unsafe extern "C" fn unlink(dirfd: i32, path: *const c_char, flags: i32) -> isize {
@@ -193,14 +228,12 @@ unsafe extern "C" fn ftruncate(fd: i32, length: i64) -> isize {
 
 unsafe extern "C" fn statfs(dirfd: i32, path: *const c_char, out: *mut c_void) -> isize {
     let Some(index) = process::index() else { return LEAVE };
-    // SAFETY: a zeroed stat is valid; the supervisor's arguments.
-    unsafe {
-        let mut status: libc::stat = core::mem::zeroed();
-        let looked = gate::call4(libc::SYS_newfstatat, dirfd as usize, path as usize, &raw mut status as usize, 0);
-        if looked != 0 || index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_none() {
-            return LEAVE;
-        }
-        gate::call2(libc::SYS_statfs, attributes::root(index) as usize, out as usize)
+    let object = stat::natively(dirfd, path, 0)
+        .and_then(|status| index.record_of_object(status.st_dev, status.st_ino, status.st_nlink));
+    match object {
+        // SAFETY: the supervisor's arguments.
+        Some(_) => unsafe { gate::call2(libc::SYS_statfs, attributes::root(index) as usize, out as usize) },
+        None => LEAVE,
     }
 }
 
@@ -211,15 +244,9 @@ unsafe extern "C" fn settle(dirfd: i32, path: *const c_char) -> isize {
 unsafe extern "C" fn record_at(dirfd: i32, path: *const c_char, serial: *mut u64) -> u32 {
     let Some(index) = process::index() else { return 0 };
     let flushed = || {
-        // SAFETY: a zeroed stat is valid; the supervisor's path.
-        unsafe {
-            let mut status: libc::stat = core::mem::zeroed();
-            let flags = libc::AT_SYMLINK_NOFOLLOW as usize;
-            let out = &raw mut status as usize;
-            let looked = gate::call4(libc::SYS_newfstatat, dirfd as usize, path as usize, out, flags);
-            let number = index.record_of_root_ino(status.st_ino).filter(|_| looked == 0)?;
-            (link::record(&index, number).durable_ino.load(Acquire) == status.st_ino).then_some(number)
-        }
+        let status = stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW)?;
+        let number = index.record_of_root_ino(status.st_ino)?;
+        (link::record(&index, number).durable_ino.load(Acquire) == status.st_ino).then_some(number)
     };
     let Some(found) = link::read(index, dirfd, path).map(|link| link.record).or_else(flushed) else { return 0 };
     // SAFETY: the supervisor's variable.
@@ -232,10 +259,12 @@ static TABLE: Table = Table {
     root_dev,
     may_be_below_root,
     open,
+    open_restricted,
     stat: stat_at,
     statx: statx_at,
     readlink: readlink_at,
     getdents,
+    getdents_old,
     unlink,
     rename,
     link,

@@ -8,7 +8,7 @@
 
 use crate::link::{LINK_MAX, record};
 use crate::scratch::Scratch;
-use crate::{behalf, data, gate, link, process, recent};
+use crate::{behalf, data, gate, link, process, recent, stat};
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use terrace_index::ring::EventKind;
@@ -91,7 +91,7 @@ pub fn descriptor_link(fd: i32) -> [u8; 32] {
 }
 
 /// The directory part of a path (with its slash, or empty) and the last component; `None` if that names no new entry.
-fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     let base = &path[start..];
     let names = !(base.is_empty() || base == b"." || base == b".." || start >= PATH_MAX);
@@ -210,16 +210,7 @@ fn directory_of(index: Index, dirfd: i32, path: *const c_char) -> Result<Option<
     if !text.push(if dir.is_empty() { b"." } else { dir }) {
         return Err(-(libc::ENAMETOOLONG as isize));
     }
-    // SAFETY: a zeroed stat is valid; a terminated path of ours.
-    let (status, result) = unsafe {
-        let mut status: libc::stat = core::mem::zeroed();
-        let at = text.as_ptr() as usize;
-        let result = gate::call4(libc::SYS_newfstatat, dirfd as usize, at, &raw mut status as usize, 0);
-        (status, result)
-    };
-    if result < 0 {
-        return Err(result);
-    }
+    let status = stat::kernels(dirfd, text.as_ptr(), 0)?;
     if !takes_files(index, &status) {
         return Ok(None);
     }

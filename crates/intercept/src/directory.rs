@@ -317,6 +317,26 @@ pub fn getdents(fd: i32, buffer: *mut c_void, size: usize) -> isize {
     }
 }
 
+/// getdents(2): the same records, of the same sizes, with the name one byte earlier and the kind in the last byte.
+pub fn getdents_old(fd: i32, buffer: *mut c_void, size: usize) -> isize {
+    const KIND_AT: usize = core::mem::offset_of!(libc::dirent64, d_type);
+    let len = getdents(fd, buffer, size);
+    let mut at = 0;
+    while (at as isize) < len {
+        // SAFETY: `getdents` left `len` bytes of whole records, each with a terminated name and at least one byte after it
+        // or the kind's own byte before it.
+        unsafe {
+            let entry = (buffer as *mut u8).add(at);
+            let step = (*(entry as *mut libc::dirent64)).d_reclen as usize;
+            let kind = *entry.add(KIND_AT);
+            core::ptr::copy(entry.add(KIND_AT + 1), entry.add(KIND_AT), step - KIND_AT - 1);
+            *entry.add(step - 1) = kind;
+            at += step;
+        }
+    }
+    len
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn getdents64(fd: c_int, buffer: *mut c_void, size: usize) -> isize {
     real::outcome(getdents(fd, buffer, size))

@@ -6,7 +6,7 @@
 //! A vfork child shares its parent's memory: nothing here allocates or keeps anything but on its own stack, except for an
 //! environment of more than `ENTRIES` variables, which takes a mapping that exec drops.
 
-use crate::{gate, open, process, real};
+use crate::{gate, open, process, real, stat};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use terrace_index::{INDEX_ENV, Index, PATH_MAX};
@@ -128,6 +128,12 @@ fn settle(index: Index, dirfd: i32, path: *const c_char) {
     }
 }
 
+/// Its file says that whoever runs it becomes another user or group.
+fn gives_rights(dirfd: i32, path: *const c_char, flags: i32) -> bool {
+    stat::natively(dirfd, path, flags & (libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW))
+        .is_some_and(|found| found.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0)
+}
+
 pub unsafe fn exec_at(
     dirfd: i32,
     path: *const c_char,
@@ -135,20 +141,18 @@ pub unsafe fn exec_at(
     envp: *const *const c_char,
     flags: i32,
 ) -> isize {
+    // The supervisor is to say of a program that loses its rights in the run, and to note one that has others.
+    let call = match gate::is_served() && gives_rights(dirfd, path, flags) {
+        true => gate::outside6,
+        false => gate::call6,
+    };
     // SAFETY: the program's own arguments.
     unsafe {
         let run = |envp: *const *const c_char| {
-            if dirfd == libc::AT_FDCWD && flags == 0 {
-                gate::call3(libc::SYS_execve, path as usize, argv as usize, envp as usize)
-            } else {
-                gate::call5(
-                    libc::SYS_execveat,
-                    dirfd as usize,
-                    path as usize,
-                    argv as usize,
-                    envp as usize,
-                    flags as usize,
-                )
+            let (path, argv, envp) = (path as usize, argv as usize, envp as usize);
+            match dirfd == libc::AT_FDCWD && flags == 0 {
+                true => call(libc::SYS_execve, path, argv, envp, 0, 0, 0),
+                false => call(libc::SYS_execveat, dirfd as usize, path, argv, envp, flags as usize, 0),
             }
         };
         let Some(index) = process::index() else { return run(envp) };

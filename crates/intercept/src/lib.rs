@@ -4,6 +4,7 @@
 //! reads and writes the right bytes without us. This library
 //!
 //!   creates new files in the fastest tier with room     create.rs, temporaries.rs
+//!   opens what the kernel would, by restricted ways too  open.rs, open_how.rs
 //!   hides that they are links                           stat.rs, directory.rs, canonical.rs, attributes.rs, walk.rs
 //!   keeps count of what is written                      data.rs, entry.rs
 //!   changes no name in the middle of a commit           names.rs
@@ -37,6 +38,7 @@ mod link;
 mod names;
 mod objects;
 mod open;
+mod open_how;
 mod process;
 mod real;
 mod recent;

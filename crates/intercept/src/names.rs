@@ -426,25 +426,17 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
 /// The name is taken, or its directory takes none.
 fn cannot_be_made(dirfd: i32, path: *const c_char) -> bool {
     let Ok(Some(parent)) = Parent::of(dirfd, path) else { return true };
-    // SAFETY: terminated strings; a zeroed stat is valid.
-    unsafe {
-        let mut status: libc::stat = core::mem::zeroed();
-        let looked = gate::call4(
-            libc::SYS_newfstatat,
-            dirfd as usize,
-            path as usize,
-            &raw mut status as usize,
-            libc::AT_SYMLINK_NOFOLLOW as usize,
-        );
-        let allowed = gate::call4(
+    // SAFETY: a terminated string.
+    let allowed = unsafe {
+        gate::call4(
             libc::SYS_faccessat2,
             parent.fd as usize,
             c"".as_ptr() as usize,
             (libc::W_OK | libc::X_OK) as usize,
             (libc::AT_EACCESS | libc::AT_EMPTY_PATH) as usize,
-        );
-        looked == 0 || allowed == -(libc::EACCES as isize)
-    }
+        )
+    };
+    stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some() || allowed == -(libc::EACCES as isize)
 }
 
 fn settle_descriptor(index: Index, fd: i32) {

@@ -469,15 +469,10 @@ fn accept_durable_reading(index: Index, fd: i32, status: &libc::stat, flags: i32
 /// Makes the placed file that `path` leads to a real one; for what only the root's own file system can do.
 /// True if there was one: then the caller tries its call again.
 pub fn settle_path(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> bool {
-    // SAFETY: a zeroed stat is valid; the program's path.
-    let number = unsafe {
-        if follow {
-            let mut status: libc::stat = core::mem::zeroed();
-            let raw = gate::call4(libc::SYS_newfstatat, dirfd as usize, path as usize, &raw mut status as usize, 0);
-            if raw == 0 { index.record_of_object(status.st_dev, status.st_ino, status.st_nlink) } else { None }
-        } else {
-            link::read(index, dirfd, path).map(|link| link.record)
-        }
+    let number = match follow {
+        true => stat::natively(dirfd, path, 0)
+            .and_then(|status| index.record_of_object(status.st_dev, status.st_ino, status.st_nlink)),
+        false => link::read(index, dirfd, path).map(|link| link.record),
     };
     number.is_some_and(|number| settle(index, number) == 0)
 }

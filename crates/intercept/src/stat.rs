@@ -17,11 +17,19 @@ fn native(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32) -> 
     unsafe { gate::call4(libc::SYS_newfstatat, dirfd as usize, path as usize, out as usize, flags as usize) }
 }
 
-/// fstatat(2) as the kernel sees it, where one of our links is a link.
-pub fn natively(dirfd: i32, path: *const c_char, flags: i32) -> Option<libc::stat> {
+/// fstatat(2) as the kernel sees it, where one of our links is a link; or its error, as the kernel returns it.
+pub fn kernels(dirfd: i32, path: *const c_char, flags: i32) -> Result<libc::stat, isize> {
     // SAFETY: a zeroed stat is valid.
     let mut status: libc::stat = unsafe { core::mem::zeroed() };
-    (native(dirfd, path, &mut status, flags) == 0).then_some(status)
+    match native(dirfd, path, &mut status, flags) {
+        0 => Ok(status),
+        raw => Err(raw),
+    }
+}
+
+/// As `kernels`, where the error says nothing.
+pub fn natively(dirfd: i32, path: *const c_char, flags: i32) -> Option<libc::stat> {
+    kernels(dirfd, path, flags).ok()
 }
 
 /// fstatat(2), as the kernel returns it, for what the program calls the file.

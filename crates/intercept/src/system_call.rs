@@ -2,11 +2,11 @@
 //!
 //! The function is naked, so that calls which return twice or on another stack (clone, vfork) pass through as if it were libc's.
 
-use crate::{attributes, data_calls, directory, exec, gate, names, open, real, stat};
+use crate::{attributes, data_calls, directory, exec, gate, names, open, open_how, real, stat};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int};
 
-/// Numbers below this are looked at; the highest that we handle is `statx` and `copy_file_range`, `openat2` and later pass.
+/// Calls that return twice pass; `dispatch` has the others.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn syscall() -> i64 {
@@ -91,6 +91,9 @@ unsafe extern "C" fn failed(raw: isize) -> i64 {
 }
 
 const CWD: c_int = libc::AT_FDCWD;
+/// And, between them, getxattrat and listxattrat.
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
 
 unsafe extern "C" fn dispatch(nr: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> i64 {
     let path = |value: usize| value as *const c_char;
@@ -133,7 +136,14 @@ unsafe extern "C" fn dispatch(nr: i64, a: usize, b: usize, c: usize, d: usize, e
                 crate::process::forget_cwd();
                 raw
             }
-            _ => gate::call6(nr, a, b, c, d, e, f),
+            libc::SYS_openat2 => open_how::open_how(a as i32, path(b), c as *const _, d),
+            libc::SYS_getdents => directory::getdents_old(a as i32, b as *mut _, c),
+            SETXATTRAT..=REMOVEXATTRAT => {
+                let flags = attributes::through(a as c_int, path(b), c as c_int);
+                gate::call6(nr, a, b, flags as usize, d, e, f)
+            }
+            // Among them those that only a supervisor serves, or notes.
+            _ => gate::outside6(nr, a, b, c, d, e, f),
         }
     };
     real::outcome(raw) as i64

@@ -7,10 +7,13 @@
 //! and what we decided must be about what is done.
 
 use crate::board::{RIGHTS_VARY, UMASKS_VARY, VIEWS_VARY};
-use crate::filter::SYS_FCHMODAT2;
+use crate::filter::{
+    ARCH_X86_64, NEW_VIEW, SYS_FCHMODAT2, SYS_GETXATTRAT, SYS_LANDLOCK_CREATE_RULESET, SYS_LISTXATTRAT,
+    SYS_REMOVEXATTRAT, SYS_SETXATTRAT,
+};
 use crate::listener::{Answer, Notification};
 use crate::serve::Worker;
-use crate::target::{Target, is_of_the_system};
+use crate::target::{Target, is_of_its_reader, is_of_the_system, names_its_reader};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -75,11 +78,45 @@ pub fn unreachable_for_us(errno: i32) -> Answer {
     }
 }
 
+/// What becomes of a program that is not served.
+const LEFT_ALONE: &str =
+    "it reads the right bytes, but sees links where files are in a tier, and what it creates is durable at once";
+
+/// The first directory and path of a call that has any.
+fn path_of(call: &Notification) -> Option<(i32, u64)> {
+    match call.nr as i64 {
+        libc::SYS_open
+        | libc::SYS_creat
+        | libc::SYS_stat
+        | libc::SYS_lstat
+        | libc::SYS_readlink
+        | libc::SYS_unlink
+        | libc::SYS_rename
+        | libc::SYS_link
+        | libc::SYS_truncate
+        | libc::SYS_execve => Some((CWD, call.args[0])),
+        libc::SYS_openat
+        | libc::SYS_openat2
+        | libc::SYS_newfstatat
+        | libc::SYS_statx
+        | libc::SYS_readlinkat
+        | libc::SYS_unlinkat
+        | libc::SYS_renameat
+        | libc::SYS_renameat2
+        | libc::SYS_linkat => Some((call.args[0] as i32, call.args[1])),
+        _ => None,
+    }
+}
+
 impl Worker {
     pub fn answer(&mut self, call: &Notification, again: bool) -> Answer {
         let target = Target { thread: call.thread };
         if call.thread == 0 {
             return Answer::Continue; // in another pid namespace: nothing of it can be seen
+        }
+        if call.arch != ARCH_X86_64 {
+            self.warn_of(target, "is a program of 32 bits, which nothing here reaches", LEFT_ALONE);
+            return Answer::Continue;
         }
         let varies = match call.nr as i64 {
             libc::SYS_umask => UMASKS_VARY,
@@ -96,13 +133,24 @@ impl Worker {
             libc::SYS_chroot | libc::SYS_pivot_root | libc::SYS_setns | libc::SYS_unshare | libc::SYS_clone => {
                 VIEWS_VARY | RIGHTS_VARY
             }
+            // Without the right to look, take it for one that does.
+            libc::SYS_clone3
+                if target.read_word(call.args[0]).map_or(u64::MAX, |flags| flags) & NEW_VIEW as u64 == 0 =>
+            {
+                return Answer::Continue;
+            }
+            libc::SYS_clone3 => VIEWS_VARY | RIGHTS_VARY,
             _ => 0,
         };
         if varies != 0 {
             self.shared.board.note(varies);
             return Answer::Continue;
         }
+        if let Some(answer) = self.refuse(call) {
+            return answer;
+        }
         if self.shared.board.varies(VIEWS_VARY) && !target.shares_our_view() {
+            self.warn_of_another_view(call);
             return Answer::Continue;
         }
         if self.shared.board.varies(RIGHTS_VARY) {
@@ -115,6 +163,47 @@ impl Worker {
             }
         }
         self.dispatch(call, again).unwrap_or_else(|taken| taken)
+    }
+
+    /// What would go past us, or what we would go past: refused as by a kernel that lacks it, which programs expect.
+    fn refuse(&self, call: &Notification) -> Option<Answer> {
+        let target = Target { thread: call.thread };
+        match call.nr as i64 {
+            // It opens files unseen.
+            libc::SYS_io_uring_setup => {
+                let then = "most programs then use ordinary reads and writes (--preload-only lets it on, and io_uring sees links)";
+                self.warn_of(target, "was refused io_uring, as where it is switched off", then);
+                Some(Answer::Error(libc::EPERM))
+            }
+            // What is opened here would be opened with our rights, and the object of a file lies where no rule of its names.
+            SYS_LANDLOCK_CREATE_RULESET => {
+                let then = "it does not confine itself in this run; run it outside of `terrace run` if it should";
+                self.warn_of(target, "was refused Landlock, as where the kernel lacks it", then);
+                Some(Answer::Error(libc::EOPNOTSUPP))
+            }
+            _ => None,
+        }
+    }
+
+    pub fn warn_of(&self, target: Target, what: &str, then: &str) {
+        self.shared.warn_once(format!("{} {what}: {then}", target.program()));
+    }
+
+    /// Its paths lead elsewhere than ours: another tree, or another user's rights.
+    fn warn_of_another_view(&self, call: &Notification) {
+        let Some((dirfd, address)) = path_of(call) else { return };
+        let target = Target { thread: call.thread };
+        let Ok(path) = target.read_text(address) else { return };
+        if let Some(whole) = target.as_seen_from_here(dirfd, &path)
+            // SAFETY: a C string.
+            && unsafe { (self.shared.table.may_be_below_root)(whole.as_ptr()) }
+        {
+            self.warn_of(
+                target,
+                "has another root directory, mount or user namespace, where nothing reaches it",
+                LEFT_ALONE,
+            );
+        }
     }
 
     fn with_other_rights(&mut self, rights: &crate::target::Rights, call: &Notification, again: bool) -> Answer {
@@ -139,7 +228,7 @@ impl Worker {
             libc::SYS_statx => self.statx(call),
             libc::SYS_readlink => self.readlink(call, CWD, args[0], args[1], args[2]),
             libc::SYS_readlinkat => self.readlink(call, int(0), args[1], args[2], args[3]),
-            libc::SYS_getdents64 => self.getdents(call, int(0), args[1], args[2], again),
+            libc::SYS_getdents64 | libc::SYS_getdents => self.getdents(call, int(0), args[1], args[2], again),
             libc::SYS_unlink => self.unlink(call, CWD, args[0], 0, again),
             libc::SYS_unlinkat => self.unlink(call, int(0), args[1], int(2), again),
             libc::SYS_rename => self.rename(call, (CWD, args[0]), (CWD, args[1]), 0, again),
@@ -156,6 +245,8 @@ impl Worker {
             libc::SYS_lsetxattr | libc::SYS_lgetxattr | libc::SYS_llistxattr | libc::SYS_lremovexattr => {
                 self.xattr(call)
             }
+            SYS_SETXATTRAT | SYS_GETXATTRAT | SYS_LISTXATTRAT | SYS_REMOVEXATTRAT => self.xattr_at(call),
+            libc::SYS_inotify_add_watch => self.watch(call, args[1]),
             libc::SYS_statfs => self.statfs(call, args[0]),
             libc::SYS_fstatfs => self.statfs_descriptor(call, int(0), args[1]),
             libc::SYS_execve => self.exec(call, CWD, args[0]),
@@ -168,7 +259,11 @@ impl Worker {
     pub fn text(&self, call: &Notification, address: u64) -> Taken<CString> {
         let target = Target { thread: call.thread };
         match target.read_text(address) {
-            Ok(text) => Ok(target.translate(text)),
+            Ok(text) => {
+                let text = target.translate(text);
+                // What is left of a reader's own in it would be ours, when we read it.
+                if is_of_its_reader(&text) { Err(Answer::Continue) } else { Ok(text) }
+            }
             // The kernel says of a bad address, or a text too long, what it says.
             Err(libc::EFAULT | libc::ENAMETOOLONG) => Err(Answer::Continue),
             Err(errno) => {
@@ -220,7 +315,11 @@ impl Worker {
         if path.to_bytes()[0] == b'/' {
             return Ok(Place::absolute(path));
         }
-        let directory = Target { thread: call.thread }.directory(dirfd).map_err(unreachable_for_us)?;
+        let target = Target { thread: call.thread };
+        if names_its_reader(&path, &target.text_of(dirfd)) {
+            return Err(Answer::Continue);
+        }
+        let directory = target.directory(dirfd).map_err(unreachable_for_us)?;
         Ok(Place::below(directory, path))
     }
 
@@ -233,7 +332,11 @@ impl Worker {
             let near = !is_of_the_system(&path) && unsafe { (self.shared.table.may_be_below_root)(path.as_ptr()) };
             return if near { Ok(Place::absolute(path)) } else { Err(Answer::Continue) };
         }
-        let directory = Target { thread: call.thread }.directory(dirfd).map_err(unreachable_for_us)?;
+        let target = Target { thread: call.thread };
+        if names_its_reader(&path, &target.text_of(dirfd)) {
+            return Err(Answer::Continue);
+        }
+        let directory = target.directory(dirfd).map_err(unreachable_for_us)?;
         if !self.is_near(&directory, &path) {
             return Err(Answer::Continue);
         }

@@ -1,6 +1,6 @@
 //! The seccomp filter: which system calls of a program come to the supervisor.
 //!
-//!   other machine ─▶ allow    call not below ─▶ allow (from the kernel's bitmap, without running the filter)
+//!   32-bit program ─▶ allow, and once notify    call not below ─▶ allow (from the kernel's bitmap, without running the filter)
 //!   a call below ─▶ its condition on the arguments ─▶ from the library's gate page? ─▶ allow, else notify
 //!
 //! Traps only what the kernel would not do right by itself: reading, writing, closing, mkdir, chdir, chmod and most others are
@@ -37,7 +37,7 @@ use Condition::*;
 const NOFOLLOW: u32 = libc::AT_SYMLINK_NOFOLLOW as u32;
 const REMOVEDIR: u32 = libc::AT_REMOVEDIR as u32;
 /// A new view of the file system, or of the rights in it.
-const NEW_VIEW: u32 = (libc::CLONE_NEWNS | libc::CLONE_NEWUSER) as u32;
+pub const NEW_VIEW: u32 = (libc::CLONE_NEWNS | libc::CLONE_NEWUSER) as u32;
 pub const SYS_FCHMODAT2: i64 = 452;
 
 const TRAPPED: &[(i64, Condition)] = &[
@@ -53,6 +53,7 @@ const TRAPPED: &[(i64, Condition)] = &[
     (libc::SYS_readlink, Always),
     (libc::SYS_readlinkat, Always),
     (libc::SYS_getdents64, Always),
+    (libc::SYS_getdents, Always),
     (libc::SYS_unlink, Always),
     (libc::SYS_unlinkat, NoneOf(2, REMOVEDIR)),
     (libc::SYS_rename, Always),
@@ -70,10 +71,16 @@ const TRAPPED: &[(i64, Condition)] = &[
     (libc::SYS_lgetxattr, Always),
     (libc::SYS_llistxattr, Always),
     (libc::SYS_lremovexattr, Always),
+    (SYS_SETXATTRAT, AnyOf(2, NOFOLLOW)),
+    (SYS_GETXATTRAT, AnyOf(2, NOFOLLOW)),
+    (SYS_LISTXATTRAT, AnyOf(2, NOFOLLOW)),
+    (SYS_REMOVEXATTRAT, AnyOf(2, NOFOLLOW)),
     (libc::SYS_statfs, Always),
     (libc::SYS_fstatfs, Always),
     (libc::SYS_execve, Always),
     (libc::SYS_execveat, Always),
+    // Not served, only told of.
+    (libc::SYS_inotify_add_watch, Always),
     // Not served, only noted: from then on each call's rights and view are looked at.
     (libc::SYS_umask, Always),
     (libc::SYS_setuid, Always),
@@ -91,12 +98,23 @@ const TRAPPED: &[(i64, Condition)] = &[
     (libc::SYS_setns, Always),
     (libc::SYS_unshare, AnyOf(0, NEW_VIEW)),
     (libc::SYS_clone, AnyOf(0, NEW_VIEW)),
+    // Its flags are in memory, where no filter looks.
+    (libc::SYS_clone3, Always),
 ];
 
-/// io_uring opens files unseen: it is refused as by a kernel on which it is switched off, and programs do without.
-const REFUSED: &[(i64, i32)] = &[(libc::SYS_io_uring_setup, libc::EPERM)];
+/// What the supervisor refuses, and says so, whoever asks (`calls::refuse`).
+const REFUSED: &[i64] = &[libc::SYS_io_uring_setup, SYS_LANDLOCK_CREATE_RULESET];
 
-const ARCH_X86_64: u32 = 0xc000_003e;
+pub const SYS_SETXATTRAT: i64 = 463;
+pub const SYS_GETXATTRAT: i64 = 464;
+pub const SYS_LISTXATTRAT: i64 = 465;
+pub const SYS_REMOVEXATTRAT: i64 = 466;
+pub const SYS_LANDLOCK_CREATE_RULESET: i64 = 444;
+
+pub const ARCH_X86_64: u32 = 0xc000_003e;
+const ARCH_I386: u32 = 0x4000_0003;
+/// set_thread_area(2): what C libraries of 32 bits do once, when a program or a thread begins.
+const I386_BEGINS: u32 = 243;
 const OFFSET_NR: u32 = 0;
 const OFFSET_ARCH: u32 = 4;
 const OFFSET_POINTER: u32 = 8;
@@ -149,11 +167,12 @@ fn block(condition: Condition, loader: Option<Loader>) -> Vec<libc::sock_filter>
             give(ALLOW),
             to_tail(),
         ],
-        // A descriptor that stands only for the name can't be injected, and the kernel follows our links; nor can a directory
-        // be one of them.
+        // Of a descriptor that stands only for the name, the kernel follows our links unless it is told not to; nor can a
+        // directory be one of them.
         OpenFlags(number) => vec![
             load(argument(number)),
-            jump(JSET, libc::O_PATH as u32, 3, 0),
+            jump(JSET, libc::O_PATH as u32, 0, 1),
+            jump(JSET, libc::O_NOFOLLOW as u32, 0, 3),
             jump(JSET, libc::O_DIRECTORY as u32, 0, 1),
             jump(JSET, libc::O_CREAT as u32, 0, 1),
             to_tail(),
@@ -199,15 +218,24 @@ pub struct Filter(Vec<libc::sock_filter>);
 impl Filter {
     /// `loader`: whose calls are let on.
     pub fn new(loader: Option<Loader>) -> Filter {
-        let mut program = vec![load(OFFSET_ARCH), jump(JEQ, ARCH_X86_64, 1, 0), give(ALLOW), load(OFFSET_NR)];
+        let mut program = vec![
+            load(OFFSET_ARCH),
+            jump(JEQ, ARCH_X86_64, 5, 0),
+            jump(JEQ, ARCH_I386, 0, 3),
+            load(OFFSET_NR),
+            jump(JEQ, I386_BEGINS, 0, 1),
+            give(libc::SECCOMP_RET_USER_NOTIF),
+            give(ALLOW),
+            load(OFFSET_NR),
+        ];
         for &(nr, condition) in TRAPPED {
             let block = block(condition, loader);
             program.push(jump(JEQ, nr as u32, 0, block.len() as u8));
             program.extend(block);
         }
-        for &(nr, errno) in REFUSED {
+        for &nr in REFUSED {
             program.push(jump(JEQ, nr as u32, 0, 1));
-            program.push(give(libc::SECCOMP_RET_ERRNO | errno as u32));
+            program.push(give(libc::SECCOMP_RET_USER_NOTIF));
         }
         program.extend([
             jump(JEQ, libc::SYS_prctl as u32, 0, 3),
@@ -269,9 +297,13 @@ mod tests {
 
     /// Runs the program as the kernel does.
     fn verdict(nr: i64, pointer: u64, args: [u64; 6]) -> u32 {
+        verdict_for(ARCH_X86_64, nr, pointer, args)
+    }
+
+    fn verdict_for(arch: u32, nr: i64, pointer: u64, args: [u64; 6]) -> u32 {
         let mut data = vec![0u8; 64];
         data[..4].copy_from_slice(&(nr as u32).to_le_bytes());
-        data[4..8].copy_from_slice(&ARCH_X86_64.to_le_bytes());
+        data[4..8].copy_from_slice(&arch.to_le_bytes());
         data[8..16].copy_from_slice(&pointer.to_le_bytes());
         for (i, argument) in args.iter().enumerate() {
             data[16 + 8 * i..24 + 8 * i].copy_from_slice(&argument.to_le_bytes());
@@ -360,7 +392,26 @@ mod tests {
     }
 
     #[test]
-    fn io_uring_is_refused() {
-        assert_eq!(verdict(libc::SYS_io_uring_setup, 0x400000, [0; 6]), libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
+    fn what_is_refused_comes_from_the_gate_too() {
+        for nr in [libc::SYS_io_uring_setup, SYS_LANDLOCK_CREATE_RULESET] {
+            assert_eq!(verdict(nr, 0x400000, [0; 6]), NOTIFY);
+            assert_eq!(verdict(nr, GATE as u64 + 2, [0; 6]), NOTIFY);
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_opened_and_not_followed_is_trapped() {
+        let flags = |flags: i32| [0, 0, flags as u64, 0, 0, 0];
+        assert_eq!(verdict(libc::SYS_openat, 0x400000, flags(libc::O_PATH | libc::O_NOFOLLOW)), NOTIFY);
+        let directory = libc::O_PATH | libc::O_NOFOLLOW | libc::O_DIRECTORY;
+        assert_eq!(verdict(libc::SYS_openat, 0x400000, flags(directory)), ALLOW);
+        assert_eq!(verdict(libc::SYS_openat, 0x400000, flags(libc::O_PATH | libc::O_CLOEXEC)), ALLOW);
+    }
+
+    #[test]
+    fn a_32_bit_program_is_told_of_once_and_let_on() {
+        assert_eq!(verdict_for(ARCH_I386, I386_BEGINS as i64, 0x400000, [0; 6]), NOTIFY);
+        assert_eq!(verdict_for(ARCH_I386, 5, 0x400000, [0; 6]), ALLOW);
+        assert_eq!(verdict_for(0xc000_00b7, I386_BEGINS as i64, 0x400000, [0; 6]), ALLOW);
     }
 }

@@ -4,7 +4,7 @@
 use crate::calls::{CWD, Taken, unreachable_for_us};
 use crate::listener::{Answer, Notification};
 use crate::serve::Worker;
-use crate::target::{Target, is_of_the_system};
+use crate::target::{Target, is_of_the_system, names_its_reader};
 use std::ffi::CString;
 use std::mem::zeroed;
 use std::os::fd::AsRawFd;
@@ -50,7 +50,11 @@ impl Worker {
         if dirfd < 0 && dirfd != CWD {
             return Err(Answer::Continue);
         }
-        let mut whole = Target { thread: call.thread }.text_of(dirfd).into_bytes();
+        let from = Target { thread: call.thread }.text_of(dirfd);
+        if names_its_reader(&text, &from) {
+            return Err(Answer::Continue);
+        }
+        let mut whole = from.into_bytes();
         whole.push(b'/');
         whole.extend_from_slice(text.to_bytes());
         if whole.len() >= crate::target::PATH_MAX {
@@ -97,7 +101,7 @@ impl Worker {
                     (self.shared.table.stat)(file.as_raw_fd(), c"".as_ptr(), out_here, EMPTY_PATH)
                 }
             };
-            if result != 0 || status.st_dev != self.shared.root_dev {
+            if result != 0 || !self.shared.is_for_us(status.st_dev, status.st_ino) {
                 return Ok(Answer::Continue);
             }
             Ok(self.deliver(call, out, bytes_of(&status), 0))
@@ -117,7 +121,8 @@ impl Worker {
         unsafe {
             let mut status: libc::statx = zeroed();
             let result = (self.shared.table.statx)(CWD, text.as_ptr(), kept, mask as u32, (&raw mut status).cast());
-            if result != 0 || libc::makedev(status.stx_dev_major, status.stx_dev_minor) != self.shared.root_dev {
+            let device = libc::makedev(status.stx_dev_major, status.stx_dev_minor);
+            if result != 0 || !self.shared.is_for_us(device, status.stx_ino) {
                 return Ok(Answer::Continue);
             }
             Ok(self.deliver(call, out, bytes_of(&status), 0))
@@ -173,12 +178,26 @@ impl Worker {
             }
             self.desk.before.store(libc::lseek(directory.as_raw_fd(), 0, libc::SEEK_CUR) as u64, Release);
             self.begin(call)?;
-            (self.shared.table.getdents)(directory.as_raw_fd(), self.buffer.as_mut_ptr().cast(), size)
+            let read = match call.nr as i64 {
+                libc::SYS_getdents => self.shared.table.getdents_old,
+                _ => self.shared.table.getdents,
+            };
+            read(directory.as_raw_fd(), self.buffer.as_mut_ptr().cast(), size)
         };
         match result {
             count if count > 0 => Ok(self.deliver(call, out, &self.buffer[..count as usize], count)),
             raw => Ok(Answer::from(raw)),
         }
+    }
+
+    /// What happens to the bytes of a placed file happens at its object, which lies in another directory.
+    pub fn watch(&self, call: &Notification, path: u64) -> Taken<Answer> {
+        self.place(call, CWD, path)?;
+        let what = "watches names below the root with inotify";
+        let then = "it is told of names that come and go, not of opens and writes of files in a tier; and a watched file that \
+                    leaves its tier seems to be removed";
+        self.warn_of(Target { thread: call.thread }, what, then);
+        Ok(Answer::Continue)
     }
 
     pub fn statfs(&self, call: &Notification, path: u64) -> Taken<Answer> {

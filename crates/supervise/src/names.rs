@@ -3,6 +3,7 @@
 //! A call that a killed supervisor may have done already (`again`) is done once: what it would find afterwards tells.
 
 use crate::calls::{CWD, Place, Taken};
+use crate::filter::{SYS_LISTXATTRAT, SYS_REMOVEXATTRAT, SYS_SETXATTRAT};
 use crate::listener::{Answer, Notification};
 use crate::serve::Worker;
 use crate::target::Target;
@@ -119,9 +120,38 @@ impl Worker {
     }
 
     pub fn xattr(&mut self, call: &Notification) -> Taken<Answer> {
-        let [path, second, third, fourth, fifth, _] = call.args;
-        let nr = call.nr as i64;
-        let place = self.place(call, CWD, path)?;
+        self.xattr_of(call, call.nr as i64, CWD, call.args)
+    }
+
+    /// As the call of the link itself that it stands for.
+    pub fn xattr_at(&mut self, call: &Notification) -> Taken<Answer> {
+        let [dirfd, path, flags, fourth, fifth, sixth] = call.args;
+        if flags as i32 != libc::AT_SYMLINK_NOFOLLOW {
+            return Ok(Answer::Continue);
+        }
+        let dirfd = dirfd as i32;
+        let nr = match call.nr as i64 {
+            SYS_LISTXATTRAT => return self.xattr_of(call, libc::SYS_llistxattr, dirfd, [path, fourth, fifth, 0, 0, 0]),
+            SYS_REMOVEXATTRAT => return self.xattr_of(call, libc::SYS_lremovexattr, dirfd, [path, fourth, 0, 0, 0, 0]),
+            SYS_SETXATTRAT => libc::SYS_lsetxattr,
+            _ => libc::SYS_lgetxattr,
+        };
+        // `struct xattr_args`: the value's address, its size, flags.
+        let mut bytes = [0u8; 16];
+        if sixth as usize != bytes.len() || (Target { thread: call.thread }).read(fifth, &mut bytes).is_err() {
+            return Ok(Answer::Continue);
+        }
+        let half = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("4 bytes")) as u64;
+        let value = u64::from_ne_bytes(bytes[..8].try_into().expect("8 bytes"));
+        if nr == libc::SYS_lgetxattr && half(12) != 0 {
+            return Ok(Answer::Continue); // EINVAL
+        }
+        self.xattr_of(call, nr, dirfd, [path, fourth, value, half(8), half(12), 0])
+    }
+
+    fn xattr_of(&mut self, call: &Notification, nr: i64, dirfd: i32, args: [u64; 6]) -> Taken<Answer> {
+        let [path, second, third, fourth, fifth, _] = args;
+        let place = self.place(call, dirfd, path)?;
         let whole = place.whole();
         let (name, value, size) = match nr {
             libc::SYS_llistxattr => (None, second, third),

@@ -1,22 +1,16 @@
 //! The open family: the library opens, the program gets the descriptor.
 
 use crate::board::RIGHTS_VARY;
-use crate::calls::{CWD, Taken};
+use crate::calls::{CWD, Place, Taken, unreachable_for_us};
 use crate::listener::{Answer, Notification};
 use crate::serve::Worker;
 use crate::target::Target;
-use std::ffi::CStr;
-use std::os::fd::AsRawFd;
+use std::ffi::{CStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::*;
-
-/// `struct open_how` of openat2(2).
-#[derive(Default)]
-#[repr(C)]
-struct How {
-    flags: u64,
-    mode: u64,
-    resolve: u64,
-}
+use terrace_index::behalf::How;
 
 impl Worker {
     pub fn open(
@@ -28,23 +22,38 @@ impl Worker {
         mode: u32,
         again: bool,
     ) -> Taken<Answer> {
-        if flags & libc::O_TMPFILE == libc::O_TMPFILE || flags & libc::O_PATH != 0 {
+        let by_name_only = flags & libc::O_PATH != 0 && flags & libc::O_NOFOLLOW == 0;
+        if flags & libc::O_TMPFILE == libc::O_TMPFILE || by_name_only {
             return Ok(Answer::Continue);
         }
         let place = match flags & (libc::O_NOFOLLOW | libc::O_DIRECTORY) {
             libc::O_NOFOLLOW => self.place_by_any_way(call, dirfd, path)?,
             _ => self.place(call, dirfd, path)?,
         };
-        let mut flags = flags;
+        self.open_place(call, &place, How { flags: flags as u64, mode: mode as u64, resolve: 0 }, again)
+    }
+
+    fn open_place(&self, call: &Notification, place: &Place, how: How, again: bool) -> Taken<Answer> {
+        let (mut how, target) = (how, Target { thread: call.thread });
+        let flags = how.flags as i32;
+        // The kernel looks for a number first, too: nothing is made or cut that the program then can't have.
+        if flags & (libc::O_CREAT | libc::O_TRUNC) != 0 && !self.handles.borrow_mut().has_room(target) {
+            return Ok(Answer::Error(libc::EMFILE));
+        }
         if flags & libc::O_CREAT != 0 {
-            self.take_umask(Target { thread: call.thread });
-            if again && self.was_created(&place) {
-                flags &= !(libc::O_CREAT | libc::O_EXCL);
+            self.take_umask(target);
+            if again && self.was_created(place) {
+                how.flags &= !(libc::O_CREAT | libc::O_EXCL) as u64;
             }
         }
         self.begin(call)?;
         // SAFETY: a place of ours.
-        let raw = unsafe { (self.shared.table.open)(place.dirfd, place.text(), flags, mode) };
+        let raw = unsafe {
+            match how.resolve {
+                0 => (self.shared.table.open)(place.dirfd, place.text(), how.flags as i32, how.mode as u32),
+                _ => (self.shared.table.open_restricted)(place.dirfd, place.text(), &how),
+            }
+        };
         if raw < 0 {
             return Ok(Answer::from(raw));
         }
@@ -61,7 +70,7 @@ impl Worker {
     }
 
     /// The name is of the file that the supervisor before us was about to create for this very call.
-    fn was_created(&self, place: &crate::calls::Place) -> bool {
+    fn was_created(&self, place: &Place) -> bool {
         let announced = self.desk.intent.record.load(Acquire);
         let mut serial = 0;
         // SAFETY: a place and a variable of ours.
@@ -77,11 +86,27 @@ impl Worker {
         }
         let word = |number: usize| u64::from_ne_bytes(bytes[8 * number..8 * number + 8].try_into().expect("8 bytes"));
         let how = How { flags: word(0), mode: word(1), resolve: word(2) };
-        // Restricted look-ups, and flags or modes that only openat2 refuses, are the kernel's.
-        if how.resolve != 0 || how.flags >> 32 != 0 || how.mode & !0o7777 != 0 || size != bytes.len() {
+        let (dirfd, path) = (call.args[0] as i32, call.args[1]);
+        if size != bytes.len() || !is_well_formed(&how) {
             return Ok(Answer::Continue);
         }
-        self.open(call, call.args[0] as i32, call.args[1], how.flags as i32, how.mode as u32, again)
+        match how.resolve {
+            0 => self.open(call, dirfd, path, how.flags as i32, how.mode as u32, again),
+            _ => self.open_place(call, &self.start_of(call, dirfd, path, &how)?, how, again),
+        }
+    }
+
+    /// From where a restricted look-up starts. Whether it leads to a file of ours is seen on the way.
+    fn start_of(&self, call: &Notification, dirfd: i32, path: u64, how: &How) -> Taken<Place> {
+        let target = Target { thread: call.thread };
+        // Below another top the text is not what it seems to be.
+        if how.resolve & libc::RESOLVE_IN_ROOT == 0 {
+            let path = self.text(call, path)?;
+            return self.anywhere(call, dirfd, path);
+        }
+        let path = target.read_text(path).map_err(|_| Answer::Continue)?;
+        let directory = target.directory(dirfd).map_err(unreachable_for_us)?;
+        Ok(Place::below(directory, path))
     }
 
     /// truncate(2): as an open for writing, and ftruncate.
@@ -101,28 +126,41 @@ impl Worker {
         }
     }
 
-    /// A setuid program changes its rights without a call. Under the filter that can happen to root's programs only.
-    fn note_new_rights(&self, call: &Notification, dirfd: i32, path: &CStr) {
-        if !self.own.is_root() || self.shared.board.varies(RIGHTS_VARY) {
+    /// A setuid program changes its rights without a call: that can happen to root's programs only. From those of everybody
+    /// else the filter takes the rights that their files would give them.
+    fn look_at_rights(&self, call: &Notification, dirfd: i32, path: &CStr) {
+        let is_root = self.own.is_root();
+        if is_root && self.shared.board.varies(RIGHTS_VARY) {
             return;
         }
-        let directory = Target { thread: call.thread }.directory(dirfd);
-        let from = directory.as_ref().map_or(CWD, |directory| directory.as_raw_fd());
-        // SAFETY: a zeroed stat is valid; a C string.
-        let found = unsafe {
-            let mut status: libc::stat = std::mem::zeroed();
-            (libc::fstatat(from, path.as_ptr(), &mut status, 0) == 0).then_some(status)
+        let target = Target { thread: call.thread };
+        let whole = match path.to_bytes().first() {
+            None => target.text_of(dirfd).into_bytes(),
+            Some(b'/') => path.to_bytes().to_vec(),
+            Some(_) => [target.text_of(dirfd).as_bytes(), b"/", path.to_bytes()].concat(),
         };
-        if found.is_some_and(|status| status.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0) {
-            self.shared.board.note(RIGHTS_VARY);
+        let whole = PathBuf::from(OsString::from_vec(whole));
+        let Ok(found) = whole.metadata() else { return };
+        let (mode, set_both) = (found.mode(), libc::S_ISGID | libc::S_IXGRP);
+        if is_root {
+            if mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+                self.shared.board.note(RIGHTS_VARY);
+            }
+        } else if mode & libc::S_ISUID != 0 && !self.own.is_user(found.uid()) || mode & set_both == set_both {
+            // Its name, not how it was reached.
+            let name = std::fs::canonicalize(&whole).unwrap_or(whole);
+            self.shared.warn_once(format!(
+                "{} is setuid or setgid: under the supervisor it runs without these rights; run it outside of `terrace run`, \
+                 or with --preload-only",
+                name.display()
+            ));
         }
     }
 
     /// A placed program is made a real file first, as the library does; then the kernel goes on.
     pub fn exec(&self, call: &Notification, dirfd: i32, path: u64) -> Taken<Answer> {
         let path = self.text(call, path)?;
-        self.note_new_rights(call, dirfd, &path);
-        self.warn_of_lost_rights(&path);
+        self.look_at_rights(call, dirfd, &path);
         let place = self.place_of(call, dirfd, path)?;
         if self.shared.listener.is_valid(call.id) {
             // SAFETY: a place of ours.
@@ -130,28 +168,19 @@ impl Worker {
         }
         Ok(Answer::Continue)
     }
+}
 
-    /// Without root, the filter takes from every program the rights that its file would give it.
-    fn warn_of_lost_rights(&self, path: &CStr) {
-        if self.own.is_root() || !path.to_bytes().starts_with(b"/") {
-            return;
-        }
-        // SAFETY: a zeroed stat is valid; a C string.
-        let status = unsafe {
-            let mut status: libc::stat = std::mem::zeroed();
-            if libc::stat(path.as_ptr(), &mut status) != 0 {
-                return;
-            }
-            status
-        };
-        let gives_user = status.st_mode & libc::S_ISUID != 0 && !self.own.is_user(status.st_uid);
-        let gives_group = status.st_mode & (libc::S_ISGID | libc::S_IXGRP) == libc::S_ISGID | libc::S_IXGRP;
-        if gives_user || gives_group {
-            self.shared.warn_once(format!(
-                "{} is setuid or setgid: under the supervisor it runs without these rights; run it outside of `terrace run`, \
-                 or with --preload-only",
-                path.to_string_lossy()
-            ));
-        }
-    }
+/// Flags, modes and sizes are looked at before the path: of a good request, the kernel minds only that there is none.
+fn is_well_formed(how: &How) -> bool {
+    // SAFETY: a live structure of the size named.
+    let raw = unsafe {
+        libc::syscall(
+            libc::SYS_openat2,
+            libc::AT_FDCWD,
+            std::ptr::null::<libc::c_char>(),
+            &raw const *how,
+            size_of::<How>(),
+        )
+    };
+    raw < 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
 }

@@ -16,6 +16,7 @@ use crate::{calls, library};
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex};
@@ -37,6 +38,9 @@ pub struct Supervisor {
     pub board: Board,
     pub table: &'static Table,
     pub root_dev: u64,
+    /// Inodes that a program's link into `/proc/self` may lead us to, where it leads the program to others: our program's file,
+    /// and the top of the tree.
+    own: [Option<(u64, u64)>; 2],
     /// One bit for each desk that has a thread.
     taken: AtomicU64,
     resting: Mutex<Vec<Arc<Seat>>>,
@@ -75,6 +79,7 @@ pub fn serve(
         table,
         // SAFETY: no arguments.
         root_dev: unsafe { (table.root_dev)() },
+        own: ["/proc/self/exe", "/"].map(|name| std::fs::metadata(name).ok().map(|found| (found.dev(), found.ino()))),
         taken: AtomicU64::new(0),
         resting: Mutex::new(vec![]),
         warn: Box::new(warn),
@@ -226,6 +231,11 @@ impl Supervisor {
             }
         }
         None
+    }
+
+    /// What was found may be dressed for a program: it is on the root's file system, and what the program asked about.
+    pub fn is_for_us(&self, device: u64, inode: u64) -> bool {
+        device == self.root_dev && !self.own.contains(&Some((device, inode)))
     }
 
     pub fn warn_once(&self, text: String) {

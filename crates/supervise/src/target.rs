@@ -5,6 +5,9 @@
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::sync::OnceLock;
 
 pub const PATH_MAX: usize = 4096;
 const PAGE: usize = 4096;
@@ -20,6 +23,11 @@ fn last_errno() -> i32 {
 }
 
 impl Target {
+    pub fn read_word(&self, address: u64) -> Result<u64, i32> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes).map(|()| u64::from_ne_bytes(bytes))
+    }
+
     /// As many bytes as can be read, at least one.
     fn read_some(&self, address: u64, into: &mut [u8]) -> Result<usize, i32> {
         let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
@@ -117,11 +125,50 @@ impl Target {
 
     /// True if the thread sees the same tree as we do, from the same top.
     pub fn shares_our_view(&self) -> bool {
-        let same = |name: &str| {
-            let of = |who: &str| std::fs::read_link(format!("/proc/{who}/{name}")).ok();
-            of("self").is_some_and(|ours| of(&self.thread.to_string()) == Some(ours))
+        static OURS: OnceLock<[Option<PathBuf>; 3]> = OnceLock::new();
+        let view = |who: &str| {
+            ["ns/mnt", "ns/user", "root"].map(|name| std::fs::read_link(format!("/proc/{who}/{name}")).ok())
         };
-        same("ns/mnt") && same("ns/user") && same("root")
+        let theirs = view(&self.thread.to_string());
+        theirs.iter().all(Option::is_some) && theirs == *OURS.get_or_init(|| view("self"))
+    }
+
+    /// Its path, whatever its root directory is, as a text from ours; of another mount namespace, what is told of it.
+    pub fn as_seen_from_here(&self, dirfd: i32, path: &CStr) -> Option<CString> {
+        let from = match path.to_bytes().first()? {
+            b'/' => format!("/proc/{}/root", self.thread),
+            _ => self.text_of(dirfd),
+        };
+        let mut whole = std::fs::read_link(from).ok()?.into_os_string().into_vec();
+        if whole == b"/" {
+            whole.clear();
+        }
+        whole.push(b'/');
+        let path = path.to_bytes();
+        whole.extend_from_slice(path.strip_prefix(b"/").unwrap_or(path));
+        CString::new(whole).ok()
+    }
+
+    /// How many descriptors it may have.
+    fn descriptors_max(&self) -> Option<u64> {
+        // SAFETY: a zeroed limit is valid, and live.
+        unsafe {
+            let mut limit: libc::rlimit = std::mem::zeroed();
+            let asked = libc::prlimit(self.thread as i32, libc::RLIMIT_NOFILE, std::ptr::null(), &mut limit);
+            if asked == 0 {
+                return Some(limit.rlim_cur);
+            }
+        }
+        // Asked with the rights of another user, who may only read it.
+        let text = std::fs::read_to_string(format!("/proc/{}/limits", self.thread)).ok()?;
+        let soft = text.lines().find_map(|line| line.strip_prefix("Max open files"))?.split_whitespace().next()?;
+        if soft == "unlimited" { Some(u64::MAX) } else { soft.parse().ok() }
+    }
+
+    fn descriptors_below(&self, limit: u64) -> Option<u64> {
+        let entries = std::fs::read_dir(format!("/proc/{}/fd", self.thread)).ok()?;
+        let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u64>().ok());
+        Some(numbers.filter(|&number| number < limit).count() as u64)
     }
 
     /// The name of its program, for a message.
@@ -130,18 +177,18 @@ impl Target {
         String::from_utf8_lossy(&name).trim_end().to_owned()
     }
 
-    /// `/proc/self/…` and `/dev/fd/…` are the thread's own, not ours.
+    /// `/proc/self/…` and `/dev/fd/…`, however they are spelt, are the thread's own, not ours.
     pub fn translate(&self, path: CString) -> CString {
         let bytes = path.to_bytes();
-        let begins = [("/proc/self/", ""), ("/proc/thread-self/", ""), ("/dev/fd/", "fd/")];
-        for (prefix, below) in begins {
-            if let Some(rest) = bytes.strip_prefix(prefix.as_bytes()) {
-                let mut text = format!("/proc/{}/{below}", self.thread).into_bytes();
-                text.extend_from_slice(rest);
-                return CString::new(text).expect("no zero in either part");
-            }
-        }
-        path
+        let below = match first_two(bytes) {
+            Some((b"proc", b"self" | b"thread-self", _)) => "",
+            Some((b"dev", b"fd", _)) => "fd/",
+            _ => return path,
+        };
+        let (_, _, rest) = first_two(bytes).expect("it has two");
+        let mut text = format!("/proc/{}/{below}", self.thread).into_bytes();
+        text.extend_from_slice(rest);
+        CString::new(text).expect("no zero in either part")
     }
 }
 
@@ -160,6 +207,16 @@ impl Handles {
                 self.look(target, fd)
             }
             found => found,
+        }
+    }
+
+    /// The thread can be given one more descriptor: its highest number is free, as it nearly always is, or another one.
+    pub fn has_room(&mut self, target: Target) -> bool {
+        let Some(limit) = target.descriptors_max() else { return true };
+        let Some(highest) = limit.checked_sub(1) else { return false };
+        match self.descriptor(target, highest.min(i32::MAX as u64) as i32) {
+            Ok(_) => target.descriptors_below(limit).is_none_or(|count| count < limit),
+            Err(_) => true,
         }
     }
 
@@ -187,6 +244,45 @@ fn descriptor_of(handle: &OwnedFd, fd: i32) -> Result<OwnedFd, i32> {
         match libc::syscall(libc::SYS_pidfd_getfd, handle.as_raw_fd(), fd, 0) {
             found if found >= 0 => Ok(OwnedFd::from_raw_fd(found as i32)),
             _ => Err(last_errno()),
+        }
+    }
+}
+
+/// The first two names of an absolute path and, if a slash follows them, what comes behind it.
+fn first_two(path: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (first, rest) = next_name(path)?;
+    let (second, rest) = next_name(rest)?;
+    Some((first, second, rest.strip_prefix(b"/")?))
+}
+
+/// The name behind the slashes (and the dots that mean nothing) that the text begins with, and what follows it.
+fn next_name(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut rest = text.strip_prefix(b"/")?;
+    loop {
+        let end = rest.iter().position(|&byte| byte == b'/').unwrap_or(rest.len());
+        match &rest[..end] {
+            b"" | b"." if end < rest.len() => rest = &rest[end + 1..],
+            b"" => return None,
+            name => return Some((name, &rest[end..])),
+        }
+    }
+}
+
+/// A name in it means who reads it: behind `proc`, `self` or `thread-self`.
+pub fn is_of_its_reader(path: &CStr) -> bool {
+    let mut names = path.to_bytes().split(|&byte| byte == b'/');
+    names.any(|name| name == b"proc") && names.any(|name| matches!(name, b"self" | b"thread-self"))
+}
+
+/// As `is_of_its_reader`, of a path from a directory, which is given by a text of ours.
+pub fn names_its_reader(path: &CStr, from: &str) -> bool {
+    let has_name = path.to_bytes().split(|&byte| byte == b'/').any(|name| matches!(name, b"self" | b"thread-self"));
+    has_name && {
+        let from = CString::new(from).expect("digits and letters");
+        // SAFETY: a zeroed statfs is valid; a C string.
+        unsafe {
+            let mut status: libc::statfs = std::mem::zeroed();
+            libc::statfs(from.as_ptr(), &mut status) == 0 && status.f_type == libc::PROC_SUPER_MAGIC
         }
     }
 }
@@ -280,5 +376,27 @@ mod tests {
         assert_eq!(translated(c"/proc/self/fd/3"), "/proc/7/fd/3");
         assert_eq!(translated(c"/dev/fd/3"), "/proc/7/fd/3");
         assert_eq!(translated(c"/proc/selfish"), "/proc/selfish");
+        assert_eq!(translated(c"/proc/self"), "/proc/self");
+        assert_eq!(translated(c"//proc/.//self/./exe"), "/proc/7/./exe");
+        assert_eq!(translated(c"/dev//fd/3"), "/proc/7/fd/3");
+        assert_eq!(translated(c"relative/proc/self/exe"), "relative/proc/self/exe");
+    }
+
+    #[test]
+    fn what_a_path_leaves_to_its_reader_is_seen() {
+        for path in [c"/proc/1/../self/exe", c"/x/../proc/self/exe", c"/proc/7/root/proc/thread-self/x", c"/proc/self"]
+        {
+            assert!(is_of_its_reader(path), "{path:?}");
+        }
+        for path in [c"/proc/7/exe", c"/root/self/x", c"self/proc/x", c"/self"] {
+            assert!(!is_of_its_reader(path), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn room_for_a_descriptor_is_seen() {
+        let mut handles = Handles::default();
+        assert!(handles.has_room(own()));
+        assert_eq!(own().descriptors_below(3), Some(3));
     }
 }

@@ -1,12 +1,13 @@
 //! What kind of program a command is, before it runs, and by which way it can be reached.
 //!
-//!   find (PATH, `#!`, env) ─▶ binary (what its ELF file shows) ─▶ reach (the way it goes, what won't work, what to do)
+//!   find (PATH, `#!`, env.rs) ─▶ binary (what its ELF file shows) ─▶ reach (the way it goes, what won't work, what to do)
 //!
 //! The preload library is loaded by the dynamic loader, so a static program, Go's own code, and a program that runs with more
 //! rights than its user never see it; the supervisor reaches the first two. What neither reaches is refused by name: its
 //! look-ups would lead to the right bytes, but it would see links where other programs see files.
 
 mod binary;
+mod env;
 mod go;
 mod reach;
 
@@ -47,12 +48,12 @@ impl Program {
             return Program { path: PathBuf::new(), kind: Kind::NotFound };
         };
         let program = Program::find_at(first, 0);
-        match (is_env(&program.path), env_names(rest)) {
-            (true, Some(named)) => {
-                let named = Program::find_at(named, 1);
+        match env::names(rest).filter(|_| is_env(&program.path)) {
+            Some(named) => {
+                let named = Program::find_at(&named, 1);
                 Program { kind: Kind::Script(program.path.clone(), Box::new(named)), path: program.path }
             }
-            _ => program,
+            None => program,
         }
     }
 
@@ -147,18 +148,21 @@ fn kind_of(path: &Path, depth: usize) -> Kind {
 
 fn script(after_mark: &[u8], depth: usize) -> Kind {
     let line = after_mark.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let words: Vec<&OsStr> =
-        line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty()).map(OsStr::from_bytes).collect();
-    let Some((first, rest)) = words.split_first() else {
+    let line = line.trim_ascii();
+    let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    let (first, rest) = line.split_at(end);
+    if first.is_empty() {
         return Kind::NotExecutable("its `#!` line names no interpreter");
-    };
-    let interpreter = PathBuf::from(OsString::from_vec(first.as_bytes().to_vec()));
+    }
+    let interpreter = PathBuf::from(OsString::from_vec(first.to_vec()));
+    // The kernel gives an interpreter all that follows as one word.
+    let argument = Some(OsStr::from_bytes(rest.trim_ascii())).filter(|word| !word.is_empty());
     // The kernel follows at most four scripts.
     if depth >= 4 {
         return Kind::NotExecutable("too many scripts interpret each other");
     }
-    let next = match env_names(rest).filter(|_| is_env(&interpreter)) {
-        Some(word) => Program::find_at(word, depth + 1),
+    let next = match env::names(argument.as_slice()).filter(|_| is_env(&interpreter)) {
+        Some(word) => Program::find_at(&word, depth + 1),
         None => Program::look_at(&interpreter, depth + 1),
     };
     Kind::Script(interpreter, Box::new(next))
@@ -166,19 +170,6 @@ fn script(after_mark: &[u8], depth: usize) -> Kind {
 
 fn is_env(program: &Path) -> bool {
     program.file_name() == Some(OsStr::new("env"))
-}
-
-/// The program that env(1) looks up and replaces itself by.
-fn env_names<'a>(words: &[&'a OsStr]) -> Option<&'a OsStr> {
-    let mut words = words.iter();
-    while let Some(word) = words.next() {
-        match word.as_bytes() {
-            b"-u" | b"-C" | b"--unset" | b"--chdir" => _ = words.next(),
-            bytes if bytes.starts_with(b"-") || bytes.contains(&b'=') => {}
-            _ => return Some(word),
-        }
-    }
-    None
 }
 
 #[cfg(test)]
@@ -223,7 +214,7 @@ mod tests {
     #[test]
     fn env_is_looked_through() {
         let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
-        for command in ["env sh", "env -i sh -c true", "/usr/bin/env -u HOME A=b sh"] {
+        for command in ["env sh", "env -i sh -c true", "/usr/bin/env -u HOME A=b sh", "env -S sh -c"] {
             let program = Program::of_command(&words(command));
             assert!(program.last().path.ends_with("sh") && is_dynamic(program.last()), "{command}: {program}");
         }
