@@ -85,15 +85,7 @@ impl Agent {
 
     /// An agent elsewhere, by its address; learns its root.
     pub fn elsewhere(address: &str, token: String, security: Security) -> Result<Agent> {
-        if security == Security::Loopback && !is_loopback(address) {
-            return Err(ObjectError::new(
-                Kind::Denied,
-                format!("{address} is not this machine's loopback: a token must not travel in the clear"),
-            )
-            .hint(
-                "give the certificate's fingerprint (TERRACE_FINGERPRINT), or say plain:// where nobody can listen",
-            ));
-        }
+        check_security(address, &security)?;
         let mut agent = Agent::new(Path::new("/"), Address::Tcp { address: address.into(), token, security });
         match agent.ask(&Request::Root)?.0 {
             Response::Root { path } => agent.root = path.into(),
@@ -107,20 +99,18 @@ impl Agent {
     }
 
     fn connect(&self) -> std::io::Result<(Stream, Response)> {
-        let (mut stream, token) = match &self.address {
-            Address::Socket(path) => (Stream::Unix(UnixStream::connect(path)?), String::new()),
-            Address::Tcp { address, token, security } => {
+        match &self.address {
+            Address::Socket(path) => {
+                let mut stream = Stream::Unix(UnixStream::connect(path)?);
+                let (greeting, _) = exchange(&mut stream, &Request::Hello { token: String::new() }, &[])?;
+                Ok((stream, greeting))
+            }
+            Address::Tcp { address, .. } => {
                 let stream = TcpStream::connect(address)?;
                 stream.set_nodelay(true)?;
-                let stream = match security {
-                    Security::Tls(pinned) => Stream::Tls(Box::new(tls::greet(stream, address, pinned)?)),
-                    Security::Loopback | Security::Plain => Stream::Tcp(stream),
-                };
-                (stream, token.clone())
+                greeted(stream, &self.address)
             }
-        };
-        let (greeting, _) = exchange(&mut stream, &Request::Hello { token }, &[])?;
-        Ok((stream, greeting))
+        }
     }
 
     /// A connection that is nobody else's.
@@ -253,6 +243,29 @@ impl Agent {
     }
 }
 
+/// A connection that was made, as far as the agent's greeting.
+pub fn greeted(stream: TcpStream, to: &Address) -> std::io::Result<(Stream, Response)> {
+    let Address::Tcp { address, token, security } = to else { unreachable!("a connection by TCP has such an address") };
+    let mut stream = match security {
+        Security::Tls(pinned) => Stream::Tls(Box::new(tls::greet(stream, address, pinned)?)),
+        Security::Loopback | Security::Plain => Stream::Tcp(stream),
+    };
+    let (greeting, _) = exchange(&mut stream, &Request::Hello { token: token.clone() }, &[])?;
+    Ok((stream, greeting))
+}
+
+/// In the clear only to this machine's loopback, unless the user has said so.
+pub fn check_security(address: &str, security: &Security) -> Result<()> {
+    if *security != Security::Loopback || is_loopback(address) {
+        return Ok(());
+    }
+    Err(ObjectError::new(
+        Kind::Denied,
+        format!("{address} is not this machine's loopback: a token must not travel in the clear"),
+    )
+    .hint("give the certificate's fingerprint (TERRACE_FINGERPRINT), or say plain:// where nobody can listen"))
+}
+
 pub fn unexpected(response: &Response) -> ObjectError {
     ObjectError::new(Kind::Protocol, format!("the agent answered {response:?}: is it of another version?"))
 }
@@ -282,14 +295,14 @@ pub fn exchange(stream: &mut Stream, request: &Request, payload: &[u8]) -> std::
     Ok((answer, payload))
 }
 
-fn send(stream: &mut Stream, request: &Request, payload: &[u8]) -> std::io::Result<()> {
+pub fn send(stream: &mut Stream, request: &Request, payload: &[u8]) -> std::io::Result<()> {
     stream.write_all(&encode(request, payload.len() as u64).map_err(broken)?)?;
     stream.write_all(payload)?;
     stream.flush()
 }
 
 /// An answer, and how long the payload is that follows it.
-fn receive(stream: &mut Stream) -> std::io::Result<(Response, u64)> {
+pub fn receive(stream: &mut Stream) -> std::io::Result<(Response, u64)> {
     let mut head = [0; FRAME_BYTES];
     stream.read_exact(&mut head)?;
     let frame = Frame::decode(&head).map_err(broken)?;

@@ -27,6 +27,9 @@ const TOKEN_MAX: usize = 4096;
 const GREETING: Duration = Duration::from_secs(30);
 /// Most memory that a connection keeps between requests.
 const SPARE_MAX: usize = 64 << 20;
+/// After so long a silence a client is asked whether it is there, and how often then.
+const KEEP_IDLE: Duration = Duration::from_secs(60);
+const KEEP_INTERVAL: Duration = Duration::from_secs(10);
 /// The first byte of a TLS handshake.
 const HANDSHAKE: u8 = 22;
 
@@ -126,7 +129,14 @@ impl Agent {
             socket.set_read_timeout(None)?;
             socket.set_write_timeout(None)
         };
-        let Some(config) = tls else { return self.attend_stream(&mut connection, token, begin) };
+        // Who has gone without a word is noticed after minutes.
+        let alive = |socket: &TcpStream| -> rustix::io::Result<()> {
+            rustix::net::sockopt::set_socket_keepalive(socket, true)?;
+            rustix::net::sockopt::set_tcp_keepidle(socket, KEEP_IDLE)?;
+            rustix::net::sockopt::set_tcp_keepintvl(socket, KEEP_INTERVAL)
+        };
+        alive(&socket)?;
+        let Some(config) = tls else { return self.attend_stream(&mut connection, &socket, token, begin) };
         let mut first = [0];
         if connection.peek(&mut first)? == 1 && first[0] != HANDSHAKE {
             let refused = ObjectError::new(Kind::Denied, "this agent speaks TLS only")
@@ -134,13 +144,14 @@ impl Agent {
             return send(&mut connection, &Response::Failed(refused), &[]);
         }
         let session = ServerConnection::new(config.clone()).map_err(Error::other)?;
-        self.attend_stream(&mut StreamOwned::new(session, connection), token, begin)
+        self.attend_stream(&mut StreamOwned::new(session, connection), &socket, token, begin)
     }
 
     /// What this node's clients do by themselves is done for one who knows the token, until he leaves.
     fn attend_stream(
         &self,
         connection: &mut (impl Read + Write),
+        socket: &TcpStream,
         token: &str,
         begin: impl FnOnce() -> std::io::Result<()>,
     ) -> std::io::Result<()> {
@@ -161,6 +172,7 @@ impl Agent {
             Err(error) => return send(connection, &Response::Failed(error), &[]),
         };
         let mut spare = vec![];
+        let mut attended = None;
         loop {
             let (request, payload_bytes) = match receive_request(connection, PAYLOAD_BYTES_MAX) {
                 Ok(Some(received)) => received,
@@ -171,6 +183,19 @@ impl Agent {
                 Request::PutRegion { path, region, .. } => {
                     let answer = client.put(&path, &region, payload_bytes, connection)?;
                     let response = answer.map_or_else(Response::Failed, |()| Response::Done);
+                    send(connection, &response, &[])?;
+                    continue;
+                }
+                Request::Forwarder { who } => {
+                    drop(attended.take());
+                    let taken = self.objects.incoming.take_over(who, socket);
+                    let response = match taken {
+                        Ok(taken) => {
+                            attended = Some(taken);
+                            Response::Done
+                        }
+                        Err(error) => Response::Failed(error),
+                    };
                     send(connection, &response, &[])?;
                     continue;
                 }

@@ -13,6 +13,7 @@ mod parts;
 mod region;
 mod rendezvous;
 mod spec;
+mod steps;
 mod tags;
 pub mod wire;
 
@@ -23,6 +24,7 @@ pub use parts::for_each_part;
 pub use region::{Region, cells};
 pub use rendezvous::{choose, key_of_chunk, key_of_name};
 pub use spec::{ArraySpec, Placement};
+pub use steps::whole_steps;
 pub use tags::{KEY_MAX, TagMatch, TagQuery, TagValue, check_key};
 
 /// Most dimensions of an array.

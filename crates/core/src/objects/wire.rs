@@ -191,6 +191,21 @@ pub enum Request {
     Whose {
         path: String,
     },
+    /// Regions of the array at `path` that are staged here and end beyond `from` along `dimension`.
+    Regions {
+        path: String,
+        dimension: u32,
+        from: u64,
+    },
+    /// Waits until what was put at and below `path` before has arrived at all agents that it is forwarded to.
+    SyncForwards {
+        path: String,
+        patience_ms: Option<u64>,
+    },
+    /// This conversation is that of an agent that forwards to this one; an earlier one of it is over.
+    Forwarder {
+        who: u64,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -227,6 +242,12 @@ pub enum Response {
     /// `None`: no agent, it is in the root's own storage, or not there.
     Whose {
         member: Option<u32>,
+    },
+    /// `base`: the shape below the staged regions, where the durable form has cells.
+    Regions {
+        shape: Vec<u64>,
+        base: Option<Vec<u64>>,
+        regions: Vec<Region>,
     },
 }
 
