@@ -35,6 +35,7 @@ from .errors import (
     WrongKindError,
 )
 from .file import ObjectFile
+from .stager import Stager, Steps
 from .tags import Tags
 from .transfer import Transfer, wait
 
@@ -55,7 +56,9 @@ __all__ = [
     "OutOfBoundsError",
     "ProtocolError",
     "Session",
+    "Stager",
     "Status",
+    "Steps",
     "SystemCallError",
     "Tags",
     "TerraceError",

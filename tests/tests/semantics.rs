@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use terrace_tests::checkout;
 
 /// Each page, and the file of tests that it names without saying so.
-const PAGES: [(&str, &str); 7] = [
+const PAGES: [(&str, &str); 8] = [
     ("semantics.md", ""),
     ("programs.md", "programs"),
     ("programs-matrix.md", "matrix"),
     ("objects.md", ""),
+    ("staging.md", "staging"),
     ("c.md", "capi"),
     ("cfitsio.md", "cfitsio"),
     ("predict.md", "predict"),

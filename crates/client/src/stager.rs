@@ -414,39 +414,32 @@ impl State {
         }
     }
 
-    /// The next job of a container, and those that can be done with it.
+    /// The next job of a container, and those that can be done with it: their regions are neighbours, and their packed cells, one
+    /// after the other, are those of one region.
     fn take(&mut self, container: &str) -> Vec<Job> {
         let Some(queue) = self.queues.get_mut(container) else { return vec![] };
         let Some(first) = queue.jobs.pop_front() else { return vec![] };
+        let mut whole = small(&first).map(|(array, region, bytes)| (array.clone(), *region, bytes));
         let mut taken = vec![first];
-        let mut bytes = small_bytes(&taken[0]).unwrap_or(JOINED_MAX);
-        while let Some(next) = queue.jobs.front() {
-            let last = taken.last().expect("there is a first");
-            let Some(more) = small_bytes(next).filter(|more| bytes + more <= JOINED_MAX) else { break };
-            if !follows(last, next) {
-                break;
-            }
-            bytes += more;
+        while let (Some((array, region, bytes)), Some(next)) = (&mut whole, queue.jobs.front()) {
+            let joined = small(next).filter(|(other, ..)| array.is_same(other)).and_then(|(_, next, more)| {
+                let all = joined(region, next)?;
+                (*bytes + more <= JOINED_MAX).then_some((all, *bytes + more))
+            });
+            let Some(joined) = joined else { break };
+            (*region, *bytes) = joined;
             taken.extend(queue.jobs.pop_front());
         }
         taken
     }
 }
 
-fn small_bytes(job: &Job) -> Option<usize> {
+/// A put of few cells.
+fn small(job: &Job) -> Option<(&Array, &Region, usize)> {
     match &job.work {
-        Work::Put { cells, .. } => Some(cells.bytes().len()).filter(|&bytes| bytes < SMALL),
+        Work::Put { array, region, cells } => Some((array, region, cells.bytes().len())).filter(|put| put.2 < SMALL),
         Work::Publish { .. } => None,
     }
-}
-
-/// The packed cells of the second region, behind those of the first, are those of one region.
-fn follows(first: &Job, second: &Job) -> bool {
-    let (Work::Put { array, region, .. }, Work::Put { array: other, region: next, .. }) = (&first.work, &second.work)
-    else {
-        return false;
-    };
-    array.is_same(other) && joined(region, next).is_some()
 }
 
 fn joined(first: &Region, next: &Region) -> Option<Region> {

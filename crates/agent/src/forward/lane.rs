@@ -2,9 +2,9 @@
 //!
 //! Of what its arrays have to send, the lowest step goes first; each array's regions go in the order of its log.
 
+use super::Lane;
 use super::feed::{Feed, Work};
 use super::tags::TagPass;
-use super::{Forwards, Lane};
 use crate::agent::Agent;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
