@@ -20,13 +20,17 @@ pub struct Lock(Mutex<Option<RegionLock>>);
 /// Offset, count, stride and bytes.
 type Staged = (Vec<u64>, Vec<u64>, Vec<u64>, u64);
 
-fn region(py: Python<'_>, offset: &[u64], count: &[u64], stride: &[u64]) -> PyResult<Region> {
+pub fn region(py: Python<'_>, offset: &[u64], count: &[u64], stride: &[u64]) -> PyResult<Region> {
     Region::strided(offset, count, stride).or_raise(py)
 }
 
 impl Array {
     pub fn new(array: terrace_client::Array) -> Array {
         Array(array)
+    }
+
+    pub fn inner(&self) -> &terrace_client::Array {
+        &self.0
     }
 }
 

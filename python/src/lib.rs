@@ -11,6 +11,7 @@ mod array;
 mod bytes;
 mod errors;
 mod session;
+mod stager;
 mod tags;
 mod transfer;
 mod waiting;
@@ -24,6 +25,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<array::Lock>()?;
     module.add_class::<bytes::Bytes>()?;
     module.add_class::<transfer::Transfer>()?;
+    module.add_class::<stager::Stager>()?;
+    module.add_class::<stager::Steps>()?;
     module.add_function(wrap_pyfunction!(transfer::finish_transfers, module)?)?;
     module.add_function(wrap_pyfunction!(session::parse_zarr_metadata, module)?)?;
     Ok(())

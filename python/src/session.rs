@@ -3,6 +3,7 @@
 use crate::array::Array;
 use crate::bytes::Bytes;
 use crate::errors::{OrRaise, raise};
+use crate::stager::{Stager, Steps};
 use crate::{tags, waiting};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -149,6 +150,15 @@ impl Session {
 
     fn open_array(&self, py: Python<'_>, name: &str, writable: bool) -> PyResult<Array> {
         py.detach(|| self.0.open_array(name, writable)).or_raise(py).map(Array::new)
+    }
+
+    fn stager(&self, py: Python<'_>, queue_bytes: u64, drops: bool, threads: usize) -> PyResult<Stager> {
+        Stager::new(py, &self.0, queue_bytes, drops, threads)
+    }
+
+    fn steps(&self, py: Python<'_>, container: &str, from_step: u64, arrays: Vec<String>) -> PyResult<Steps> {
+        let names: Vec<&str> = arrays.iter().map(String::as_str).collect();
+        self.0.steps(container, from_step, &names).or_raise(py).map(Steps::new)
     }
 
     fn flush(&self, py: Python<'_>, name: &str) -> PyResult<()> {

@@ -36,6 +36,7 @@ from .errors import (
 )
 from .file import ObjectFile
 from .query import Result
+from .stager import Stager, Steps
 from .tags import Tags
 from .transfer import Transfer, wait
 
@@ -57,7 +58,9 @@ __all__ = [
     "ProtocolError",
     "Result",
     "Session",
+    "Stager",
     "Status",
+    "Steps",
     "SystemCallError",
     "Tags",
     "TerraceError",

@@ -15,6 +15,7 @@ from .array import Array, data_type_name
 from .errors import BusyError, InvalidError, NotFoundError
 from .file import ObjectFile, open_object
 from .query import Result, Worker
+from .stager import Stager, Steps
 from .tags import Tags, plain
 
 Create = Literal["new", "replace", "if missing"]
@@ -231,6 +232,16 @@ class Container(Mapping[str, Union["Container", Array, Bytes]]):
             raise BusyError(f"`{self._path(name)}` did not appear within {timeout} s")
         return Status(**found)
 
+    # Steps
+
+    def steps(self, from_step: int = 0, arrays: Sequence[str] = (), timeout: float | None = None) -> Steps:
+        """The container's steps from `from_step` on, each when it is whole: all arrays that grow have all of its cells.
+
+        arrays: names of those that a step has to have (all that grow, if not given; an array that is made later is not waited
+        for). timeout: the iteration ends when the next step is not whole within so many seconds.
+        """
+        return Steps(self._native.steps(self.name, from_step, list(arrays)), timeout)
+
     # Where the bytes are
 
     def flush(self, name: str = "") -> None:
@@ -332,6 +343,14 @@ class Session(Container):
         if self._worker is None:
             self._worker = Worker(self._target)
         return self._worker.ask(query)
+
+    def stager(
+        self, queue_bytes: int = 256 << 20, full: Literal["block", "drop"] = "block", threads: int = 1
+    ) -> Stager:
+        """A queue of puts that are not waited for, of so many bytes. A put that it has no room for waits, or is dropped."""
+        if full not in ("block", "drop"):
+            raise InvalidError(f"`{full}` is neither block nor drop")
+        return Stager(self._native.stager(queue_bytes, full == "drop", threads))
 
     def __reduce__(self):
         return connect, (self._target,)

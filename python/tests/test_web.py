@@ -144,7 +144,7 @@ def test_xarray_dask_and_zarr_answer_what_numpy_does(web: Web, study, tmp_path: 
     np.testing.assert_array_equal(found["time"], study["time"])
 
 
-def test_a_reader_sees_whole_steps_while_a_writer_appends(web: Web, session: terrace.Session) -> None:
+def test_a_reader_sees_complete_steps_while_a_writer_appends(web: Web, session: terrace.Session) -> None:
     run = session.create_container("growing")
     fields = [
         run.create_array(name, (0, 50, 40), "i4", unlimited=[0], dimensions=["step", "y", "x"], chunks=(1, 50, 40))

@@ -3,6 +3,8 @@
 //!   Workplace   a root on the durable file system, fast tiers in memory, settings of their own: tests run side by side
 //!   Shell       a bash under `terrace run` that does what the test says, between its other acts
 //!   Outcome     what a command said and how it ended
+//!   Served      an agent of its own, which clients reach by TCP
+//!   Proxy       a network between two agents, which can be cut
 //!   Tree        what a directory holds, read natively, to compare
 //!   ArrayModel  the cells of an array in a vector, to compare with
 //!   Http        requests to `terrace-web`, as they are on the wire
@@ -14,6 +16,7 @@ mod array_model;
 mod comparison;
 mod http;
 mod outcome;
+mod proxy;
 mod served;
 mod shell;
 mod tree;
@@ -23,6 +26,7 @@ pub use array_model::{ArrayModel, Random, compare_at_random};
 pub use comparison::Comparison;
 pub use http::{Answer, Http};
 pub use outcome::{Outcome, wait_until};
+pub use proxy::Proxy;
 pub use served::Served;
 pub use shell::Shell;
 pub use tree::{Entry, Kind, Tree};

@@ -18,8 +18,17 @@ impl Served {
     pub const TOKEN: &str = "0123456789abcdef-and-more";
 
     pub fn begin(place: &Workplace, flags: &[&str]) -> Served {
+        Served::begin_at(place, &Served::free_address(), flags)
+    }
+
+    pub fn free_address() -> String {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let address = format!("127.0.0.1:{port}");
+        format!("127.0.0.1:{port}")
+    }
+
+    /// At an address that others know already.
+    pub fn begin_at(place: &Workplace, address: &str, flags: &[&str]) -> Served {
+        let address = address.to_owned();
         let token_file = place.scratch().join("token");
         std::fs::write(&token_file, format!("{}\n", Served::TOKEN)).unwrap();
         let mut command = place.terrace("serve");
@@ -37,6 +46,15 @@ impl Served {
 
     pub fn pid(&self) -> u32 {
         self.process.id()
+    }
+
+    /// Kills the agent; whoever has started it starts it again.
+    pub fn kill_agent(&self, place: &Workplace) {
+        let Some(pid) = place.status().map(|status| status.agent_pid as i32).filter(|&pid| pid > 1) else { return };
+        // SAFETY: the agent of this test's own workplace.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        let is_another = || place.status().is_some_and(|status| status.agent_pid as i32 != pid && status.agent_pid > 1);
+        assert!(wait_until(60, is_another), "the agent is not started again");
     }
 
     /// Ends it as a batch system does; everything is durable then.

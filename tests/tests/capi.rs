@@ -126,3 +126,11 @@ fn an_installed_terrace_is_found_by_pkg_config_and_runs_the_example() {
     assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
     assert!(outcome.stdout.starts_with("2880000 bytes"), "{}", outcome.stdout);
 }
+
+#[test]
+fn every_claim_about_staging_and_steps_holds_in_c() {
+    let place = Wish::default().tier("ram", "64MiB").build();
+    assert_eq!(run_c(&place, "tests/tests/capi/staging.c"), "all claims hold\n");
+    place.wait_for_the_agents_end();
+    assert!(place.root().join("run/p/zarr.json").exists());
+}

@@ -229,7 +229,7 @@ fn asked_meanwhile(place: &Workplace, query: &str, times: usize, put: impl FnMut
 }
 
 #[test]
-fn a_reader_sees_whole_steps_while_a_writer_appends() {
+fn a_reader_sees_complete_steps_while_a_writer_appends() {
     let place = Wish::default().tier("ram", "256MiB").build();
     let shell = place.shell();
     let session = session(&place);

@@ -10,6 +10,7 @@ const PAGES: [(&str, &str); 8] = [
     ("programs-matrix.md", "matrix"),
     ("objects.md", ""),
     ("queries.md", "queries"),
+    ("staging.md", "staging"),
     ("c.md", "capi"),
     ("cfitsio.md", "cfitsio"),
     ("predict.md", "predict"),

@@ -154,7 +154,7 @@ impl Agent {
         let closings = Closings::new().context("watch", &settings.runtime)?;
         let cap = settings.mover.bandwidth_bytes_s.map(BandwidthCap::new);
         let tiers = settings.tiers.len();
-        let (objects, trouble) = Objects::new(&settings, opened.index);
+        let (objects, trouble) = Objects::new(&settings, opened.index)?;
         let warnings = Mutex::new(trouble.into_iter().collect());
         Ok(Agent {
             policy,

@@ -16,6 +16,7 @@ mod closings;
 mod error;
 mod events;
 mod exchange;
+mod forward;
 mod growth;
 mod index_file;
 mod lifetime;

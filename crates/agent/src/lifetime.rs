@@ -152,6 +152,7 @@ pub fn start(settings: Settings) -> Result<Running> {
     threads.push(spawn("clients", move || objects::serve(&shared, &clients))?);
     let shared = agent.clone();
     threads.push(spawn("arrays", move || shared.keep_objects())?);
+    threads.extend(agent.start_lanes().context("start the threads of", &agent.settings.runtime)?);
     let shared = agent.clone();
     threads.push(spawn("control", move || server::serve(&shared, &control))?);
     agent.rescan();
@@ -198,7 +199,8 @@ impl Running {
             std::thread::sleep(TICK);
             agent.keep_house(&mut house);
             let ends = TERMINATED.load(SeqCst) || agent.ends.load(SeqCst);
-            if (ends || agent.is_idle()) && Instant::now() >= not_before {
+            let is_leaving = ends || agent.is_idle();
+            if !agent.waits_for_forwards(is_leaving) && is_leaving && Instant::now() >= not_before {
                 if agent.flush_before_leaving(ends).is_some() {
                     break;
                 }

@@ -251,6 +251,8 @@ impl Agent {
             moving,
             failures: self.failures.lock().unwrap().iter().map(to_failure).collect(),
             warnings: self.warnings.lock().unwrap().clone(),
+            containers: self.container_status(),
+            forwards: self.forward_status(),
         }
     }
 

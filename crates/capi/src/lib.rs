@@ -17,6 +17,8 @@ mod array;
 
 mod transfer;
 
+mod stager;
+
 mod lock;
 
 mod tag;
@@ -28,5 +30,6 @@ pub use bytes::*;
 pub use call::{terrace_code, terrace_error, terrace_version};
 pub use lock::*;
 pub use session::*;
+pub use stager::*;
 pub use tag::*;
 pub use transfer::*;

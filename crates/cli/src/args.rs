@@ -169,6 +169,12 @@ pub struct SettingArgs {
     /// The preload library
     #[arg(long, value_name = "FILE", help_heading = "Settings")]
     pub library: Option<String>,
+    /// Send regions of containers to other agents: CONTAINER=TARGET[,TARGET…] token_file=FILE [KEY=VALUE]…
+    #[arg(long, value_name = "RULE", help_heading = "Settings")]
+    pub forward: Vec<String>,
+    /// Time that targets which can't be reached are waited for at the end
+    #[arg(long, value_name = "DURATION", help_heading = "Settings")]
+    pub forward_patience: Option<String>,
 }
 
 impl SettingArgs {
@@ -176,6 +182,7 @@ impl SettingArgs {
     pub fn put(&self, wanted: &mut Wanted) -> Result<(), Refusal> {
         let lists = [
             ("tier", &self.tier),
+            ("forward", &self.forward),
             ("policy.flush", &self.flush),
             ("policy.evict", &self.evict),
             ("policy.prefetch", &self.prefetch),
@@ -197,6 +204,7 @@ impl SettingArgs {
             ("state", &self.state),
             ("runtime", &self.runtime),
             ("library", &self.library),
+            ("forward_patience", &self.forward_patience),
         ];
         for (key, text) in singles {
             if let Some(text) = text {

@@ -5,8 +5,9 @@ use crate::failure::Result;
 use crate::list::json;
 use crate::resolve::{Resolved, resolve};
 use crate::table::Table;
-use terrace_core::declared::{SETTINGS, TIER, TIER_SETTINGS};
+use terrace_core::declared::{FORWARD, FORWARD_SETTINGS, SETTINGS, TIER, TIER_SETTINGS, is_list_of_tables};
 use terrace_core::policy::Policy;
+use terrace_core::settings::Keep;
 use terrace_core::size::show_bytes;
 
 pub fn config(args: &ConfigArgs) -> Result<i32> {
@@ -27,7 +28,7 @@ pub fn config(args: &ConfigArgs) -> Result<i32> {
     }
     resolved.print_warnings();
     let mut table = Table::new(&["key", "value", "from"]);
-    for declared in SETTINGS.iter().filter(|declared| declared.key != TIER) {
+    for declared in SETTINGS.iter().filter(|declared| !is_list_of_tables(declared.key)) {
         table.row([
             declared.key.into(),
             in_force(&resolved, declared.key),
@@ -48,6 +49,17 @@ pub fn config(args: &ConfigArgs) -> Result<i32> {
     }
     println!();
     print!("{tiers}");
+    let mut forwards = Table::new(&["forward", "to", "keep", "from"]);
+    for rule in &resolved.settings.forwards {
+        let targets: Vec<&str> = rule.targets.iter().map(|target| target.address.as_str()).collect();
+        let keep = if rule.keep == Keep::None { "none" } else { "durable" };
+        let origin = resolved.wanted.origin(FORWARD).into();
+        forwards.row([rule.containers.join(" "), targets.join(", "), keep.into(), origin]);
+    }
+    if !forwards.is_empty() {
+        println!();
+        print!("{forwards}");
+    }
     Ok(0)
 }
 
@@ -71,6 +83,7 @@ fn in_force(resolved: &Resolved, key: &str) -> String {
         "state" => settings.state.display().to_string(),
         "runtime" => settings.runtime.display().to_string(),
         "library" => settings.library.display().to_string(),
+        "forward_patience" => format!("{}ms", settings.forward_patience_ms),
         _ => rate(resolved.wanted.number(key)),
     }
 }
@@ -78,7 +91,7 @@ fn in_force(resolved: &Resolved, key: &str) -> String {
 /// Every setting with its default, flag and environment name: the end of `terrace config --help`.
 pub fn declarations_help() -> String {
     let mut text = String::from("Settings in terrace.toml (defaults < file < environment < flags):\n");
-    for declared in SETTINGS.iter().filter(|declared| declared.key != TIER) {
+    for declared in SETTINGS.iter().filter(|declared| !is_list_of_tables(declared.key)) {
         let default = if declared.default.is_empty() { "none" } else { declared.default };
         text.push_str(&format!(
             "\n  {} [default: {default}]  --{}  {}\n      {}\n",
@@ -90,6 +103,12 @@ pub fn declarations_help() -> String {
     }
     text.push_str("\n  [[tier]] [default: a share of /dev/shm]  --tier  TERRACE_TIER\n      Faster tiers, fast to slow. As a flag: NAME=PATH[,PATH…][:CAPACITY[:RESERVE]]. Keys of each:\n");
     for declared in &TIER_SETTINGS {
+        let default =
+            if declared.default.is_empty() { String::new() } else { format!(" [default: {}]", declared.default) };
+        text.push_str(&format!("        {}{default}: {}\n", declared.key, declared.doc));
+    }
+    text.push_str("\n  [[forward]] [default: none]  --forward  TERRACE_FORWARD\n      Containers whose regions are sent to other agents. As a flag: CONTAINER=TARGET[,TARGET…] [KEY=VALUE]…. Keys of each:\n");
+    for declared in &FORWARD_SETTINGS {
         let default =
             if declared.default.is_empty() { String::new() } else { format!(" [default: {}]", declared.default) };
         text.push_str(&format!("        {}{default}: {}\n", declared.key, declared.doc));

@@ -79,6 +79,7 @@ fn print_status(status: &Status) {
         "opens: {} in a faster tier, {} in the durable one; new files: {} and {}",
         counters.opens_tier, counters.opens_durable, counters.creates_tier, counters.creates_durable
     );
+    print_staging(status);
     for run in &status.runs {
         println!(
             "run {} (process {}) for {}: {}",
@@ -96,6 +97,47 @@ fn print_status(status: &Status) {
     }
     for warning in &status.warnings {
         println!("warning: {warning}");
+    }
+}
+
+/// Containers with their steps, and how far each agent is that they are forwarded to.
+fn print_staging(status: &Status) {
+    let named = |container: &str| if container.is_empty() { ".".to_owned() } else { shown(Path::new(container)) };
+    let mut containers = Table::new(&["container", ">arrays", ">steps", ">begun", ">staged", ">regions"]);
+    for found in &status.containers {
+        containers.row([
+            named(&found.container),
+            found.arrays.to_string(),
+            found.steps.map_or("-".into(), |steps| steps.to_string()),
+            found.steps_begun.to_string(),
+            show_bytes(found.staged_bytes),
+            found.staged_regions.to_string(),
+        ]);
+    }
+    if !containers.is_empty() {
+        print!("{containers}");
+    }
+    let mut forwards = Table::new(&["forward", "to", "state", ">queued", ">lag", ">rate", ">sent"]);
+    for line in &status.forwards {
+        forwards.row([
+            named(&line.container),
+            line.target.clone(),
+            line.state.clone(),
+            show_bytes(line.queued_bytes),
+            show_seconds(line.lag_s),
+            format!("{}/s", show_bytes(line.bytes_s as u64)),
+            show_bytes(line.sent_bytes),
+        ]);
+    }
+    if !forwards.is_empty() {
+        print!("{forwards}");
+    }
+    let mut told = vec![];
+    for line in &status.forwards {
+        if let Some(reason) = line.reason.as_ref().filter(|reason| !told.contains(*reason)) {
+            println!("forward to {}: {reason}", line.target);
+            told.push(reason.clone());
+        }
     }
 }
 

@@ -11,10 +11,12 @@ use crate::filesystem::{FileSystem, memory_available_bytes};
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 use terrace_core::declared::SETTINGS;
-use terrace_core::policy::PolicySettings;
+use terrace_core::policy::{Patterns, PolicySettings};
 use terrace_core::refusal::nearest;
 use terrace_core::sea;
-use terrace_core::settings::{MoverSettings, Settings, TierSettings, root_id, user_dir};
+use terrace_core::settings::{
+    ForwardSettings, MoverSettings, Settings, TARGETS_MAX, TargetSettings, TierSettings, root_id, user_dir,
+};
 use terrace_core::size::Size;
 use terrace_core::wanted::{Wanted, WantedTier};
 
@@ -114,6 +116,7 @@ pub fn resolve(args: &SettingArgs) -> Result<Resolved> {
             "set `mover.low_watermark` below `mover.high_watermark`",
         ));
     }
+    let forwards = forward_settings(&wanted, &base_of("forward")?)?;
     let settings = Settings {
         aliases: aliases(&canonical, &spelled, mount.as_deref()),
         tiers: wanted_tiers.iter().map(tier_settings).collect(),
@@ -129,6 +132,8 @@ pub fn resolve(args: &SettingArgs) -> Result<Resolved> {
         library,
         listen: None,
         member: None,
+        forwards,
+        forward_patience_ms: wanted.number("forward_patience").unwrap_or_default(),
         root: canonical,
     };
     if let Some(mount) = mount.filter(|mount| canonical_or_same(mount.clone()) != settings.root) {
@@ -139,6 +144,31 @@ pub fn resolve(args: &SettingArgs) -> Result<Resolved> {
         ));
     }
     Ok(Resolved { settings, wanted, wanted_tiers, warnings })
+}
+
+fn forward_settings(wanted: &Wanted, base: &Path) -> Result<Vec<ForwardSettings>> {
+    let mut rules = vec![];
+    for rule in wanted.forwards() {
+        let of = |index: usize, count: usize| if count == 1 { 0 } else { index };
+        let targets = rule.targets.iter().enumerate().map(|(number, address)| TargetSettings {
+            address: address.clone(),
+            token_file: absolute(base, &rule.token_files[of(number, rule.token_files.len())]),
+            fingerprint: rule.fingerprints.get(of(number, rule.fingerprints.len())).cloned(),
+        });
+        let (containers, arrays) = (rule.containers.clone(), rule.arrays.clone());
+        for (list, patterns) in [("forward.container", &containers), ("forward.arrays", &arrays)] {
+            Patterns::compile(list, patterns).map_err(terrace_core::refusal::Refusal::from)?;
+        }
+        rules.push(ForwardSettings { containers, targets: targets.collect(), arrays, keep: rule.keep });
+    }
+    let targets: usize = rules.iter().map(|rule| rule.targets.len()).sum();
+    if targets > TARGETS_MAX {
+        return Err(Failure::bad_input(
+            format!("{targets} targets in all rules for forwarding: at most {TARGETS_MAX} are possible"),
+            "forward to fewer agents, or let those forward in their turn",
+        ));
+    }
+    Ok(rules)
 }
 
 impl Resolved {

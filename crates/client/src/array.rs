@@ -14,7 +14,7 @@ use terrace_objects::array::{ArrayHandle, LockMode, View};
 #[derive(Clone)]
 pub struct Array {
     session: Session,
-    backend: Arc<Backend>,
+    pub(crate) backend: Arc<Backend>,
 }
 
 pub(crate) enum Backend {
@@ -52,12 +52,18 @@ impl Array {
         Array { session, backend: Arc::new(backend) }
     }
 
-    fn name(&self) -> String {
+    /// The array's name below the root; of one of this node its path.
+    pub(crate) fn name(&self) -> String {
         match &*self.backend {
             Backend::Here(handle) => handle.directory().display().to_string(),
             Backend::Elsewhere(array) => array.path.clone(),
             Backend::Spread(array) => array.path().to_owned(),
         }
+    }
+
+    /// The same open array, or a clone of it.
+    pub(crate) fn is_same(&self, other: &Array) -> bool {
+        Arc::ptr_eq(&self.backend, &other.backend)
     }
 
     pub fn session(&self) -> &Session {

@@ -28,23 +28,29 @@ mod array;
 mod bytes;
 mod cluster;
 mod fabric;
+mod link;
 mod members;
 mod remote;
 mod routing;
 mod rpc;
 mod session;
 mod spread;
+mod stager;
+mod steps;
 mod tls;
 mod transfer;
 
 pub use array::{Array, ArrayView, Mapped, RegionLock};
 pub use bytes::Bytes;
+pub use link::Link;
 pub use members::{of_root as agents_of, token_of_root};
 pub use session::{Create, FINGERPRINT_SUFFIX, Session};
+pub use stager::{Arrived, Full, Staged, Stager, StagerCounters, StagerSpec};
+pub use steps::{STEPS_TAG, StepCursor};
 pub use terrace_core::objects::wire::{Entry, ObjectKind, Status};
 pub use terrace_core::objects::{
     ArraySpec, DataType, Element, Kind, ObjectError, Placement, Region, Result, TagMatch, TagQuery, TagValue,
 };
 pub use terrace_objects::array::{Layer, LockMode};
-pub use tls::fingerprint;
+pub use tls::{checked_fingerprint, fingerprint};
 pub use transfer::Transfer;

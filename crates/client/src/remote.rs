@@ -35,6 +35,17 @@ pub fn status(agent: &Agent, path: &str) -> Result<Status> {
     }
 }
 
+/// The shape, what lies below the staged regions, and those of them that end beyond `from`.
+pub type StagedRegions = (Vec<u64>, Option<Vec<u64>>, Vec<Region>);
+
+pub fn regions_at(agent: &Agent, path: &str, dimension: usize, from: u64) -> Result<StagedRegions> {
+    let request = Request::Regions { path: path.into(), dimension: dimension as u32, from };
+    match agent.ask(&request)?.0 {
+        Response::Regions { shape, base, regions } => Ok((shape, base, regions)),
+        other => Err(unexpected(&other)),
+    }
+}
+
 pub struct RemoteArray {
     pub agent: Arc<Agent>,
     pub path: String,

@@ -110,15 +110,7 @@ impl Agent {
 
     /// An agent elsewhere, by its address; learns its root.
     pub fn elsewhere(address: &str, token: String, security: Security) -> Result<Agent> {
-        if security == Security::Loopback && !is_loopback(address) {
-            return Err(ObjectError::new(
-                Kind::Denied,
-                format!("{address} is not this machine's loopback: a token must not travel in the clear"),
-            )
-            .hint(
-                "give the certificate's fingerprint (TERRACE_FINGERPRINT), or say plain:// where nobody can listen",
-            ));
-        }
+        check_security(address, &security)?;
         let mut agent = Agent::new(Path::new("/"), Address::Tcp { address: address.into(), token, security });
         match agent.ask(&Request::Root)?.0 {
             Response::Root { path } => agent.root = path.into(),
@@ -132,21 +124,18 @@ impl Agent {
     }
 
     fn connect(&self) -> std::io::Result<(Stream, Response)> {
-        let (line, fabric, token) = match &self.address {
-            Address::Socket(path) => (Line::Unix(UnixStream::connect(path)?), Fabric::Off, String::new()),
-            Address::Tcp { address, token, security } => {
+        match &self.address {
+            Address::Socket(path) => {
+                let mut stream = Stream { line: Line::Unix(UnixStream::connect(path)?), fabric: Fabric::Off };
+                let (greeting, _) = exchange(&mut stream, &Request::Hello { token: String::new() }, &[])?;
+                Ok((stream, greeting))
+            }
+            Address::Tcp { address, .. } => {
                 let stream = TcpStream::connect(address)?;
                 stream.set_nodelay(true)?;
-                let line = match security {
-                    Security::Tls(pinned) => Line::Tls(Box::new(tls::greet(stream, address, pinned)?)),
-                    Security::Loopback | Security::Plain => Line::Tcp(stream),
-                };
-                (line, Fabric::Untried { is_private: *security == Security::Plain }, token.clone())
+                greeted(stream, &self.address)
             }
-        };
-        let mut stream = Stream { line, fabric };
-        let (greeting, _) = exchange(&mut stream, &Request::Hello { token }, &[])?;
-        Ok((stream, greeting))
+        }
     }
 
     /// A connection that is nobody else's.
@@ -291,6 +280,30 @@ impl Agent {
     fn name_of(&self, directory: &Path) -> String {
         directory.strip_prefix(&self.root).unwrap_or(directory).to_string_lossy().into_owned()
     }
+}
+
+/// A connection that was made, as far as the agent's greeting.
+pub fn greeted(stream: TcpStream, to: &Address) -> std::io::Result<(Stream, Response)> {
+    let Address::Tcp { address, token, security } = to else { unreachable!("a connection by TCP has such an address") };
+    let line = match security {
+        Security::Tls(pinned) => Line::Tls(Box::new(tls::greet(stream, address, pinned)?)),
+        Security::Loopback | Security::Plain => Line::Tcp(stream),
+    };
+    let mut stream = Stream { line, fabric: Fabric::Untried { is_private: *security == Security::Plain } };
+    let (greeting, _) = exchange(&mut stream, &Request::Hello { token: token.clone() }, &[])?;
+    Ok((stream, greeting))
+}
+
+/// In the clear only to this machine's loopback, unless the user has said so.
+pub fn check_security(address: &str, security: &Security) -> Result<()> {
+    if *security != Security::Loopback || is_loopback(address) {
+        return Ok(());
+    }
+    Err(ObjectError::new(
+        Kind::Denied,
+        format!("{address} is not this machine's loopback: a token must not travel in the clear"),
+    )
+    .hint("give the certificate's fingerprint (TERRACE_FINGERPRINT), or say plain:// where nobody can listen"))
 }
 
 pub fn unexpected(response: &Response) -> ObjectError {

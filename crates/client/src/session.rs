@@ -74,7 +74,7 @@ impl Session {
             },
             target => match target.split_once("://") {
                 Some((scheme, address)) => {
-                    let security = security_of(scheme, address)?;
+                    let security = security_of(scheme, address, fingerprint_of_environment)?;
                     return Session::connect_by(address, &token_of_environment()?, security);
                 }
                 None => return Session::connect_by_root(Path::new(target)),
@@ -568,11 +568,15 @@ pub(crate) fn check_same(name: &str, has: &ArraySpec, wanted: &ArraySpec) -> Res
     }
 }
 
-fn security_of(scheme: &str, address: &str) -> Result<Security> {
+pub(crate) fn security_of(
+    scheme: &str,
+    address: &str,
+    fingerprint: impl FnOnce() -> Result<Option<String>>,
+) -> Result<Security> {
     match scheme {
         "plain" => Ok(Security::Plain),
-        "tcp" => Ok(security_for(address, fingerprint_of_environment()?)),
-        "tls" => fingerprint_of_environment()?.map(Security::Tls).ok_or_else(|| {
+        "tcp" => Ok(security_for(address, fingerprint()?)),
+        "tls" => fingerprint()?.map(Security::Tls).ok_or_else(|| {
             ObjectError::new(Kind::Denied, format!("the fingerprint of the certificate of {address} is not known"))
                 .hint("set TERRACE_FINGERPRINT, or keep the file that `terrace serve` wrote beside the token's")
         }),

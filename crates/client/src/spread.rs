@@ -8,7 +8,7 @@
 
 use crate::array::Held;
 use crate::cluster::{Cluster, lost};
-use crate::remote::RemoteArray;
+use crate::remote::{RemoteArray, StagedRegions, regions_at};
 use crate::session::Session;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -102,6 +102,21 @@ impl SpreadArray {
             }
         };
         Ok(place.get_or_init(|| keeper))
+    }
+
+    /// What each agent has staged.
+    pub fn regions(&self, dimension: usize, from: u64) -> Result<Vec<StagedRegions>> {
+        let mut parts = vec![];
+        for number in self.cluster.numbers() {
+            parts.push(match self.keeper(number)? {
+                Keeper::Here(handle) => {
+                    let part = handle.staged_part(dimension, from)?;
+                    (part.shape, part.base, part.regions)
+                }
+                Keeper::Elsewhere(array) => regions_at(&array.agent, &array.path, dimension, from)?,
+            });
+        }
+        Ok(parts)
     }
 
     pub fn shape(&self) -> Result<Vec<u64>> {

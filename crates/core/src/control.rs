@@ -122,6 +122,46 @@ pub struct Status {
     pub moving: Vec<PathBuf>,
     pub failures: Vec<Failure>,
     pub warnings: Vec<String>,
+    /// Containers that have staged arrays.
+    #[serde(default)]
+    pub containers: Vec<ContainerStatus>,
+    /// One for each container and each agent that it is forwarded to.
+    #[serde(default)]
+    pub forwards: Vec<ForwardStatus>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct ContainerStatus {
+    /// Below the root; empty: the root itself.
+    pub container: String,
+    pub arrays: u64,
+    /// Steps that all of its growing arrays have whole; `None`: it has no such array.
+    pub steps: Option<u64>,
+    /// Steps that some array has begun.
+    pub steps_begun: u64,
+    pub staged_regions: u64,
+    pub staged_bytes: u64,
+    /// Arrays whose newest cells are not in the root.
+    pub undurable_arrays: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct ForwardStatus {
+    pub container: String,
+    pub target: String,
+    /// `idle`, `sending`, `away` (not reached: it is tried again), `refused` (the target does not take something).
+    pub state: String,
+    /// Why it is away or refuses.
+    pub reason: Option<String>,
+    /// Since the agent's start.
+    pub sent_regions: u64,
+    pub sent_bytes: u64,
+    pub queued_regions: u64,
+    pub queued_bytes: u64,
+    /// How long the oldest region that has not arrived has been waiting.
+    pub lag_s: f64,
+    /// Over the last five seconds.
+    pub bytes_s: f64,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]

@@ -58,7 +58,15 @@ pub const DOORS: [&str; 3] = ["both", "preload", "supervise"];
 /// The key of the list of tiers; its flag and environment name take `NAME=PATH[,PATH…][:CAPACITY[:RESERVE]]`.
 pub const TIER: &str = "tier";
 
-pub const SETTINGS: [Declaration; 18] = [
+/// The key of the list of rules for forwarding; its flag and environment name take `CONTAINER=TARGET[,TARGET…] [KEY=VALUE]…`.
+pub const FORWARD: &str = "forward";
+
+/// Keys that are lists of tables, and no single values.
+pub fn is_list_of_tables(key: &str) -> bool {
+    key == TIER || key == FORWARD
+}
+
+pub const SETTINGS: [Declaration; 20] = [
     setting("root", "root", Kind::Path, ".", "The directory to accelerate. Programs keep using its real path."),
     setting("quota", "quota", Kind::Size, "", "Most bytes that all faster tiers together may hold."),
     setting(
@@ -149,6 +157,45 @@ pub const SETTINGS: [Declaration; 18] = [
     ),
     setting("library", "library", Kind::Path, "", "The preload library, if it is not beside the `terrace` program."),
     setting(TIER, "tier", Kind::Text, "ram=/dev/shm", "Faster tiers, fast to slow."),
+    setting(
+        "forward_patience",
+        "forward-patience",
+        Kind::Duration,
+        "60s",
+        "How long an agent that has nothing else to do waits for targets that it can't reach. What is left is sent by the next one.",
+    ),
+    setting(FORWARD, "forward", Kind::Text, "", "Containers whose regions are sent to other agents."),
+];
+
+/// What becomes here of a region that has arrived.
+pub const KEEPS: [&str; 2] = ["durable", "none"];
+
+/// Keys of one `[[forward]]` entry.
+pub const FORWARD_SETTINGS: [Declaration; 6] = [
+    setting("container", "", Kind::Patterns, "", "Patterns of containers below the root (or of single arrays)."),
+    setting(
+        "target",
+        "",
+        Kind::Paths,
+        "",
+        "`tcp://ADDRESS:PORT` of an agent, or a list of them, which share the steps.",
+    ),
+    setting("token_file", "", Kind::Paths, "", "File with the target's token, or a list: one for each target."),
+    setting(
+        "fingerprint",
+        "",
+        Kind::Paths,
+        "",
+        "Of the target's certificate, or one for each target. If not given: what is in TOKEN_FILE.fingerprint.",
+    ),
+    setting("arrays", "", Kind::Patterns, "", "Only arrays of these names (patterns)."),
+    setting(
+        "keep",
+        "",
+        Kind::Choice(&KEEPS),
+        "durable",
+        "What becomes of a region here when it has arrived: what policy says (`durable`), or nothing is kept (`none`).",
+    ),
 ];
 
 /// Keys of one `[[tier]]` entry.
@@ -272,7 +319,8 @@ mod tests {
 
     #[test]
     fn every_default_fits_its_own_declaration() {
-        for declared in SETTINGS.iter().chain(&TIER_SETTINGS).filter(|d| !d.default.is_empty()) {
+        for declared in SETTINGS.iter().chain(&TIER_SETTINGS).chain(&FORWARD_SETTINGS).filter(|d| !d.default.is_empty())
+        {
             declared.kind.check_text(declared.default).unwrap_or_else(|e| panic!("{}: {e:?}", declared.key));
         }
     }

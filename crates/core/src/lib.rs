@@ -1,6 +1,7 @@
 //! Terrace's vocabulary. No I/O.
 pub mod control;
 pub mod declared;
+pub mod forwards;
 pub mod members;
 pub mod objects;
 pub mod paths;

@@ -142,6 +142,21 @@ impl Policy {
     }
 }
 
+/// One list of patterns by itself, for whoever else is set by paths.
+#[derive(Debug)]
+pub struct Patterns(List);
+
+impl Patterns {
+    pub fn compile(name: &'static str, texts: &[String]) -> Result<Patterns, PolicyError> {
+        List::compile(name, texts).map(Patterns)
+    }
+
+    /// The last pattern that matches takes it in.
+    pub fn has(&self, relative: &Path) -> bool {
+        is_in(self.0.last_match(relative.as_os_str().as_bytes()))
+    }
+}
+
 fn is_in(found: Option<&Pattern>) -> bool {
     found.is_some_and(|pattern| !pattern.negated)
 }

@@ -51,7 +51,54 @@ pub struct Settings {
     /// One of several agents of this root.
     #[serde(default)]
     pub member: Option<Membership>,
+    /// What is sent on to other agents; of the rules that an array meets, the first one counts.
+    #[serde(default)]
+    pub forwards: Vec<ForwardSettings>,
+    /// How long an agent that is to end goes on trying to reach targets.
+    #[serde(default)]
+    pub forward_patience_ms: u64,
 }
+
+/// A rule: regions of these containers are sent to other agents as they are published.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct ForwardSettings {
+    /// Patterns of containers, or of arrays.
+    pub containers: Vec<String>,
+    /// Several share the steps.
+    pub targets: Vec<TargetSettings>,
+    /// Names of arrays, as patterns; empty: all of them.
+    #[serde(default)]
+    pub arrays: Vec<String>,
+    #[serde(default)]
+    pub keep: Keep,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub struct TargetSettings {
+    /// `tcp://ADDRESS:PORT`, `tls://` or `plain://`.
+    pub address: String,
+    #[serde(with = "paths")]
+    pub token_file: PathBuf,
+    /// Of the target's certificate; if it is not given, what lies beside the token's file.
+    #[serde(default)]
+    pub fingerprint: Option<String>,
+}
+
+/// What becomes of a region here when it has arrived.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Keep {
+    /// What policy says, as if it were not forwarded.
+    #[default]
+    Durable,
+    /// Nothing: it leaves the tier, and is not written into the root.
+    None,
+}
+
+/// Targets that all rules may have together (the log of an array has so many places for their progress).
+pub const TARGETS_MAX: usize = 16;
 
 /// Where an agent listens for clients on other nodes, and what they must know.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
@@ -138,6 +185,8 @@ impl Settings {
             library,
             listen: None,
             member: None,
+            forwards: vec![],
+            forward_patience_ms: 0,
             root,
         }
     }

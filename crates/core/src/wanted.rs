@@ -5,7 +5,11 @@
 //! Pure: the command line reads files and the environment and hands in their text; it then turns paths and
 //! percentages into `Settings`. Each value remembers where it came from.
 
-use crate::declared::{Checked, Declaration, SETTINGS, TIER, TIER_SETTINGS, declaration, split_list};
+use crate::declared::{
+    Checked, Declaration, FORWARD, FORWARD_SETTINGS, SETTINGS, TIER, TIER_SETTINGS, declaration, is_list_of_tables,
+    split_list,
+};
+use crate::forwards::{self, WantedForward};
 use crate::refusal::{Refusal, nearest};
 use crate::size::Size;
 use std::collections::BTreeMap;
@@ -16,6 +20,7 @@ use toml::{Table, Value};
 pub struct Wanted {
     values: BTreeMap<&'static str, (Checked, String)>,
     tiers: Option<(Vec<WantedTier>, String)>,
+    forwards: Option<(Vec<WantedForward>, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +38,7 @@ impl Wanted {
     /// The lowest layer.
     pub fn defaults() -> Wanted {
         let mut wanted = Wanted::default();
-        for declared in SETTINGS.iter().filter(|d| !d.default.is_empty() && d.key != TIER) {
+        for declared in SETTINGS.iter().filter(|d| !d.default.is_empty() && !is_list_of_tables(d.key)) {
             let value = declared.kind.check_text(declared.default).expect("defaults fit their declarations");
             wanted.values.insert(declared.key, (value, "default".into()));
         }
@@ -63,6 +68,16 @@ impl Wanted {
                         "start each tier with a line `[[tier]]` (two brackets)",
                     ));
                 }
+                (FORWARD, Value::Array(entries)) => {
+                    let rules = entries.iter().enumerate().map(|(i, entry)| forwards::of_value(entry, i, origin));
+                    self.forwards = Some((rules.collect::<Result<_, _>>()?, origin.into()));
+                }
+                (FORWARD, _) => {
+                    return Err(Refusal::new(
+                        format!("{origin}: `forward` is not a list of rules"),
+                        "start each rule with a line `[[forward]]` (two brackets)",
+                    ));
+                }
                 (section, Value::Table(entries)) if is_section(section) => {
                     for (key, value) in entries {
                         self.put_value(&format!("{section}.{key}"), value, origin)?;
@@ -81,7 +96,8 @@ impl Wanted {
     }
 
     fn put_value(&mut self, key: &str, value: &Value, origin: &str) -> Result<(), Refusal> {
-        let declared = declaration(key).filter(|d| d.key != TIER).ok_or_else(|| unknown_key(key, origin))?;
+        let declared =
+            declaration(key).filter(|d| !is_list_of_tables(d.key)).ok_or_else(|| unknown_key(key, origin))?;
         let checked = declared.kind.check(value).map_err(|wrong| misfit(key, origin, wrong))?;
         self.values.insert(declared.key, (checked, origin.into()));
         Ok(())
@@ -115,6 +131,11 @@ impl Wanted {
         if declared.key == TIER {
             let tiers = texts.iter().enumerate().map(|(i, text)| tier_of_text(text, i, origin));
             return self.put_tiers(tiers.collect::<Result<_, _>>()?, origin);
+        }
+        if declared.key == FORWARD {
+            let rules = texts.iter().enumerate().map(|(i, text)| forwards::of_text(text, i, origin));
+            self.forwards = Some((rules.collect::<Result<_, _>>()?, origin.into()));
+            return Ok(());
         }
         let checked = if matches!(declared.kind, crate::declared::Kind::Patterns) {
             Checked::List(texts.to_vec())
@@ -153,10 +174,15 @@ impl Wanted {
         self.tiers.as_ref().map(|(tiers, _)| tiers.as_slice())
     }
 
+    pub fn forwards(&self) -> &[WantedForward] {
+        self.forwards.as_ref().map_or(&[], |(rules, _)| rules)
+    }
+
     /// Where a key's value came from: `default`, a file's path, an environment name, a flag.
     pub fn origin(&self, key: &str) -> &str {
         match key {
             TIER => self.tiers.as_ref().map_or("default", |(_, origin)| origin),
+            FORWARD => self.forwards.as_ref().map_or("default", |(_, origin)| origin),
             _ => self.values.get(key).map_or("default", |(_, origin)| origin),
         }
     }
@@ -208,7 +234,7 @@ fn is_section(name: &str) -> bool {
 fn split_if_list(declared: &Declaration, text: String) -> Vec<String> {
     match declared.kind {
         crate::declared::Kind::Patterns => split_list(&text),
-        _ if declared.key == TIER => split_list(&text),
+        _ if is_list_of_tables(declared.key) => split_list(&text),
         _ => vec![text],
     }
 }
@@ -223,10 +249,14 @@ fn unknown_key(key: &str, origin: &str) -> Refusal {
     let last = |key: &'static str| key.rsplit('.').next().unwrap_or(key);
     let meant = nearest(key, known())
         .or_else(|| known().find(|known| last(known) == key.rsplit('.').next().unwrap_or(key)))
-        .or_else(|| TIER_SETTINGS.iter().map(|d| d.key).find(|known| *known == key));
+        .or_else(|| TIER_SETTINGS.iter().map(|d| d.key).find(|known| *known == key))
+        .or_else(|| FORWARD_SETTINGS.iter().map(|d| d.key).find(|known| *known == key));
     let hint = match meant {
         Some(tier_key) if TIER_SETTINGS.iter().any(|d| d.key == tier_key) => {
             format!("`{tier_key}` belongs below a line `[[tier]]`")
+        }
+        Some(key) if FORWARD_SETTINGS.iter().any(|d| d.key == key) => {
+            format!("`{key}` belongs below a line `[[forward]]`")
         }
         Some(known) => format!("did you mean `{known}`?"),
         None => format!("the known keys are {}", known().map(|k| format!("`{k}`")).collect::<Vec<_>>().join(", ")),

@@ -12,17 +12,19 @@ use std::time::{Duration, Instant};
 use terrace_core::control::Failure;
 use terrace_core::objects::{Kind, ObjectError, Result, TagValue};
 use terrace_core::policy::Mode;
-use terrace_objects::array::{self, ChunkSource, Flushed, Log, METADATA_FILE, Services, Stage};
+use terrace_objects::array::{self, ArrayHandle, ChunkSource, Drops, Flushed, Log, METADATA_FILE, Services, Stage};
 
 const TICK: Duration = Duration::from_millis(100);
 /// An array that nobody put to for so long is flushed in the background, and no sooner than files are.
 const QUIET: Duration = Duration::from_secs(2);
 /// A stage that no array leads to is somebody's who is just making it, or was removed with its directory.
 const ORPHAN: Duration = Duration::from_secs(30);
+/// What has been sent on is dropped when there is so much of it, or when the array is quiet.
+const PASSING_BYTES: u64 = 64 << 20;
 const LOOK_FOR_ORPHANS: Duration = Duration::from_secs(5);
 
 /// What the agent's own handles need of an agent.
-struct Own;
+pub struct Own;
 
 impl ChunkSource for Own {
     fn chunk(&self, directory: &Path, _chunk: &[u64]) -> Result<Option<Vec<u8>>> {
@@ -47,6 +49,15 @@ struct Staged {
 }
 
 impl Agent {
+    /// An array of this root, for reading. `None`: there is none.
+    pub fn own_handle(&self, name: &str) -> Result<Option<ArrayHandle>> {
+        let directory = self.object_path_of(name);
+        let Some(array) = array::read_metadata(&directory)?.and_then(|metadata| metadata.array) else {
+            return Ok(None);
+        };
+        ArrayHandle::open(self.objects.place.clone(), &directory, &array, false, Arc::new(Own)).map(Some)
+    }
+
     /// Staged arrays whose place in the root is known.
     fn staged(&self) -> Vec<Staged> {
         let place = &self.objects.place;
@@ -64,7 +75,20 @@ impl Agent {
 
     /// Some array's newest cells are only in a tier, and policy wants them in the root.
     pub fn has_unflushed_arrays(&self) -> bool {
-        self.staged().iter().any(|staged| array::is_dirty(&staged.log) && self.array_mode(&staged.directory).flushes())
+        self.staged().iter().any(|staged| array::is_dirty(&staged.log) && self.wants_flush(staged))
+    }
+
+    /// What is only passing through here is made durable if it could not be sent on.
+    fn wants_flush(&self, staged: &Staged) -> bool {
+        let name = array::relative(&self.objects.place, &staged.directory).unwrap_or_default();
+        let is_passing = self.objects.forwards.is_passing(&name);
+        self.array_mode(&staged.directory).flushes() && (!is_passing || self.is_behind(&name, Some(&staged.log)))
+    }
+
+    /// Regions of it are dropped when they have been sent on.
+    fn is_passing(&self, staged: &Staged) -> bool {
+        let name = array::relative(&self.objects.place, &staged.directory);
+        name.is_some_and(|name| self.objects.forwards.is_passing(&name))
     }
 
     fn flush_array(&self, stage: &Stage) -> Result<Flushed> {
@@ -80,7 +104,7 @@ impl Agent {
     /// Drops what is durable from the tiers.
     fn drop_array(&self, stage: &Stage) -> Result<u64> {
         let _turn = self.objects.turn.lock().unwrap();
-        let freed = array::compact(&self.objects.place, stage, true)?;
+        let freed = self.cut_log(stage, Drops::Flushed)?;
         self.totals.evicted_bytes.fetch_add(freed, Relaxed);
         Ok(freed)
     }
@@ -89,7 +113,11 @@ impl Agent {
     pub fn flush_arrays(&self, scope: &Scope, all: bool, outcome: &mut Outcome) {
         for staged in self.staged() {
             let path = staged.directory.as_os_str().as_bytes();
-            if !scope.has(path) || !(all || self.mode(path).flushes()) || !array::is_dirty(&staged.log) {
+            if !scope.has(path) || !(all || self.wants_flush(&staged)) || !array::is_dirty(&staged.log) {
+                continue;
+            }
+            // As long as there is hope that it can be sent on, it is not made durable.
+            if !all && self.is_passing(&staged) {
                 continue;
             }
             match self.flush_array(&staged.stage) {
@@ -122,6 +150,11 @@ impl Agent {
             }
             if stage.as_ref().is_some_and(|stage| array::is_locked(place, stage)) {
                 outcome.open_files.push(directory);
+                continue;
+            }
+            let log = stage.as_ref().and_then(|stage| Log::open(&stage.log(place)).ok());
+            if self.is_behind(&array::relative(place, &directory).unwrap_or_default(), log.as_ref()) {
+                // It goes when it has been sent on.
                 continue;
             }
             let _turn = self.objects.turn.lock().unwrap();
@@ -203,7 +236,7 @@ impl Agent {
         };
         {
             let _turn = self.objects.turn.lock().unwrap();
-            match array::compact(place, &stage, false) {
+            match self.cut_log(&stage, Drops::Nothing) {
                 Err(error) if error.kind == Kind::NotFound => return Ok(()),
                 compacted => compacted?,
             };
@@ -270,7 +303,7 @@ impl Agent {
             let Ok(log) = Log::open(&stage.log(place)) else { continue };
             log.thaw();
             if array::directory_of(place, &stage, &log).is_some()
-                && let Err(error) = array::compact(place, &stage, false)
+                && let Err(error) = self.cut_log(&stage, Drops::Nothing)
             {
                 self.warn(format!("a staged array can't be taken over: {error}"));
             }
@@ -312,6 +345,13 @@ impl Agent {
                 known.1.elapsed() >= settle
             };
             let mode = self.array_mode(&staged.directory);
+            if self.is_passing(&staged) {
+                let least = if is_quiet { 0 } else { PASSING_BYTES };
+                let _turn = self.objects.turn.lock().unwrap();
+                let done = self.drop_forwarded(&staged.stage, &staged.log, least);
+                self.note_array(&staged.directory, done);
+                continue;
+            }
             if !is_quiet || !mode.flushes() {
                 continue;
             }

@@ -137,10 +137,9 @@ impl Agent {
         let begin = || {
             socket.set_read_timeout(None)?;
             socket.set_write_timeout(None)?;
-            notice_silence(&socket)?;
-            socket.try_clone()
+            Ok(notice_silence(&socket)?)
         };
-        let Some(config) = tls else { return self.attend_stream(&mut connection, token, begin) };
+        let Some(config) = tls else { return self.attend_stream(&mut connection, &socket, token, begin) };
         let mut first = [0];
         if connection.peek(&mut first)? == 1 && first[0] != HANDSHAKE {
             let refused = ObjectError::new(Kind::Denied, "this agent speaks TLS only")
@@ -148,15 +147,16 @@ impl Agent {
             return send(&mut connection, &Response::Failed(refused), &[]);
         }
         let session = ServerConnection::new(config.clone()).map_err(Error::other)?;
-        self.attend_stream(&mut StreamOwned::new(session, connection), token, begin)
+        self.attend_stream(&mut StreamOwned::new(session, connection), &socket, token, begin)
     }
 
     /// What this node's clients do by themselves is done for one who knows the token, until he leaves.
     fn attend_stream(
         &self,
         connection: &mut (impl Read + Write),
+        socket: &TcpStream,
         token: &str,
-        begin: impl FnOnce() -> std::io::Result<TcpStream>,
+        begin: impl FnOnce() -> std::io::Result<()>,
     ) -> std::io::Result<()> {
         let greeted = matches!(
             receive(connection, 0),
@@ -167,7 +167,7 @@ impl Agent {
                 ObjectError::new(Kind::Denied, "the token is wrong").hint("TERRACE_TOKEN_FILE names its file");
             return send(connection, &Response::Failed(refused), &[]);
         }
-        let socket = begin()?;
+        begin()?;
         send(connection, &Response::Done, &[])?;
         let _serving = Serving::new(self);
         let mut client = match Elsewhere::new(&self.settings.index(), socket.try_clone()?.into()) {
@@ -175,7 +175,8 @@ impl Agent {
             Err(error) => return send(connection, &Response::Failed(error), &[]),
         };
         let mut spare = vec![];
-        let mut fabric = Beside::new(socket);
+        let mut fabric = Beside::new(socket.try_clone()?);
+        let mut attended = None;
         loop {
             let (request, payload_bytes) = match receive_request(connection, PAYLOAD_BYTES_MAX) {
                 Ok(Some(received)) => received,
@@ -186,6 +187,19 @@ impl Agent {
                 Request::PutRegion { path, region, .. } => {
                     let answer = client.put(&path, &region, payload_bytes, connection)?;
                     let response = answer.map_or_else(Response::Failed, |()| Response::Done);
+                    send(connection, &response, &[])?;
+                    continue;
+                }
+                Request::Forwarder { who } => {
+                    drop(attended.take());
+                    let taken = self.objects.incoming.take_over(who, socket);
+                    let response = match taken {
+                        Ok(taken) => {
+                            attended = Some(taken);
+                            Response::Done
+                        }
+                        Err(error) => Response::Failed(error),
+                    };
                     send(connection, &response, &[])?;
                     continue;
                 }

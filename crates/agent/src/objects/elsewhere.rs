@@ -173,6 +173,14 @@ impl Elsewhere {
             }),
             Request::Stat { path } => self.session.stat(&path).map(|status| (Response::Status(status), vec![])),
             Request::List { path } => self.session.list(&path).map(|entries| (Response::Entries { entries }, vec![])),
+            Request::Regions { path, dimension, from } => self.array(&path).and_then(|array| {
+                let dimension = dimension as usize;
+                let Some(handle) = array.handle().filter(|_| dimension < array.spec().rank()) else {
+                    return Err(ObjectError::invalid(format!("`{path}` has no dimension {dimension}")));
+                };
+                let part = handle.staged_part(dimension, from)?;
+                Ok((Response::Regions { shape: part.shape, base: part.base, regions: part.regions }, vec![]))
+            }),
             Request::Lock { path, region, exclusive, patience_ms } => {
                 let mode = if exclusive { LockMode::Write } else { LockMode::Read };
                 let patience = patience_ms.map(Duration::from_millis);

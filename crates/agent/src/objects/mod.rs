@@ -7,6 +7,7 @@ mod codecs;
 mod door;
 mod elsewhere;
 mod fabric;
+mod incoming;
 mod server;
 mod tags;
 
@@ -14,6 +15,8 @@ pub use door::{Door, serve_elsewhere};
 pub use server::serve;
 
 use crate::agent::Agent;
+use crate::error::Result;
+use crate::forward::Forwards;
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -33,11 +36,14 @@ pub struct Objects {
     spilled: Mutex<BTreeSet<PathBuf>>,
     /// Stages that no array leads to, and since when.
     unlocated: Mutex<HashMap<String, Instant>>,
+    pub forwards: Forwards,
+    /// Agents that forward to this one.
+    incoming: incoming::Incoming,
 }
 
 impl Objects {
     /// And what is wrong with the tags' journal.
-    pub fn new(settings: &Settings, index: Index) -> (Objects, Option<String>) {
+    pub fn new(settings: &Settings, index: Index) -> Result<(Objects, Option<String>)> {
         let (tags, trouble) = tags::Tags::open(&tags::journal_path(&settings.state));
         let objects = Objects {
             place: Arc::new(Place::of(index, &settings.index())),
@@ -46,8 +52,10 @@ impl Objects {
             quiet: Mutex::default(),
             spilled: Mutex::default(),
             unlocated: Mutex::default(),
+            forwards: Forwards::new(settings)?,
+            incoming: incoming::Incoming::default(),
         };
-        (objects, trouble)
+        Ok((objects, trouble))
     }
 }
 

@@ -9,6 +9,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use terrace_core::objects::wire::{FRAME_BYTES, Frame, Request, Response, decode, encode};
 use terrace_core::objects::{Kind, ObjectError, Result, check_key};
 use terrace_objects::{array, normal_path, placed};
@@ -123,6 +124,10 @@ impl Agent {
             }
             Request::Whose { path } => {
                 Ok((Response::Whose { member: placed::member_of(&self.checked_path(&path)?) }, vec![]))
+            }
+            Request::SyncForwards { path, patience_ms } => {
+                self.sync_forwards(&self.checked_name(&path)?, patience_ms.map(Duration::from_millis))?;
+                done
             }
             Request::Root => Ok((Response::Root { path: root.display().to_string() }, vec![])),
             Request::Chunk { path, chunk } => match decoded_chunk(&self.checked_path(&path)?, &chunk)? {

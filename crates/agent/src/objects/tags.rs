@@ -20,6 +20,8 @@ pub struct Tags {
     by_key: HashMap<String, BTreeMap<Rank, BTreeSet<String>>>,
     /// Objects whose tags the root does not have yet.
     pub changed: BTreeSet<String>,
+    /// Another one after each change.
+    pub version: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -110,6 +112,7 @@ impl Tags {
     }
 
     fn apply(&mut self, line: Line) {
+        self.version += 1;
         match line {
             Line::Put(object, tags) => {
                 for (key, value) in tags {
@@ -179,6 +182,11 @@ impl Tags {
 
     pub fn forget(&mut self, object: &str) -> std::io::Result<()> {
         if self.below(object).is_empty() { Ok(()) } else { self.write(Line::Forget(object.into())) }
+    }
+
+    /// All objects that have tags, with them.
+    pub fn all(&self) -> BTreeMap<String, BTreeMap<String, TagValue>> {
+        self.by_object.clone()
     }
 
     /// `None`: nothing was ever said here of this object; its `zarr.json` may know.

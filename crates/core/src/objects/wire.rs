@@ -210,6 +210,21 @@ pub enum Request {
         bytes: u64,
         to: There,
     },
+    /// Regions of the array at `path` that are staged here and end beyond `from` along `dimension`.
+    Regions {
+        path: String,
+        dimension: u32,
+        from: u64,
+    },
+    /// Waits until what was put at and below `path` before has arrived at all agents that it is forwarded to.
+    SyncForwards {
+        path: String,
+        patience_ms: Option<u64>,
+    },
+    /// This conversation is that of an agent that forwards to this one; an earlier one of it is over.
+    Forwarder {
+        who: u64,
+    },
 }
 
 /// Memory of another process, as it told (fi_mr(3)).
@@ -261,6 +276,12 @@ pub enum Response {
     /// The fabric did not move the cells: they are to go over this connection.
     Unmoved {
         reason: String,
+    },
+    /// `base`: the shape below the staged regions, where the durable form has cells.
+    Regions {
+        shape: Vec<u64>,
+        base: Option<Vec<u64>>,
+        regions: Vec<Region>,
     },
 }
 

@@ -10,7 +10,7 @@
 
 use super::base::Base;
 use super::copying::fill;
-use super::extents::Extents;
+use super::extents::{Extent, Extents};
 use super::handle::{ArrayHandle, Services};
 use super::locks::LockTable;
 use super::log::{Body, FROZEN, Log, SUPERSEDED, State, ValueRange};
@@ -207,35 +207,73 @@ fn sync_file(path: &Path) -> Result<()> {
     rustix::fs::fsync(&fd).context("sync", path)
 }
 
-/// Begins a new generation. `drops_flushed`: without what the durable form has. Gives the bytes that it freed; the stage
-/// is gone when nothing is left in it.
-pub fn compact(place: &Place, stage: &Stage, drops_flushed: bool) -> Result<u64> {
+/// What a new generation leaves out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Drops {
+    Nothing,
+    /// What the durable form has.
+    Flushed,
+    /// What all lanes have sent on, whether it is durable or not.
+    Forwarded,
+}
+
+/// Hears of regions that leave the log before a lane has sent them, so that it finds them in the durable form.
+pub type Cut<'a> = &'a mut dyn FnMut(u64, Vec<Region>) -> Result<()>;
+
+/// Begins a new generation, without what is dropped. Gives the bytes that it freed; the stage is gone when nothing is left in it.
+pub fn compact(place: &Place, stage: &Stage, drops: Drops, cut: Cut<'_>) -> Result<u64> {
     let old = Log::open(&stage.log(place))?;
     let frozen = old.header().tail.fetch_or(FROZEN, SeqCst) & !FROZEN;
     let tail = frozen.min(old.header().capacity.load(Acquire));
     (0..tail).for_each(|number| old.abort(number));
-    let made = next_generation(place, stage, &old, drops_flushed);
+    let made = next_generation(place, stage, &old, drops, cut);
     if made.is_err() {
         old.thaw();
     }
     made
 }
 
-fn next_generation(place: &Place, stage: &Stage, old: &Log, drops_flushed: bool) -> Result<u64> {
+fn next_generation(place: &Place, stage: &Stage, old: &Log, drops: Drops, cut: Cut<'_>) -> Result<u64> {
     let header = old.header();
     let flushed = header.flushed.load(Acquire);
+    let lanes = old.forwards();
+    let dropped_below = match drops {
+        Drops::Nothing => 0,
+        Drops::Flushed => flushed,
+        Drops::Forwarded => lanes.iter().map(|(_, mark)| *mark).min().unwrap_or(0),
+    };
     let mut extents = Extents::default();
     extents.catch_up(old, |_| {});
-    let kept: Vec<(u64, Body)> = extents
-        .iter()
-        .filter(|extent| !(drops_flushed && extent.record < flushed))
-        .filter_map(|extent| Some((extent.record, old.body(extent.record)?)))
-        .collect();
+    let (dropped, kept): (Vec<&Extent>, Vec<&Extent>) =
+        extents.iter().partition(|extent| extent.record < dropped_below);
+    let mut kept: Vec<(u64, Body)> =
+        kept.into_iter().filter_map(|extent| Some((extent.record, old.body(extent.record)?))).collect();
+    // What is left of the log says itself how far it reaches: a step that is there in part only is not taken for whole.
     let mut shape = old.shape();
-    shape.iter_mut().zip(extents.reach).for_each(|(extent, reach)| *extent = (*extent).max(reach));
+    let grow = |shape: &mut Vec<u64>, end: &[u64]| {
+        shape.iter_mut().zip(end).for_each(|(extent, end)| *extent = (*extent).max(*end));
+    };
+    dropped.iter().for_each(|extent| grow(&mut shape, &extent.region.end()));
+    let mut whole = shape.clone();
+    grow(&mut whole, &extents.reach);
+    for (lane, mark) in &lanes {
+        let lost = dropped.iter().filter(|extent| extent.record >= *mark).map(|extent| extent.region);
+        let lost: Vec<Region> = lost.collect();
+        if !lost.is_empty() {
+            cut(*lane, lost)?;
+        }
+    }
 
-    if kept.is_empty() && may_end(place, stage, old, &shape) {
+    if kept.is_empty() && may_end(place, stage, old, &whole) {
         return Ok(end(place, stage, old));
+    }
+    if let Some((record, growth)) = last_growth(old)? {
+        if record < dropped_below {
+            grow(&mut shape, &growth.end());
+        } else {
+            let at = if record < flushed { 0 } else { kept.len() };
+            kept.insert(at, (record, Body::growth(&growth)));
+        }
     }
     let dir = stage.dir(place, stage.device);
     let fresh_path = dir.join("log.new");
@@ -258,8 +296,14 @@ fn next_generation(place: &Place, stage: &Stage, old: &Log, drops_flushed: bool)
             ValueRange::None => fresh.say_range(number as u64, None),
             ValueRange::Unknown => {}
         }
-        segments.insert(body.segment);
+        if body.kind == super::log::DATA {
+            segments.insert(body.segment);
+        }
         still_flushed += u64::from(*record < flushed);
+    }
+    for (lane, mark) in lanes {
+        fresh.begin_forward(lane);
+        fresh.set_forwarded(lane, kept.iter().take_while(|(record, _)| *record < mark).count() as u64);
     }
     fresh_header.flushed.store(still_flushed, Relaxed);
     fresh_header.tail.store(kept.len() as u64, SeqCst);
@@ -268,6 +312,22 @@ fn next_generation(place: &Place, stage: &Stage, old: &Log, drops_flushed: bool)
     header.life.store(SUPERSEDED, SeqCst);
     take_room(place, stage.device, fresh.growth() - old.growth());
     Ok(remove_other_segments(place, stage, &segments))
+}
+
+/// How far the array was made to grow without cells, and by which record.
+fn last_growth(log: &Log) -> Result<Option<(u64, Region)>> {
+    let mut found: Option<(u64, Vec<u64>)> = None;
+    for number in 0..log.tail() {
+        let Some(region) =
+            log.body(number).filter(|body| body.kind == super::log::GROWTH).and_then(|body| body.region())
+        else {
+            continue;
+        };
+        let (_, shape) = found.take().unwrap_or((number, vec![0; region.rank()]));
+        let larger = shape.iter().zip(region.count()).map(|(a, b)| *a.max(b)).collect();
+        found = Some((number, larger));
+    }
+    found.map(|(number, shape)| Ok((number, Region::whole(&shape)?))).transpose()
 }
 
 /// Nothing is left that the durable form does not have, and nobody has a lock.

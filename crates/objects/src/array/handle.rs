@@ -19,6 +19,7 @@ use super::mapped::MappedFile;
 use super::metadata::{ArrayMetadata, read_metadata};
 use super::segments::{Allocator, Mapped, Spot, Way};
 use super::stage::{Stage, ensure, open_log, stage_of, take_room};
+use super::tail::StagedPart;
 use crate::calls;
 use crate::place::{Place, fork_generation, sleep_us};
 use std::path::{Path, PathBuf};
@@ -138,6 +139,16 @@ impl ArrayHandle {
         let staged = inner.staged.as_ref();
         Ok(staged
             .map_or(vec![], |staged| staged.extents.iter().map(|extent| (extent.region, extent.spot.bytes)).collect()))
+    }
+
+    /// Staged regions that end beyond `from` along a dimension, and what lies below them.
+    pub fn staged_part(&self, dimension: usize, from: u64) -> Result<StagedPart> {
+        let mut inner = self.locked();
+        self.current(&mut inner, false)?;
+        let base = inner.has_base.then(|| inner.shape.clone());
+        let extents = inner.staged.iter().flat_map(|staged| staged.extents.iter());
+        let regions = extents.map(|extent| extent.region).filter(|region| region.end()[dimension] > from).collect();
+        Ok(StagedPart { shape: inner.shape_now(&self.spec), base, regions })
     }
 
     fn locked(&self) -> MutexGuard<'_, Inner> {

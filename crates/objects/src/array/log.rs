@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use terrace_core::objects::{Kind, ObjectError, RANK_MAX, Region, Result};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"terlog02");
+const MAGIC: u64 = u64::from_le_bytes(*b"terlog03");
 /// Set in the tail: no more claims in this generation.
 pub const FROZEN: u64 = 1 << 63;
 /// Records that a log can have: 256 MiB of address space, sparse.
@@ -51,6 +51,19 @@ pub struct Header {
     path_turn: AtomicU32,
     path_len: AtomicU32,
     path: [AtomicU32; PATH_MAX / 4],
+    /// How far regions were sent on to other agents.
+    forwards: [ForwardSlot; FORWARDS_MAX],
+}
+
+/// Agents that one log can be forwarded to.
+pub const FORWARDS_MAX: usize = terrace_core::settings::TARGETS_MAX;
+
+/// All records before `mark` have arrived at the target, or need not.
+#[repr(C)]
+struct ForwardSlot {
+    /// Which target, and by which rule; 0: the slot is free.
+    lane: AtomicU64,
+    mark: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Header>() as u64 <= HEADER_BYTES);
@@ -382,6 +395,46 @@ impl Log {
             std::hint::spin_loop();
         }
         None
+    }
+
+    /// Agent only: how far the log was forwarded by this lane. `None`: it has no slot.
+    pub fn forwarded(&self, lane: u64) -> Option<u64> {
+        self.slot(lane).map(|slot| slot.mark.load(Acquire))
+    }
+
+    fn slot(&self, lane: u64) -> Option<&ForwardSlot> {
+        self.header().forwards.iter().find(|slot| slot.lane.load(Acquire) == lane)
+    }
+
+    /// Agent only: from now on nothing is dropped that this lane has not sent. False: there are too many lanes.
+    pub fn begin_forward(&self, lane: u64) -> bool {
+        if self.slot(lane).is_some() {
+            return true;
+        }
+        let free =
+            self.header().forwards.iter().find(|slot| slot.lane.compare_exchange(0, lane, AcqRel, Relaxed).is_ok());
+        free.is_some()
+    }
+
+    /// Agent only. Never goes back.
+    pub fn set_forwarded(&self, lane: u64, mark: u64) {
+        if let Some(slot) = self.slot(lane) {
+            slot.mark.fetch_max(mark, AcqRel);
+        }
+    }
+
+    /// Agent only: lanes that there are no more.
+    pub fn keep_forwards(&self, keeps: impl Fn(u64) -> bool) {
+        for slot in self.header().forwards.iter().filter(|slot| !keeps(slot.lane.load(Acquire))) {
+            slot.mark.store(0, Release);
+            slot.lane.store(0, Release);
+        }
+    }
+
+    /// All lanes, and how far they are.
+    pub fn forwards(&self) -> Vec<(u64, u64)> {
+        let slots = self.header().forwards.iter().map(|slot| (slot.lane.load(Acquire), slot.mark.load(Acquire)));
+        slots.filter(|(lane, _)| *lane != 0).collect()
     }
 
     /// What the log has taken of its tier's room since it had its first records.

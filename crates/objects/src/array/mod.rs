@@ -30,10 +30,11 @@ mod mapped;
 mod metadata;
 mod segments;
 mod stage;
+mod tail;
 
 pub use base::{Base, ChunkSource};
 pub use copying::{copy_overlap, fill};
-pub use durable::{Flushed, compact, directory_of, flush_stage, is_dirty, is_locked, stage_bytes};
+pub use durable::{Cut, Drops, Flushed, compact, directory_of, flush_stage, is_dirty, is_locked, stage_bytes};
 pub use handle::{ArrayHandle, Layer, Services, View};
 pub use locks::{LockMode, LockTable, RegionLock};
 pub use log::{Log, RECORDS_MAX, ValueRange};
@@ -42,3 +43,4 @@ pub use stage::{
     ROOT_DEVICE, STAGED, Stage, all_devices, relative, remove_directory, remove_stage, room_of, stage_of, staged_link,
     stages, stages_dir,
 };
+pub use tail::{Next, StagedPart, Tail};

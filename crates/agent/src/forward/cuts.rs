@@ -1,0 +1,145 @@
+//! Regions that have left the log of their array before a lane has sent them: written down, one file for each lane and array.
+//!
+//! Invariant: a region is in its file before it leaves the log, and until the target has it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io::{Result, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use terrace_core::objects::{Region, key_of_name};
+
+#[derive(Default)]
+pub struct Cuts {
+    directory: PathBuf,
+    by_lane: Mutex<BTreeMap<(u64, String), VecDeque<Region>>>,
+}
+
+impl Cuts {
+    /// Reads what an earlier agent has left.
+    pub fn open(directory: &Path) -> Cuts {
+        let mut by_lane: BTreeMap<(u64, String), VecDeque<Region>> = BTreeMap::new();
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let lane = name.to_str().and_then(|name| u64::from_str_radix(name.split_once('-')?.0, 16).ok());
+            let (Some(lane), Ok(text)) = (lane, std::fs::read_to_string(entry.path())) else { continue };
+            // A line that was cut off by a kill is the last one, and its region is still in the log.
+            let whole = text.rfind('\n').map_or(0, |end| end + 1);
+            if whole < text.len() {
+                let _ = std::fs::write(entry.path(), &text[..whole]);
+            }
+            let mut lines = text[..whole].lines();
+            let Some(Ok(array)) = lines.next().map(serde_json::from_str::<String>) else { continue };
+            let regions = lines.map_while(|line| serde_json::from_str::<Region>(line).ok());
+            by_lane.insert((lane, array), regions.collect());
+        }
+        Cuts { directory: directory.into(), by_lane: Mutex::new(by_lane) }
+    }
+
+    fn file(&self, lane: u64, array: &str) -> PathBuf {
+        self.directory.join(format!("{lane:016x}-{:016x}", key_of_name(array)))
+    }
+
+    pub fn add(&self, lane: u64, array: &str, regions: Vec<Region>) -> Result<()> {
+        let mut by_lane = self.by_lane.lock().unwrap();
+        let path = self.file(lane, array);
+        let is_new = !path.exists();
+        let mut text = String::new();
+        if is_new {
+            text = serde_json::to_string(array)? + "\n";
+        }
+        for region in &regions {
+            text += &serde_json::to_string(region)?;
+            text.push('\n');
+        }
+        let open = || std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+        let mut file = match open() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                std::fs::create_dir_all(&self.directory)?;
+                open()?
+            }
+            opened => opened?,
+        };
+        file.write_all(text.as_bytes())?;
+        file.sync_data()?;
+        by_lane.entry((lane, array.into())).or_default().extend(regions);
+        Ok(())
+    }
+
+    pub fn count(&self, lane: u64, array: &str) -> usize {
+        self.by_lane.lock().unwrap().get(&(lane, array.to_owned())).map_or(0, VecDeque::len)
+    }
+
+    pub fn get(&self, lane: u64, array: &str, number: usize) -> Option<Region> {
+        self.by_lane.lock().unwrap().get(&(lane, array.to_owned()))?.get(number).copied()
+    }
+
+    /// All regions of an array that wait for a lane.
+    pub fn all(&self, lane: u64, array: &str) -> Vec<Region> {
+        let by_lane = self.by_lane.lock().unwrap();
+        by_lane.get(&(lane, array.to_owned())).into_iter().flatten().copied().collect()
+    }
+
+    /// The oldest has arrived. An agent that is killed now sends it again, as it is then.
+    pub fn arrived(&self, lane: u64, array: &str) {
+        let mut by_lane = self.by_lane.lock().unwrap();
+        let key = (lane, array.to_owned());
+        let Some(regions) = by_lane.get_mut(&key) else { return };
+        regions.pop_front();
+        if regions.is_empty() {
+            by_lane.remove(&key);
+            let _ = std::fs::remove_file(self.file(lane, array));
+        }
+    }
+
+    /// The array is not there any more.
+    pub fn forget(&self, lane: u64, array: &str) {
+        self.by_lane.lock().unwrap().remove(&(lane, array.to_owned()));
+        let _ = std::fs::remove_file(self.file(lane, array));
+    }
+
+    /// Arrays that have some.
+    pub fn names(&self) -> BTreeSet<String> {
+        self.by_lane.lock().unwrap().keys().map(|(_, array)| array.clone()).collect()
+    }
+
+    pub fn names_of(&self, lane: u64) -> Vec<String> {
+        let by_lane = self.by_lane.lock().unwrap();
+        by_lane.keys().filter(|(of, _)| *of == lane).map(|(_, array)| array.clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_cut_and_has_not_arrived_is_found_by_the_next_agent() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = place.path().join("forwards");
+        let region = |step| Region::block(&[step, 0], &[1, 5]).unwrap();
+        let cuts = Cuts::open(&directory);
+        cuts.add(7, "run/p", vec![region(0), region(1)]).unwrap();
+        cuts.add(7, "run/p", vec![region(2)]).unwrap();
+        cuts.add(9, "run/p", vec![region(0)]).unwrap();
+        cuts.arrived(9, "run/p");
+        cuts.arrived(7, "run/p");
+        let found = Cuts::open(&directory);
+        assert_eq!(found.count(9, "run/p"), 0);
+        // One that has arrived may be sent again; none is lost.
+        assert_eq!(found.all(7, "run/p"), [region(0), region(1), region(2)]);
+        (0..3).for_each(|_| found.arrived(7, "run/p"));
+        assert!(Cuts::open(&directory).names().is_empty());
+    }
+
+    #[test]
+    fn a_line_that_was_cut_off_is_left_out() {
+        let place = tempfile::tempdir().unwrap();
+        let cuts = Cuts::open(place.path());
+        cuts.add(1, "a", vec![Region::block(&[3], &[4]).unwrap()]).unwrap();
+        let path = cuts.file(1, "a");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{text}[[1],[")).unwrap();
+        assert_eq!(Cuts::open(place.path()).count(1, "a"), 1);
+    }
+}

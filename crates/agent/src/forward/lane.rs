@@ -1,0 +1,619 @@
+//! A lane at work: a thread that sends the regions of its arrays to one target, in order, several on their way at a time.
+//!
+//! Of what its arrays have to send, the lowest step goes first; each array's regions go in the order of its log.
+
+use super::Lane;
+use super::feed::{Feed, Work};
+use super::tags::TagPass;
+use crate::agent::Agent;
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+use terrace_client::{FINGERPRINT_SUFFIX, Link, checked_fingerprint};
+use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request, Response};
+use terrace_core::objects::{Kind, ObjectError, Region, Result, TagValue, cells};
+use terrace_objects::array::{self, Log};
+
+/// A target that takes nothing and says nothing for so long is taken to be away.
+const SILENCE: Duration = Duration::from_secs(15);
+const RETRY_MIN: Duration = Duration::from_millis(50);
+const RETRY_MAX: Duration = Duration::from_secs(2);
+/// How often new arrays are looked for.
+const DISCOVER: Duration = Duration::from_millis(50);
+const NAP_MIN: Duration = Duration::from_millis(1);
+const NAP_MAX: Duration = Duration::from_millis(20);
+/// Puts that are on their way at a time, and their bytes.
+const FLIGHT_MAX: usize = 32;
+const FLIGHT_BYTES_MAX: u64 = 64 << 20;
+/// How long one turn sends before it looks around.
+const TURN: Duration = Duration::from_millis(100);
+/// The tag by which a target's array is known to be ours.
+pub const SOURCE_TAG: &str = "terrace.source";
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum Phase {
+    #[default]
+    Idle,
+    Sending,
+    /// Not reached; it is tried again.
+    Away,
+    /// It is there, and does not take something.
+    Refused,
+}
+
+#[derive(Default)]
+pub struct LaneState {
+    pub phase: Phase,
+    pub reason: String,
+    pub arrays: BTreeMap<String, Sent>,
+    /// Bytes that have arrived lately, and when.
+    pub lately: VecDeque<(Instant, String, u64)>,
+}
+
+/// What has arrived of an array since the agent's start.
+#[derive(Clone, Default)]
+pub struct Sent {
+    pub regions: u64,
+    pub bytes: u64,
+    /// How long its log was, and when that was seen; those that have arrived are left out.
+    waiting: VecDeque<(Instant, u64)>,
+}
+
+/// How often it is looked how long a log is, when there are few such looks and when there are many.
+const LOOK_MIN: Duration = Duration::from_millis(20);
+const LOOK_MAX: Duration = Duration::from_secs(1);
+const LOOKS_MANY: usize = 1000;
+
+impl Sent {
+    /// How long the oldest region that has not arrived has been waiting.
+    pub fn lag_s(&self) -> f64 {
+        self.waiting.front().map_or(0.0, |(since, _)| since.elapsed().as_secs_f64())
+    }
+
+    fn look(&mut self, mark: u64, tail: u64) {
+        // In a new generation records have other numbers: what waited still does.
+        if self.waiting.back().is_some_and(|(_, known)| *known > tail) {
+            self.waiting.truncate(1);
+            self.waiting.iter_mut().for_each(|(_, known)| *known = tail);
+        }
+        while self.waiting.front().is_some_and(|(_, known)| *known <= mark) {
+            self.waiting.pop_front();
+        }
+        let pause = if self.waiting.len() < LOOKS_MANY { LOOK_MIN } else { LOOK_MAX };
+        let is_longer = self.waiting.back().map_or(mark, |(_, known)| *known) < tail;
+        if is_longer && self.waiting.back().is_none_or(|(at, _)| at.elapsed() >= pause) {
+            self.waiting.push_back((Instant::now(), tail));
+        }
+    }
+}
+
+/// How far back a rate looks.
+pub const LATELY: Duration = Duration::from_secs(5);
+
+impl Lane {
+    fn note(&self, phase: Phase, reason: String) {
+        let mut state = self.state.lock().unwrap();
+        (state.phase, state.reason) = (phase, reason);
+    }
+
+    /// What keeps it from sending.
+    pub fn trouble(&self) -> Option<String> {
+        let state = self.state.lock().unwrap();
+        let is_trouble = matches!(state.phase, Phase::Away | Phase::Refused);
+        is_trouble.then(|| format!("{}: {}", self.target.address, state.reason))
+    }
+
+    fn connect(&self, who: u64) -> Result<Link> {
+        let target = &self.target;
+        let file = &target.token_file;
+        let token = std::fs::read_to_string(file).map_err(|error| {
+            ObjectError::new(Kind::Denied, format!("the token {} can't be read: {error}", file.display()))
+        })?;
+        let mut beside = file.clone().into_os_string();
+        beside.push(FINGERPRINT_SUFFIX);
+        let fingerprint = target.fingerprint.clone().or_else(|| std::fs::read_to_string(beside).ok());
+        let fingerprint = fingerprint.map(|text| checked_fingerprint(&text)).transpose()?;
+        let mut link = Link::connect(&target.address, token.trim(), fingerprint, SILENCE)?;
+        let away = |error: std::io::Error| ObjectError::new(Kind::NoAgent, format!("{}: {error}", target.address));
+        match link.ask(&Request::Members).map_err(away)? {
+            Response::Members { members, .. } if members.len() > 1 => {
+                return Err(ObjectError::new(
+                    Kind::WrongKind,
+                    format!("{} is one of several agents of a root: forward to agents that are alone", target.address),
+                ));
+            }
+            Response::Failed(error) => return Err(error),
+            _ => {}
+        }
+        match link.ask(&Request::Forwarder { who }).map_err(away)? {
+            Response::Done => Ok(link),
+            Response::Failed(error) => Err(error),
+            other => Err(ObjectError::new(Kind::Protocol, format!("{} answered {other:?}", target.address))),
+        }
+    }
+}
+
+/// A connection, and what is on its way.
+pub struct Talk {
+    link: Link,
+    flight: VecDeque<Flight>,
+    bytes: u64,
+}
+
+struct Flight {
+    array: String,
+    /// `None`: a part of a region whose last part comes later.
+    work: Option<Work>,
+    bytes: u64,
+}
+
+/// Why a turn ended early.
+pub enum Stop {
+    /// The conversation is over.
+    Lost(std::io::Error),
+    /// The target refuses something of this array.
+    Refused(String, ObjectError),
+}
+
+impl From<std::io::Error> for Stop {
+    fn from(error: std::io::Error) -> Stop {
+        Stop::Lost(error)
+    }
+}
+
+pub type Feeds = BTreeMap<String, Feed>;
+
+impl Agent {
+    /// Until the agent ends.
+    pub fn run_lane(&self, number: usize) {
+        let forwards = &self.objects.forwards;
+        let lane = &forwards.lanes[number];
+        let who = self.lane_identity(lane);
+        let mut feeds = Feeds::new();
+        let mut talk: Option<Talk> = None;
+        let mut tags = TagPass::default();
+        let mut discovered: Option<Instant> = None;
+        let (mut nap, mut retry) = (NAP_MIN, RETRY_MIN);
+        while !self.schedule.has_ended() {
+            if discovered.is_none_or(|last| last.elapsed() >= DISCOVER) {
+                self.discover(lane, &mut feeds);
+                discovered = Some(Instant::now());
+            }
+            self.follow_generations(lane, &mut feeds);
+            tags.look(self, lane, &feeds);
+            let has_work = feeds.values_mut().any(|feed| feed.peek(forwards, lane).is_some());
+            note_waiting(lane, &feeds);
+            if !has_work && !tags.is_due(lane, &feeds) {
+                if talk.is_some() || feeds.values().all(|feed| feed.is_idle(forwards, lane)) {
+                    rest(lane, &feeds);
+                }
+                std::thread::sleep(nap);
+                nap = (nap * 2).min(NAP_MAX);
+                continue;
+            }
+            nap = NAP_MIN;
+            let Some(conversation) = &mut talk else {
+                match lane.connect(who) {
+                    Ok(link) => {
+                        talk = Some(Talk { link, flight: VecDeque::new(), bytes: 0 });
+                        retry = RETRY_MIN;
+                        feeds.values_mut().for_each(|feed| feed.is_made = false);
+                        tags.begin_anew();
+                    }
+                    Err(error) => {
+                        let phase = if error.kind == Kind::NoAgent { Phase::Away } else { Phase::Refused };
+                        lane.note(phase, error.message);
+                        self.rest_before_retry(&mut retry);
+                    }
+                }
+                continue;
+            };
+            let done =
+                self.turn(lane, &mut feeds, conversation).and_then(|()| tags.send(lane, &mut feeds, conversation));
+            match done {
+                Ok(()) => {}
+                Err(Stop::Refused(array, error)) => {
+                    lane.note(Phase::Refused, format!("`{array}`: {error}"));
+                    if let Some(feed) = feeds.get_mut(&array) {
+                        feed.refuse();
+                    }
+                    // What was sent after it is answered, or sent again.
+                    if self.land(lane, &mut feeds, conversation).is_err() {
+                        talk = None;
+                    }
+                    feeds.values_mut().for_each(|feed| feed.rewind(lane));
+                }
+                Err(Stop::Lost(error)) => {
+                    lane.note(Phase::Away, error.to_string());
+                    talk = None;
+                    feeds.values_mut().for_each(|feed| feed.rewind(lane));
+                    self.rest_before_retry(&mut retry);
+                }
+            }
+        }
+    }
+
+    fn rest_before_retry(&self, retry: &mut Duration) {
+        let until = Instant::now() + *retry;
+        while Instant::now() < until && !self.schedule.has_ended() {
+            std::thread::sleep(NAP_MAX);
+        }
+        *retry = (*retry * 2).min(RETRY_MAX);
+    }
+
+    /// What the target knows this lane by: no other agent's lane is called so.
+    fn lane_identity(&self, lane: &Lane) -> u64 {
+        let settings = &self.settings;
+        let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let member = settings.member.as_ref().map_or(0, |member| member.number);
+        terrace_core::objects::key_of_name(&format!("{node}\n{}\n{member}\n{}", settings.state.display(), lane.id))
+    }
+
+    /// Arrays that are staged, or that something was cut of.
+    fn discover(&self, lane: &Lane, feeds: &mut Feeds) {
+        let (place, forwards) = (&self.objects.place, &self.objects.forwards);
+        let is_ours = |name: &str| forwards.lanes_of(name).iter().any(|other| other.id == lane.id);
+        for stage in array::stages(place) {
+            // Those that are known need no look at the log.
+            if feeds
+                .values()
+                .any(|feed| feed.tail.as_ref().is_some_and(|tail| tail.stage == stage && tail.is_current()))
+            {
+                continue;
+            }
+            let Ok(log) = Log::open(&stage.log(place)) else { continue };
+            let Some(directory) = array::directory_of(place, &stage, &log) else { continue };
+            let Some(name) = array::relative(place, &directory).filter(|name| is_ours(name)) else { continue };
+            let known = feeds.get(&name).is_some_and(|feed| feed.tail.is_some() || feed.in_flight > 0);
+            if known {
+                continue;
+            }
+            let Ok(Some(mut feed)) = Feed::new(place, &name) else { continue };
+            match feed.stage(place, lane, &stage) {
+                Ok(true) => {
+                    feeds.insert(name, feed);
+                }
+                Ok(false) => {
+                    self.warn(format!("`{name}` is forwarded to too many agents: not to {}", lane.target.address))
+                }
+                Err(_) => {} // it has just ended; it is looked for again
+            }
+        }
+        for name in forwards.cuts.names_of(lane.id) {
+            if feeds.contains_key(&name) {
+                continue;
+            }
+            match Feed::new(place, &name) {
+                Ok(Some(feed)) => {
+                    feeds.insert(name, feed);
+                }
+                // The array was removed: there is nothing to send.
+                Ok(None) => forwards.cuts.forget(lane.id, &name),
+                Err(error) => lane.note(Phase::Refused, format!("`{name}`: {error}")),
+            }
+        }
+    }
+
+    /// Logs that have ended are left for those in their place.
+    fn follow_generations(&self, lane: &Lane, feeds: &mut Feeds) {
+        let place = &self.objects.place;
+        // Another array has got its name.
+        feeds.retain(|_, feed| !feed.has_ended() || feed.in_flight > 0 || feed.is_the_same());
+        for feed in feeds.values_mut().filter(|feed| feed.has_ended() && feed.in_flight == 0) {
+            feed.tail = None;
+            if let Some(stage) = feed.current_stage(place) {
+                // One that has ended meanwhile is found by the next look.
+                let _ = feed.stage(place, lane, &stage);
+            }
+        }
+        feeds.retain(|_, feed| {
+            let is_left = feed.tail.is_some() || feed.in_flight > 0;
+            is_left || self.objects.forwards.cuts.count(lane.id, &feed.name) > 0
+        });
+    }
+
+    /// Sends what there is for a while, and takes the answers in.
+    fn turn(&self, lane: &Lane, feeds: &mut Feeds, talk: &mut Talk) -> std::result::Result<(), Stop> {
+        let forwards = &self.objects.forwards;
+        let begun = Instant::now();
+        lane.note(Phase::Sending, String::new());
+        while begun.elapsed() < TURN && !self.schedule.has_ended() {
+            let next = feeds.values_mut().filter_map(|feed| {
+                let (step, work) = feed.peek(forwards, lane)?;
+                Some((step, feed.name.clone(), work))
+            });
+            let Some((_, name, work)) = next.min_by_key(|(step, ..)| *step) else {
+                match talk.flight.is_empty() {
+                    true => break,
+                    false => self.receive(lane, feeds, talk)?,
+                }
+                continue;
+            };
+            self.send_work(lane, feeds, talk, &name, work)?;
+            while talk.flight.len() >= FLIGHT_MAX || talk.bytes >= FLIGHT_BYTES_MAX {
+                self.receive(lane, feeds, talk)?;
+            }
+        }
+        self.land(lane, feeds, talk)
+    }
+
+    /// Until nothing is on its way.
+    fn land(&self, lane: &Lane, feeds: &mut Feeds, talk: &mut Talk) -> std::result::Result<(), Stop> {
+        let mut refused = Ok(());
+        while !talk.flight.is_empty() {
+            match self.receive(lane, feeds, talk) {
+                Err(Stop::Refused(array, error)) => refused = refused.and(Err(Stop::Refused(array, error))),
+                received => received?,
+            }
+        }
+        refused
+    }
+
+    /// The answer to the oldest that is on its way.
+    fn receive(&self, lane: &Lane, feeds: &mut Feeds, talk: &mut Talk) -> std::result::Result<(), Stop> {
+        let answer = talk.link.receive()?;
+        let Some(flight) = talk.flight.pop_front() else { return Ok(()) };
+        talk.bytes -= flight.bytes;
+        match answer {
+            Response::Done => {}
+            Response::Failed(error) => {
+                // What is on its way after it is no progress: this comes first.
+                if let Some(feed) = feeds.get_mut(&flight.array) {
+                    feed.refuse();
+                }
+                return Err(Stop::Refused(flight.array, error));
+            }
+            other => return Err(std::io::Error::other(format!("the target answered {other:?}")).into()),
+        }
+        let Some(feed) = feeds.get_mut(&flight.array) else { return Ok(()) };
+        if feed.is_blocked() {
+            return Ok(());
+        }
+        let is_region = matches!(flight.work, Some(Work::Cut(_) | Work::Record { .. }));
+        if let Some(work) = &flight.work {
+            feed.arrived(&self.objects.forwards, lane, work);
+        }
+        let mut state = lane.state.lock().unwrap();
+        state.lately.push_back((Instant::now(), flight.array.clone(), flight.bytes));
+        while state.lately.front().is_some_and(|(at, ..)| at.elapsed() > LATELY) {
+            state.lately.pop_front();
+        }
+        let sent = state.arrays.entry(flight.array).or_default();
+        sent.bytes += flight.bytes;
+        sent.regions += u64::from(is_region);
+        Ok(())
+    }
+
+    fn send_work(
+        &self,
+        lane: &Lane,
+        feeds: &mut Feeds,
+        talk: &mut Talk,
+        name: &str,
+        work: Work,
+    ) -> std::result::Result<(), Stop> {
+        let is_made = feeds.get(name).is_some_and(|feed| feed.is_made);
+        if !is_made {
+            self.land(lane, feeds, talk)?;
+            let Some(feed) = feeds.get_mut(name) else { return Ok(()) };
+            make_array(feed, talk)?;
+        }
+        let Some(feed) = feeds.get_mut(name) else { return Ok(()) };
+        let refused = |error: ObjectError| Stop::Refused(name.into(), error);
+        match &work {
+            Work::Shape(shape) => {
+                talk.link.send(&Request::Resize { path: name.into(), shape: shape.clone() }, &[])?;
+                talk.flight.push_back(Flight { array: name.into(), work: Some(work.clone()), bytes: 0 });
+            }
+            Work::Cut(region) => {
+                let Some(cut) = self.read_back(lane, feed, region).map_err(refused)? else { return Ok(()) };
+                send_region(talk, name, region, feed.spec.data_type.size(), &cut, &work)?;
+            }
+            Work::Record { number, region } => {
+                let size = feed.spec.data_type.size();
+                let tail = feed.tail.as_mut().expect("a record is one of a log");
+                let lent = tail
+                    .lend(&self.objects.place, *number, |cells| send_region(talk, name, region, size, cells, &work));
+                match lent.map_err(refused)? {
+                    Some(sent) => sent?,
+                    None => {
+                        // The generation has ended, and what has become of it is told by the next; or a newer one covers it.
+                        if tail.is_current() {
+                            feed.pass(*number);
+                        }
+                        return Ok(());
+                    }
+                }
+            }
+        }
+        feed.sent(&work);
+        Ok(())
+    }
+
+    /// A region that has left the log, from wherever it is now. `None`: the array is not there any more.
+    fn read_back(&self, lane: &Lane, feed: &Feed, region: &Region) -> Result<Option<Vec<u8>>> {
+        let Some(array) = self.own_handle(&feed.name)? else {
+            self.objects.forwards.cuts.forget(lane.id, &feed.name);
+            return Ok(None);
+        };
+        let mut buffer = vec![0; region.cells() as usize * feed.spec.data_type.size()];
+        match array.get(region, &mut buffer) {
+            // Another array has got its name.
+            Err(error) if error.kind == Kind::OutOfBounds => {
+                self.objects.forwards.cuts.forget(lane.id, &feed.name);
+                Ok(None)
+            }
+            got => got.map(|()| Some(buffer)),
+        }
+    }
+}
+
+/// A region's cells, in as many messages as it takes.
+fn send_region(
+    talk: &mut Talk,
+    name: &str,
+    region: &Region,
+    size: usize,
+    packed: &[u8],
+    work: &Work,
+) -> std::io::Result<()> {
+    let parts = parts(region, size, PAYLOAD_BYTES_MAX);
+    let last = parts.len().saturating_sub(1);
+    let mut at = 0;
+    for (number, part) in parts.into_iter().enumerate() {
+        let bytes = part.cells() as usize * size;
+        let request = Request::PutRegion { path: name.into(), region: part, step: 0 };
+        talk.link.send(&request, &packed[at..at + bytes])?;
+        at += bytes;
+        let work = (number == last).then(|| work.clone());
+        talk.flight.push_back(Flight { array: name.into(), work, bytes: bytes as u64 });
+        talk.bytes += bytes as u64;
+    }
+    Ok(())
+}
+
+/// The region in pieces whose packed cells are runs of its own, none with more bytes than `most`.
+fn parts(region: &Region, size: usize, most: u64) -> Vec<Region> {
+    let bytes = region.cells().saturating_mul(size as u64);
+    let Some(dimension) = region.count().iter().position(|&count| count > 1).filter(|_| bytes > most) else {
+        return vec![*region];
+    };
+    let row: u64 = cells(&region.count()[dimension + 1..]).unwrap_or(u64::MAX).saturating_mul(size as u64).max(1);
+    let (total, rows) = (region.count()[dimension], (most / row).max(1));
+    let mut found = vec![];
+    let mut done = 0;
+    while done < total {
+        let count_here = rows.min(total - done);
+        let (mut offset, mut count) = (region.offset().to_vec(), region.count().to_vec());
+        offset[dimension] += done * region.stride()[dimension];
+        count[dimension] = count_here;
+        let part = Region::strided(&offset, &count, region.stride()).expect("a part of a region is one");
+        found.extend(parts(&part, size, most));
+        done += count_here;
+    }
+    found
+}
+
+/// Sees to it that the target has this array, and not another one of its name.
+pub fn make_array(feed: &mut Feed, talk: &mut Talk) -> std::result::Result<(), Stop> {
+    let name = feed.name.clone();
+    let refused = |error: ObjectError| Stop::Refused(name.clone(), error);
+    let mut ask = |request: Request| -> std::result::Result<Result<Response>, Stop> {
+        Ok(match talk.link.ask(&request)? {
+            Response::Failed(error) => Err(error),
+            answer => Ok(answer),
+        })
+    };
+    if let Some((container, _)) = name.rsplit_once('/') {
+        make_container(container, &mut ask)?.map_err(refused)?;
+    }
+    let mut spec = feed.spec.clone();
+    spec.shape.iter_mut().zip(&spec.unlimited).filter(|(_, grows)| **grows).for_each(|(extent, _)| *extent = 0);
+    let source = TagValue::Text(feed.identity.clone());
+    let create = Request::CreateArray { path: name.clone(), spec };
+    match ask(create.clone())? {
+        Err(error) if error.kind == Kind::Exists => {
+            let tags = match ask(Request::Tags { path: name.clone() })?.map_err(refused)? {
+                Response::Tags { tags } => tags,
+                _ => vec![],
+            };
+            match tags.into_iter().find(|(key, _)| key == SOURCE_TAG) {
+                Some((_, known)) if known == source => {
+                    feed.is_made = true;
+                    return Ok(());
+                }
+                // One that we had sent, and that was replaced here since.
+                Some(_) => {
+                    ask(Request::Remove { path: name.clone(), with_contents: false })?.map_err(refused)?;
+                    ask(create)?.map_err(refused)?;
+                }
+                None => {
+                    return Err(refused(ObjectError::new(
+                        Kind::Exists,
+                        format!("the target has an array `{name}` that was not sent from here"),
+                    )));
+                }
+            }
+        }
+        created => {
+            created.map_err(refused)?;
+        }
+    }
+    ask(Request::PutTags { path: name.clone(), tags: vec![(SOURCE_TAG.into(), source)] })?.map_err(refused)?;
+    feed.is_made = true;
+    Ok(())
+}
+
+type Answer = std::result::Result<Result<Response>, Stop>;
+
+fn make_container(name: &str, ask: &mut impl FnMut(Request) -> Answer) -> std::result::Result<Result<()>, Stop> {
+    Ok(match ask(Request::CreateContainer { path: name.into() })? {
+        Err(error) if error.kind == Kind::Exists => Ok(()),
+        made => made.map(|_| ()),
+    })
+}
+
+impl Talk {
+    /// Asks for something while nothing is on its way; a refusal is one of this object.
+    pub fn ask_for(&mut self, object: &str, request: &Request) -> std::result::Result<(), Stop> {
+        match self.link.ask(request)? {
+            Response::Failed(error) => Err(Stop::Refused(object.into(), error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The container, and those that it lies in.
+    pub fn make_container(&mut self, name: &str) -> std::result::Result<(), Stop> {
+        let mut ask = |request: Request| -> Answer {
+            Ok(match self.link.ask(&request)? {
+                Response::Failed(error) => Err(error),
+                answer => Ok(answer),
+            })
+        };
+        make_container(name, &mut ask)?.map_err(|error| Stop::Refused(name.into(), error))
+    }
+}
+
+/// Takes down how far each array is.
+fn note_waiting(lane: &Lane, feeds: &Feeds) {
+    let mut state = lane.state.lock().unwrap();
+    for feed in feeds.values() {
+        let log = feed.tail.as_ref().map(|tail| tail.log());
+        let (mark, tail) = log.map_or((0, 0), |log| (log.forwarded(lane.id).unwrap_or(0), log.tail()));
+        state.arrays.entry(feed.name.clone()).or_default().look(mark, tail);
+    }
+}
+
+/// Nothing is left to be sent, unless some array is refused.
+fn rest(lane: &Lane, feeds: &Feeds) {
+    let mut state = lane.state.lock().unwrap();
+    if !feeds.values().any(Feed::is_refused) {
+        (state.phase, state.reason) = (Phase::Idle, String::new());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_that_is_too_large_for_one_message_travels_in_runs_of_its_cells() {
+        let region = Region::block(&[3, 0, 0], &[2, 10, 7]).unwrap();
+        assert_eq!(parts(&region, 8, 1 << 20), [region]);
+        for most in [8, 56, 100, 300, 560, 561] {
+            let parts = parts(&region, 8, most);
+            assert!(parts.iter().all(|part| part.cells() * 8 <= most), "{parts:?}");
+            // Packed one after the other they are the region: cells in C order.
+            let mut all = vec![];
+            for part in &parts {
+                for i in 0..part.count()[0] {
+                    for j in 0..part.count()[1] {
+                        let offset = part.offset();
+                        all.extend((0..part.count()[2]).map(|k| (offset[0] + i, offset[1] + j, offset[2] + k)));
+                    }
+                }
+            }
+            assert_eq!(all.len() as u64, region.cells());
+            assert!(all.is_sorted());
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What `terrace status` says of staging: containers with their steps, and how far each target is.
+
+use super::lane::{LATELY, Phase};
+use super::step_of;
+use crate::agent::Agent;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::*;
+use terrace_core::control::{ContainerStatus, ForwardStatus};
+use terrace_core::objects::complete_steps;
+use terrace_objects::array::{Log, Next, Stage, Tail};
+
+impl Agent {
+    /// Containers that have staged arrays.
+    pub fn container_status(&self) -> Vec<ContainerStatus> {
+        let mut found: BTreeMap<String, ContainerStatus> = BTreeMap::new();
+        for (name, log) in self.staged_arrays() {
+            let container = container_of(&name);
+            let status =
+                found.entry(container.clone()).or_insert_with(|| ContainerStatus { container, ..Default::default() });
+            status.arrays += 1;
+            let Ok(Some(handle)) = self.own_handle(&name) else { continue };
+            if let Ok(regions) = handle.staged_regions() {
+                status.staged_regions += regions.len() as u64;
+                status.staged_bytes += regions.iter().map(|(_, bytes)| bytes).sum::<u64>();
+            }
+            if terrace_objects::array::is_dirty(&log) {
+                status.undurable_arrays += 1;
+            }
+            let Some(dimension) = handle.spec().unlimited.iter().position(|grows| *grows) else { continue };
+            let Ok(part) = handle.staged_part(dimension, 0) else { continue };
+            let begun = part.shape[dimension];
+            let start = part.base.map_or(0, |base| base[dimension]);
+            let whole = complete_steps(start, &part.shape, &part.regions, dimension);
+            status.steps_begun = status.steps_begun.max(begun);
+            status.steps = Some(status.steps.map_or(whole, |least| least.min(whole)));
+        }
+        found.into_values().collect()
+    }
+
+    /// One line for each container and each target that it is sent to.
+    pub fn forward_status(&self) -> Vec<ForwardStatus> {
+        let (forwards, place) = (&self.objects.forwards, &self.objects.place);
+        if forwards.lanes.is_empty() {
+            return vec![];
+        }
+        let mut logs: BTreeMap<String, (Stage, Log)> = BTreeMap::new();
+        for stage in terrace_objects::array::stages(place) {
+            let Ok(log) = Log::open(&stage.log(place)) else { continue };
+            let Some(directory) = terrace_objects::array::directory_of(place, &stage, &log) else { continue };
+            let Some(name) = terrace_objects::array::relative(place, &directory) else { continue };
+            logs.insert(name, (stage, log));
+        }
+        let mut lines = vec![];
+        for lane in &forwards.lanes {
+            let mut names: std::collections::BTreeSet<String> = forwards.cuts.names_of(lane.id).into_iter().collect();
+            let is_ours = |name: &String| forwards.lanes_of(name).iter().any(|other| other.id == lane.id);
+            names.extend(logs.keys().filter(|name| is_ours(name)).cloned());
+            let state = lane.state.lock().unwrap();
+            names.extend(state.arrays.keys().cloned());
+            let mut found: BTreeMap<String, ForwardStatus> = BTreeMap::new();
+            for name in names {
+                let container = container_of(&name);
+                let line = found.entry(container.clone()).or_insert_with(|| ForwardStatus {
+                    container,
+                    target: lane.target.address.clone(),
+                    state: match state.phase {
+                        Phase::Idle => "idle",
+                        Phase::Sending => "sending",
+                        Phase::Away => "away",
+                        Phase::Refused => "refused",
+                    }
+                    .into(),
+                    reason: (!state.reason.is_empty()).then(|| state.reason.clone()),
+                    ..Default::default()
+                });
+                if let Some(sent) = state.arrays.get(&name) {
+                    line.sent_regions += sent.regions;
+                    line.sent_bytes += sent.bytes;
+                    line.lag_s = line.lag_s.max(sent.lag_s());
+                }
+                let lately = state.lately.iter().filter(|(at, array, _)| *array == name && at.elapsed() <= LATELY);
+                line.bytes_s += lately.map(|(.., bytes)| *bytes).sum::<u64>() as f64 / LATELY.as_secs_f64();
+                let cut = forwards.cuts.all(lane.id, &name);
+                line.queued_regions += cut.len() as u64;
+                let spec = self.spec_of(&name);
+                let (size, grows) = spec.map_or((0, None), |spec| {
+                    (spec.data_type.size() as u64, spec.unlimited.iter().position(|grows| *grows))
+                });
+                line.queued_bytes += cut.iter().map(|region| region.cells() * size).sum::<u64>();
+                let Some((stage, log)) = logs.get(&name) else { continue };
+                let Ok(tail) = Tail::open(place, stage) else { continue };
+                for record in log.forwarded(lane.id).unwrap_or(0)..log.tail() {
+                    if let Next::Data(region, bytes) = tail.look(record)
+                        && lane.takes(&name, step_of(&region, grows))
+                    {
+                        line.queued_regions += 1;
+                        line.queued_bytes += bytes;
+                    }
+                }
+            }
+            lines.extend(found.into_values());
+        }
+        lines
+    }
+
+    fn spec_of(&self, name: &str) -> Option<terrace_client::ArraySpec> {
+        let metadata = terrace_objects::array::read_metadata(&self.settings.root.join(name)).ok().flatten()?;
+        Some(metadata.array?.spec)
+    }
+
+    /// The threads that forward.
+    pub fn start_lanes(self: &Arc<Self>) -> std::io::Result<Vec<std::thread::JoinHandle<()>>> {
+        let numbers = 0..self.objects.forwards.lanes.len();
+        numbers
+            .map(|number| {
+                let agent = self.clone();
+                std::thread::Builder::new().name("forward".into()).spawn(move || agent.run_lane(number))
+            })
+            .collect()
+    }
+
+    /// What has been forwarded leaves the tier, of arrays that nothing is to be kept of.
+    pub fn drop_forwarded(&self, stage: &Stage, log: &Log, least_bytes: u64) -> terrace_core::objects::Result<()> {
+        let mark = log.forwards().iter().map(|(_, mark)| *mark).min().unwrap_or(0);
+        let Ok(tail) = Tail::open(&self.objects.place, stage) else { return Ok(()) };
+        let bytes: u64 = (0..mark)
+            .map(|record| match tail.look(record) {
+                Next::Data(_, bytes) => bytes,
+                _ => 0,
+            })
+            .sum();
+        if bytes == 0 || bytes < least_bytes {
+            return Ok(());
+        }
+        let freed = self.cut_log(stage, terrace_objects::array::Drops::Forwarded)?;
+        self.totals.evicted_bytes.fetch_add(freed, Relaxed);
+        Ok(())
+    }
+}
+
+fn container_of(array: &str) -> String {
+    array.rsplit_once('/').map_or(String::new(), |(container, _)| container.to_owned())
+}

@@ -1,0 +1,101 @@
+//! Tags travel after the data that they may speak of: what is in the logs when tags are looked at is sent before them.
+
+use super::Lane;
+use super::lane::{Feeds, SOURCE_TAG, Stop, Talk, make_array};
+use crate::agent::Agent;
+use std::collections::BTreeMap;
+use terrace_core::objects::TagValue;
+use terrace_core::objects::wire::Request;
+
+type Tags = BTreeMap<String, TagValue>;
+
+#[derive(Default)]
+pub struct TagPass {
+    /// The index of tags when it was last looked at.
+    seen: Option<u64>,
+    /// What the target was told, by object.
+    told: BTreeMap<String, Tags>,
+    /// What it is to be told, when these marks are reached: array, generation of its log, record.
+    wanted: Option<(BTreeMap<String, Tags>, Vec<(String, u64, u64)>)>,
+}
+
+impl TagPass {
+    /// Another conversation: the target may be another one.
+    pub fn begin_anew(&mut self) {
+        self.told.clear();
+        self.seen = None;
+    }
+
+    pub fn look(&mut self, agent: &Agent, lane: &Lane, feeds: &Feeds) {
+        let forwards = &agent.objects.forwards;
+        let (version, mut objects) = {
+            let tags = agent.objects.tags.lock().unwrap();
+            if self.wanted.is_some() || self.seen == Some(tags.version) {
+                return;
+            }
+            (tags.version, tags.all())
+        };
+        objects.retain(|name, _| {
+            feeds.contains_key(name) || (forwards.has_container(lane, name) && agent.is_container(name))
+        });
+        for tags in objects.values_mut() {
+            tags.remove(SOURCE_TAG);
+        }
+        // Objects whose tags are all gone are told so.
+        for name in self.told.keys() {
+            objects.entry(name.clone()).or_default();
+        }
+        let marks = feeds.values().filter_map(|feed| {
+            let log = feed.tail.as_ref()?.log();
+            Some((feed.name.clone(), log.ino(), log.tail()))
+        });
+        self.seen = Some(version);
+        if objects.iter().any(|(name, tags)| self.told.get(name).unwrap_or(&Tags::new()) != tags) {
+            self.wanted = Some((objects, marks.collect()));
+        }
+    }
+
+    /// What comes before the tags has arrived.
+    pub fn is_due(&self, lane: &Lane, feeds: &Feeds) -> bool {
+        let Some((_, marks)) = &self.wanted else { return false };
+        marks.iter().all(|(name, generation, record)| {
+            let Some(log) = feeds.get(name).and_then(|feed| feed.tail.as_ref()).map(|tail| tail.log()) else {
+                return true;
+            };
+            let mark = log.forwarded(lane.id).unwrap_or(0);
+            // In another generation records have other numbers: all of it then.
+            if log.ino() == *generation { mark >= *record } else { mark >= log.tail() }
+        })
+    }
+
+    pub fn send(&mut self, lane: &Lane, feeds: &mut Feeds, talk: &mut Talk) -> Result<(), Stop> {
+        if !self.is_due(lane, feeds) {
+            return Ok(());
+        }
+        let Some((wanted, _)) = self.wanted.take() else { return Ok(()) };
+        // What is refused is looked at again.
+        let seen = self.seen.take();
+        for (name, tags) in &wanted {
+            let told = self.told.entry(name.clone()).or_default();
+            if told == tags {
+                continue;
+            }
+            match feeds.get_mut(name) {
+                Some(feed) if !feed.is_made => make_array(feed, talk)?,
+                Some(_) => {}
+                None => talk.make_container(name)?,
+            }
+            let changed = tags.iter().filter(|(key, value)| told.get(*key) != Some(value));
+            let changed: Vec<(String, TagValue)> = changed.map(|(key, value)| (key.clone(), value.clone())).collect();
+            if !changed.is_empty() {
+                talk.ask_for(name, &Request::PutTags { path: name.clone(), tags: changed })?;
+            }
+            for key in told.keys().filter(|key| !tags.contains_key(*key)) {
+                talk.ask_for(name, &Request::DeleteTag { path: name.clone(), key: key.clone() })?;
+            }
+            *told = tags.clone();
+        }
+        self.seen = seen;
+        Ok(())
+    }
+}

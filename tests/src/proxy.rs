@@ -1,0 +1,111 @@
+//! A network that can be cut: a TCP proxy on loopback that stops passing bytes, and holds what it has, until it is mended.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub struct Proxy {
+    pub address: String,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    target: String,
+    is_cut: AtomicBool,
+    ends: AtomicBool,
+    /// Bytes that went towards the target.
+    passed: AtomicU64,
+    connections: Mutex<Vec<TcpStream>>,
+}
+
+const LOOK: Duration = Duration::from_millis(5);
+
+impl Proxy {
+    pub fn to(target: &str) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let shared = Arc::new(Shared {
+            target: target.into(),
+            is_cut: AtomicBool::new(false),
+            ends: AtomicBool::new(false),
+            passed: AtomicU64::new(0),
+            connections: Mutex::default(),
+        });
+        let accepting = shared.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if accepting.ends.load(SeqCst) {
+                    return;
+                }
+                let (Ok(stream), shared) = (stream, accepting.clone()) else { continue };
+                std::thread::spawn(move || shared.serve(stream));
+            }
+        });
+        Proxy { address, shared }
+    }
+
+    /// From now on nothing passes, in neither direction; nobody is told.
+    pub fn cut(&self) {
+        self.shared.is_cut.store(true, SeqCst);
+    }
+
+    pub fn mend(&self) {
+        self.shared.is_cut.store(false, SeqCst);
+    }
+
+    /// All connections end at once.
+    pub fn sever(&self) {
+        for stream in self.shared.connections.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Bytes that went towards the target.
+    pub fn passed(&self) -> u64 {
+        self.shared.passed.load(SeqCst)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, SeqCst);
+        self.sever();
+        let _ = TcpStream::connect(&self.address);
+    }
+}
+
+impl Shared {
+    fn wait_until_mended(&self) {
+        while self.is_cut.load(SeqCst) && !self.ends.load(SeqCst) {
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn serve(self: Arc<Shared>, client: TcpStream) {
+        self.wait_until_mended();
+        let Ok(server) = TcpStream::connect(&self.target) else { return };
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        let clone = |stream: &TcpStream| stream.try_clone().unwrap();
+        self.connections.lock().unwrap().extend([clone(&client), clone(&server)]);
+        let (back_from, back_to, shared) = (clone(&server), clone(&client), self.clone());
+        let back = std::thread::spawn(move || shared.copy(back_from, back_to, false));
+        self.copy(client, server, true);
+        let _ = back.join();
+    }
+
+    fn copy(&self, mut from: TcpStream, mut to: TcpStream, counts: bool) {
+        let mut buffer = vec![0; 256 << 10];
+        while let Ok(count) = from.read(&mut buffer) {
+            self.wait_until_mended();
+            if count == 0 || self.ends.load(SeqCst) || to.write_all(&buffer[..count]).is_err() {
+                break;
+            }
+            if counts {
+                self.passed.fetch_add(count as u64, SeqCst);
+            }
+        }
+        let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    }
+}
