@@ -95,6 +95,8 @@ pub struct Grid {
     pub fields: Vec<Meaning>,
     /// Cells whose columns all have the fill value are no rows.
     pub is_sparse: bool,
+    /// Columns that say which cells there are: those where all of them are not zero. They need not be among the fields.
+    pub presence: Vec<usize>,
     schema: SchemaRef,
 }
 
@@ -140,7 +142,7 @@ impl Grid {
             })
             .collect();
         let schema = Arc::new(Schema::new(schema_fields));
-        Ok(Grid { name: name.into(), dimensions, columns, fields, is_sparse, schema })
+        Ok(Grid { name: name.into(), dimensions, columns, fields, is_sparse, presence: vec![], schema })
     }
 
     pub fn schema(&self) -> SchemaRef {
