@@ -21,12 +21,15 @@ mod lock;
 
 mod tag;
 
+mod savime;
+
 mod handles;
 
 pub use array::*;
 pub use bytes::*;
 pub use call::{terrace_code, terrace_error, terrace_version};
 pub use lock::*;
+pub use savime::*;
 pub use session::*;
 pub use tag::*;
 pub use transfer::*;

@@ -13,6 +13,7 @@ mod source;
 mod tiles;
 
 pub(crate) use cells::with_cell_type;
+pub(crate) use cells::whole;
 pub use cells::{CellType, arrow_type};
 pub use reader::TileReader;
 pub use selection::{Selection, is_of_rows, select, unqualified};

@@ -206,10 +206,12 @@ impl Tar {
     }
 
     pub fn role(&self, element: &str) -> Option<String> {
-        match self.tags.get(&format!("{ROLE}{element}")) {
+        let of = |name: &str| match self.tags.get(&format!("{ROLE}{name}")) {
             Some(TagValue::Text(role)) => Some(role.clone()),
             _ => None,
-        }
+        };
+        // A vector's role is its components'.
+        of(element).or_else(|| of(element.rsplit_once(':')?.0))
     }
 
     pub fn type_name(&self) -> Option<String> {
