@@ -6,9 +6,11 @@ PREFIX ?= /usr/local
 .PHONY: build install python demo test test-doors check bench clean
 
 # Programs and libraries, in target/release. What runs inside other people's programs must not end them when it fails, so
-# libterrace.so is built to catch its panics.
+# libterrace.so is built to catch its panics; so is terrace-query, where one query's panic must not end others. It is built as
+# `cargo test` builds libraries, with the same features, so that DataFusion is compiled once.
 build:
-	$(CARGO) build --release -p terrace-cli -p terrace-intercept -p terrace-bench -p terrace-query -p terrace-slowfs
+	$(CARGO) build --release -p terrace-cli -p terrace-intercept
+	CARGO_PROFILE_RELEASE_PANIC=unwind $(CARGO) build --release -p terrace-query -p terrace-bench -p terrace-slowfs
 	$(CARGO) build --profile embedded -p terrace-capi
 	install -m 755 target/embedded/libterrace.so target/release/libterrace.so
 	drivers/cfitsio/build.sh target/release

@@ -1,4 +1,4 @@
-"""Eleven queries on a velocity grid, by five engines; medians in ms, and each answer compared with NumPy's."""
+"""Eight queries on a velocity grid, by five engines; medians in ms, and each answer compared with NumPy's."""
 
 from __future__ import annotations
 

@@ -77,6 +77,12 @@ def run() -> Iterator[Run]:
 
 
 @pytest.fixture
+def query_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program that answers `session.sql` lies where it was built."""
+    monkeypatch.setenv("TERRACE_QUERY", os.environ.get("TERRACE_QUERY", str(REPOSITORY / "target/release/terrace-query")))
+
+
+@pytest.fixture
 def session(run: Run) -> terrace.Session:
     return terrace.connect()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +10,10 @@ import pytest
 import terrace
 
 pyarrow = pytest.importorskip("pyarrow")
-TERRACE_QUERY = Path(__file__).resolve().parents[2] / "target/release/terrace-query"
 
 
 @pytest.fixture
-def study(session, monkeypatch):
-    monkeypatch.setenv("TERRACE_QUERY", os.environ.get("TERRACE_QUERY", str(TERRACE_QUERY)))
+def study(session, query_program):
     name = "queries"
     if session.exists(name):
         session.remove(name, recursive=True)

@@ -40,9 +40,8 @@ pub use error::{Error, Result};
 pub use grid::{Column, Dimension, Grid, Meaning, MemoryArray, Source};
 pub use rules::ArrayPlans;
 pub use scan::GridTable;
-pub use session::{Batches, Engine, Options, Queries};
+pub use session::{Batches, Engine, Options, Queries, context, plan, stream};
 pub use tables::{Objects, complete_steps, dimension_names, tags};
-
 pub use watch::{Answer, Watch};
 
 /// The versions that this crate's interfaces speak.

@@ -6,7 +6,7 @@
 
 use crate::error::Result;
 use crate::grid::with_cell_type;
-use crate::grid::{CellType, Grid, Meaning, Picture, TileReader, unqualified};
+use crate::grid::{CellType, Grid, Meaning, Picture, Tile, TileReader, unqualified};
 use arrow::array::{Array, BooleanArray};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::{DFSchema, ScalarValue};
@@ -15,6 +15,7 @@ use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use datafusion::physical_expr::execution_props::ExecutionProps;
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
+use std::ops::Range;
 use std::sync::Arc;
 
 pub struct Predicate {
@@ -110,6 +111,21 @@ impl Predicate {
         of_filters.chain(self.presence.iter().copied()).collect()
     }
 
+    /// Of the tiles, those that may have rows: what is known of their values does not say otherwise.
+    pub fn possible(&self, grid: &Grid, tiles: Vec<Tile>) -> Vec<Tile> {
+        let is_possible = |tile: &Tile| {
+            let holds_nowhere = |comparison: &Comparison| comparison.known(grid, &tile.bounds) == Some(false);
+            let is_fill = self.leaves_out_fill && grid.columns.iter().all(|column| column.is_untouched(&tile.bounds));
+            !is_fill && !self.comparisons.iter().any(holds_nowhere)
+        };
+        tiles.into_iter().filter(is_possible).collect()
+    }
+
+    /// What has been compared cell by cell could be left out next time.
+    pub fn learn_ranges(&self, grid: &Grid) {
+        self.comparisons.iter().for_each(|comparison| grid.columns[comparison.column].source.learn_ranges());
+    }
+
     pub fn mask(&self, grid: &Grid, reader: &mut TileReader<'_>, mask: &mut Mask) -> Result<()> {
         mask.clear();
         if self.leaves_out_fill {
@@ -126,6 +142,9 @@ impl Predicate {
             is_there.narrow::<u8>(reader.picture(column)?, &extents, mask);
         }
         for comparison in &self.comparisons {
+            if comparison.known(grid, &reader.tile.bounds) == Some(true) {
+                continue;
+            }
             let data_type = grid.columns[comparison.column].data_type();
             let extents = reader.extents.clone();
             let picture = reader.picture(comparison.column)?;
@@ -202,6 +221,21 @@ impl Comparison {
             operator,
             value,
         })
+    }
+
+    /// Whether it holds for all cells of a box, or for none, where the range of the values says so.
+    fn known(&self, grid: &Grid, bounds: &[Range<u64>]) -> Option<bool> {
+        let (low, high) = grid.columns[self.column].range(bounds)?;
+        let value = self.value;
+        let (all, none) = match self.operator {
+            Operator::Gt => (low > value, high <= value),
+            Operator::GtEq => (low >= value, high < value),
+            Operator::Lt => (high < value, low >= value),
+            Operator::LtEq => (high <= value, low > value),
+            Operator::Eq => (low == value && high == value, value < low || value > high),
+            _ => (value < low || value > high, low == value && high == value),
+        };
+        if all { Some(true) } else { none.then_some(false) }
     }
 
     /// False: there is a NaN.

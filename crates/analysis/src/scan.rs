@@ -67,6 +67,8 @@ struct Scan {
     filters: Vec<Expr>,
     predicate: Option<Arc<Predicate>>,
     tiles: Arc<Vec<Tile>>,
+    /// Tiles that can't have rows.
+    pruned: usize,
     partitions: usize,
     batch_size: usize,
     /// Rows that are enough.
@@ -91,13 +93,19 @@ impl Scan {
         }));
         let schema = Arc::new(grid.schema().project(&fields)?);
         let read: Vec<&Column> = columns.iter().map(|&column| &grid.columns[column]).collect();
-        let tiles = tiles(&read, &selection);
+        let all = tiles(&read, &selection);
+        let all_count = all.len();
+        let tiles = match &predicate {
+            Some(predicate) => predicate.possible(&grid, all),
+            None => all,
+        };
         let partitions = partitions.min(tiles.len()).max(1);
         Ok(Scan {
             schema,
             filters: filters.to_vec(),
             predicate: predicate.map(Arc::new),
             partitions,
+            pruned: all_count - tiles.len(),
             tiles: Arc::new(tiles),
             fields,
             selection,
@@ -116,6 +124,9 @@ impl Work for Scan {
         let cells: Vec<u64> = (0..self.grid.rank()).map(|d| self.selection.count(d)).collect();
         let filters: Vec<String> = self.filters.iter().map(|filter| filter.to_string()).collect();
         let mut text = format!("{}, cells={cells:?}, tiles={}", self.grid.name, self.tiles.len());
+        if self.pruned > 0 {
+            text += &format!(", pruned={}", self.pruned);
+        }
         if !filters.is_empty() {
             text += &format!(", filter={}", filters.join(" AND "));
         }
@@ -145,12 +156,16 @@ impl Work for Scan {
         // On a thread of its own: reading a tile may wait for the root's storage, and takes a processor where it does not.
         let mut stream = RecordBatchReceiverStream::builder(self.schema.clone(), BATCHES_AHEAD);
         let sender = stream.tx();
+        let (grid, predicate) = (self.grid.clone(), self.predicate.clone());
         stream.spawn_blocking(move || {
             for batch in rows {
                 // Nobody asks for more.
                 if sender.blocking_send(batch.map_err(Into::into)).is_err() {
-                    break;
+                    return Ok(());
                 }
+            }
+            if let Some(predicate) = predicate {
+                predicate.learn_ranges(&grid);
             }
             Ok(())
         });

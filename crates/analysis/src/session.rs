@@ -10,8 +10,10 @@ use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use terrace_client::Session;
@@ -45,36 +47,64 @@ pub struct Queries {
 /// Rows of a batch: larger than DataFusion's own choice, because batches are mostly views of tier memory.
 const BATCH_ROWS: usize = 16 << 10;
 
+/// A context without any tables, for those who bring their own.
+pub fn context(options: &Options) -> Result<SessionContext> {
+    let mut config = SessionConfig::new()
+        .with_information_schema(true)
+        .with_create_default_catalog_and_schema(false)
+        .with_default_catalog_and_schema(CATALOG, ROOT_SCHEMA)
+        .with_batch_size(BATCH_ROWS);
+    // Names of arrays are case-sensitive, as files' are.
+    config.options_mut().sql_parser.enable_ident_normalization = false;
+    if let Some(threads) = options.threads {
+        config = config.with_target_partitions(threads.max(1));
+    }
+    let mut runtime = RuntimeEnvBuilder::new();
+    if let Some(bytes) = options.memory_bytes_max {
+        runtime = runtime.with_memory_limit(bytes, 1.0);
+    }
+    let spilling = match &options.spill {
+        Some(directory) => DiskManagerMode::Directories(vec![directory.clone()]),
+        None => DiskManagerMode::Disabled,
+    };
+    runtime = runtime.with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spilling));
+    let mut state = SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(Arc::new(runtime.build()?))
+        .with_default_features();
+    if options.array_plans {
+        state = state.with_optimizer_rule(Arc::new(ArrayPlans));
+    }
+    Ok(SessionContext::new_with_state(state.build()))
+}
+
+/// Plans a query. Nothing is changed by SQL: statements that would are refused.
+pub async fn plan(context: &SessionContext, text: &str) -> Result<DataFrame> {
+    let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+    let planned = AssertUnwindSafe(context.sql_with_options(text, options)).catch_unwind().await;
+    Ok(planned.map_err(|_| engine_failed())??)
+}
+
+/// Runs a plan: its rows as they come.
+pub async fn stream(frame: DataFrame) -> Result<SendableRecordBatchStream> {
+    let begun = AssertUnwindSafe(frame.execute_stream()).catch_unwind().await;
+    let stream = begun.map_err(|_| engine_failed())??;
+    let schema = stream.schema();
+    let batches = AssertUnwindSafe(stream).catch_unwind();
+    let batches = batches.map(|batch| batch.unwrap_or_else(|_| Err(engine_failed().into())));
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+}
+
+/// A fault of the engine is one query's failure, where programs unwind.
+fn engine_failed() -> Error {
+    Error::new(terrace_client::Kind::System, "the query engine has failed at this query; others are not touched")
+        .hint("say it in another way, and please report the query")
+}
+
 impl Queries {
     pub fn new(session: Session, options: &Options) -> Result<Queries> {
         let objects = Arc::new(Objects::new(session));
-        let mut config = SessionConfig::new()
-            .with_information_schema(true)
-            .with_create_default_catalog_and_schema(false)
-            .with_default_catalog_and_schema(CATALOG, ROOT_SCHEMA)
-            .with_batch_size(BATCH_ROWS);
-        // Names of arrays are case-sensitive, as files' are.
-        config.options_mut().sql_parser.enable_ident_normalization = false;
-        if let Some(threads) = options.threads {
-            config = config.with_target_partitions(threads.max(1));
-        }
-        let mut runtime = RuntimeEnvBuilder::new();
-        if let Some(bytes) = options.memory_bytes_max {
-            runtime = runtime.with_memory_limit(bytes, 1.0);
-        }
-        let spilling = match &options.spill {
-            Some(directory) => DiskManagerMode::Directories(vec![directory.clone()]),
-            None => DiskManagerMode::Disabled,
-        };
-        runtime = runtime.with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spilling));
-        let mut state = SessionStateBuilder::new()
-            .with_config(config)
-            .with_runtime_env(Arc::new(runtime.build()?))
-            .with_default_features();
-        if options.array_plans {
-            state = state.with_optimizer_rule(Arc::new(ArrayPlans));
-        }
-        let context = SessionContext::new_with_state(state.build());
+        let context = context(options)?;
         context.register_catalog(CATALOG, Arc::new(Names(objects.clone())));
         Ok(Queries { context, objects })
     }
@@ -89,8 +119,7 @@ impl Queries {
 
     /// Plans a query. Nothing is changed by SQL: statements that would are refused.
     pub async fn sql(&self, text: &str) -> Result<DataFrame> {
-        let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-        Ok(self.context.sql_with_options(text, options).await?)
+        plan(&self.context, text).await
     }
 
     /// The table of a name, to build a plan on.
@@ -115,8 +144,11 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(session: Session, options: &Options) -> Result<Engine> {
-        // Scans and reductions bring their own threads.
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        if let Some(threads) = options.threads {
+            runtime.worker_threads(threads.max(1));
+        }
+        let runtime = runtime.enable_all().build().map_err(|error| {
             Error::new(terrace_client::Kind::System, format!("no runtime for queries can be started: {error}"))
         })?;
         Ok(Engine { runtime, queries: Queries::new(session, options)? })
@@ -132,7 +164,7 @@ impl Engine {
     pub fn sql(&self, text: &str) -> Result<Batches<'_>> {
         let stream = self.runtime.block_on(async {
             let frame = self.queries.sql(text).await?;
-            Ok::<_, Error>(frame.execute_stream().await?)
+            stream(frame).await
         })?;
         Ok(Batches { engine: self, stream })
     }
@@ -144,7 +176,7 @@ impl Engine {
     }
 
     pub fn run(&self, frame: DataFrame) -> Result<Batches<'_>> {
-        let stream = self.runtime.block_on(frame.execute_stream())?;
+        let stream = self.runtime.block_on(stream(frame))?;
         Ok(Batches { engine: self, stream })
     }
 }

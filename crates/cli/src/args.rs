@@ -274,6 +274,12 @@ pub struct ServeArgs {
     /// beside the token
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
+    /// Also answer SQL of Arrow Flight SQL's clients (ADBC, JDBC), with the same token; outside loopback by TLS, as --listen
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "token_file", conflicts_with_all = ["hosts", "slurm", "mpi"])]
+    pub flight: Option<String>,
+    /// Most memory that queries of Flight SQL may hold, all together [default: 50% of what is free at the start]
+    #[arg(long, value_name = "SIZE", requires = "flight")]
+    pub query_memory: Option<OsString>,
     /// File with the token that such clients must show (16 characters or more); made if it is not there
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,

@@ -207,13 +207,11 @@ impl Array {
         Transfer::start_get(self, region)
     }
 
+    /// The array at this moment: see [`ArrayView`].
     pub fn view(&self) -> Result<ArrayView> {
         let view = match &*self.backend {
             Backend::Here(handle) => handle.view()?,
-            Backend::Elsewhere(array) => {
-                let shape = array.shape()?;
-                View::of_base(shape)
-            }
+            Backend::Elsewhere(_) | Backend::Spread(_) => View::of_base(self.shape()?),
         };
         Ok(ArrayView { array: self.clone(), view })
     }
@@ -262,11 +260,12 @@ impl ArrayView {
         &self.array
     }
 
-    /// A region's cells as they lie below all layers. Of an array on another node, which has no layers here: all it has.
+    /// A region's cells as they lie below all layers. Of an array on other nodes, which has no layers here: all it has now.
     pub fn read_base(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
         match &*self.array.backend {
             Backend::Here(handle) => handle.read_base(region, cells),
             Backend::Elsewhere(array) => array.get(region, cells),
+            Backend::Spread(array) => array.get(region, cells),
         }
     }
 }

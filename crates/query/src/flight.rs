@@ -13,18 +13,22 @@ use arrow_flight::sql::metadata::{SqlInfoData, SqlInfoDataBuilder};
 use arrow_flight::sql::server::{FlightSqlService, PeekableFlightDataStream};
 use arrow_flight::sql::*;
 use arrow_flight::{
-    Action, FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse, IpcMessage, SchemaAsIpc, Ticket,
+    Action, FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse, IpcMessage, SchemaAsIpc,
+    Ticket,
 };
 use base64::Engine as _;
 use futures::{Stream, StreamExt, TryStreamExt};
 use prost::Message;
+use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use terrace_analysis::arrow::array::{ArrayRef, AsArray, RecordBatch};
 use terrace_analysis::arrow::datatypes::{DataType, Schema, SchemaRef};
-use terrace_analysis::{Engine, Error, Queries};
+use terrace_analysis::datafusion::prelude::SessionContext;
+use terrace_analysis::{Engine, Error, plan};
+use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -33,6 +37,8 @@ pub struct Listening<'a> {
     pub token_file: &'a Path,
     /// Certificate and key, PEM.
     pub tls: Option<(&'a Path, &'a Path)>,
+    /// Others may read what travels.
+    pub is_plain: bool,
 }
 
 const TOKEN_LENGTH_MIN: usize = 16;
@@ -46,17 +52,16 @@ pub fn serve(engine: &Engine, listening: &Listening<'_>) -> Result<(), Failure> 
         return Err(Failure::bad_input(format!("the token in {} is short", listening.token_file.display()))
             .hint(format!("{TOKEN_LENGTH_MIN} characters or more: openssl rand -hex 32")));
     }
-    let wrong_address =
-        |why: String| Failure::bad_input(format!("can't listen on {}: {why}", listening.address));
+    let wrong_address = |why: String| Failure::bad_input(format!("can't listen on {}: {why}", listening.address));
     let address: SocketAddr = listening
         .address
         .to_socket_addrs()
         .map_err(|error| wrong_address(error.to_string()))?
         .next()
         .ok_or_else(|| wrong_address("it is no address".into()))?;
-    if listening.tls.is_none() && !address.ip().is_loopback() {
+    if listening.tls.is_none() && !listening.is_plain && !address.ip().is_loopback() {
         return Err(wrong_address("others reach it, and the token would travel in the clear".into())
-            .hint("give --certificate and --key, or a loopback address and tunnel to it"));
+            .hint("give --certificate and --key, or listen on a loopback address and tunnel to it"));
     }
     let mut server = Server::builder();
     if let Some((certificate, key)) = listening.tls {
@@ -65,17 +70,21 @@ pub fn serve(engine: &Engine, listening: &Listening<'_>) -> Result<(), Failure> 
             .tls_config(ServerTlsConfig::new().identity(identity))
             .map_err(|error| Failure::bad_input(format!("the certificate or its key can't be used: {error}")))?;
     }
-    let service = Service::new(engine.queries().clone(), &token)?;
-    let shown = format!("{}://{address}", if listening.tls.is_some() { "grpc+tls" } else { "grpc" });
+    let service = Service::new(engine.queries().context().clone(), &token)?;
     let guard = move |request: Request<()>| match is_known(&request, &token) {
         true => Ok(request),
-        false => Err(Status::unauthenticated("the token is missing or wrong: send it as `authorization: Bearer TOKEN`")),
+        false => {
+            Err(Status::unauthenticated("the token is missing or wrong: send it as `authorization: Bearer TOKEN`"))
+        }
     };
     engine.runtime().block_on(async {
-        let listener = tokio::net::TcpListener::bind(address).await.map_err(|error| wrong_address(error.to_string()))?;
-        let bound = listener.local_addr().map_err(|error| wrong_address(error.to_string()))?;
-        println!("{}", shown.replace(&address.to_string(), &bound.to_string()));
-        let incoming = tokio_stream::wrappers::TcpListenerStream::new(listener);
+        let incoming = TcpIncoming::bind(address).map_err(|error| wrong_address(error.to_string()))?;
+        let incoming = incoming.with_nodelay(Some(true));
+        let bound = incoming.local_addr().map_err(|error| wrong_address(error.to_string()))?;
+        // For whoever started it; a reader that has gone needs no line.
+        let scheme = if listening.tls.is_some() { "grpc+tls" } else { "grpc+tcp" };
+        let mut out = std::io::stdout();
+        let _ = writeln!(out, "{scheme}://{bound}").and_then(|()| out.flush());
         let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
             .map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
         let end = async move {
@@ -96,7 +105,9 @@ fn is_same(a: &[u8], b: &[u8]) -> bool {
 
 /// The token as a bearer's, or as the password of any user, as clients send it in a handshake.
 fn is_known<T>(request: &Request<T>, token: &str) -> bool {
-    let Some(text) = request.metadata().get("authorization").and_then(|value| value.to_str().ok()) else { return false };
+    let Some(text) = request.metadata().get("authorization").and_then(|value| value.to_str().ok()) else {
+        return false;
+    };
     if let Some(given) = text.strip_prefix("Bearer ") {
         return is_same(given.as_bytes(), token.as_bytes());
     }
@@ -106,8 +117,8 @@ fn is_known<T>(request: &Request<T>, token: &str) -> bool {
 }
 
 #[derive(Clone)]
-struct Service {
-    queries: Queries,
+pub struct Service {
+    context: SessionContext,
     info: Arc<SqlInfoData>,
     bearer: String,
 }
@@ -135,22 +146,27 @@ fn broken(error: impl std::fmt::Display) -> Status {
 }
 
 impl Service {
-    fn new(queries: Queries, token: &str) -> Result<Service, Failure> {
+    pub fn new(context: SessionContext, token: &str) -> Result<Service, Failure> {
         let mut info = SqlInfoDataBuilder::new();
         info.append(SqlInfo::FlightSqlServerName, "Terrace");
         info.append(SqlInfo::FlightSqlServerVersion, env!("CARGO_PKG_VERSION"));
         info.append(SqlInfo::FlightSqlServerArrowVersion, "59");
         info.append(SqlInfo::FlightSqlServerReadOnly, true);
         let info = info.build().map_err(|error| Failure::new(error.to_string()))?;
-        Ok(Service { queries, info: Arc::new(info), bearer: format!("Bearer {token}") })
+        Ok(Service { context, info: Arc::new(info), bearer: format!("Bearer {token}") })
     }
 
     async fn schema_of(&self, text: &str) -> Result<SchemaRef, Status> {
-        let frame = self.queries.sql(text).await.map_err(status)?;
+        let frame = plan(&self.context, text).await.map_err(status)?;
         Ok(Arc::new(frame.schema().as_arrow().clone()))
     }
 
-    fn info(&self, schema: &Schema, ticket: &impl ProstMessageExt, asked: FlightDescriptor) -> Result<Response<FlightInfo>, Status> {
+    fn info(
+        &self,
+        schema: &Schema,
+        ticket: &impl ProstMessageExt,
+        asked: FlightDescriptor,
+    ) -> Result<Response<FlightInfo>, Status> {
         let ticket = Ticket { ticket: ticket.as_any().encode_to_vec().into() };
         let info = FlightInfo::new()
             .try_with_schema(schema)
@@ -160,7 +176,11 @@ impl Service {
         Ok(Response::new(info))
     }
 
-    fn send(&self, schema: SchemaRef, batches: impl Stream<Item = Result<RecordBatch, FlightError>> + Send + 'static) -> Sent {
+    fn send(
+        &self,
+        schema: SchemaRef,
+        batches: impl Stream<Item = Result<RecordBatch, FlightError>> + Send + 'static,
+    ) -> Sent {
         let encoded = FlightDataEncoderBuilder::new().with_schema(schema).build(batches);
         Response::new(Box::pin(encoded.map_err(Into::into)))
     }
@@ -170,8 +190,8 @@ impl Service {
     }
 
     async fn answer(&self, text: &str) -> Result<Sent, Status> {
-        let frame = self.queries.sql(text).await.map_err(status)?;
-        let stream = frame.execute_stream().await.map_err(|error| status(error.into()))?;
+        let frame = plan(&self.context, text).await.map_err(status)?;
+        let stream = terrace_analysis::stream(frame).await.map_err(status)?;
         let schema = stream.schema();
         let batches = stream.map(|batch| batch.map_err(|error| FlightError::Tonic(Box::new(status(error.into())))));
         Ok(self.send(schema, batches))
@@ -179,11 +199,13 @@ impl Service {
 
     /// Schemas and names of all tables.
     async fn tables(&self) -> Result<Vec<(String, String)>, Status> {
-        let query = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema <> 'information_schema'";
-        let frame = self.queries.sql(query).await.map_err(status)?;
+        let query =
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema <> 'information_schema'";
+        let frame = plan(&self.context, query).await.map_err(status)?;
         let mut found = vec![];
         for batch in frame.collect().await.map_err(|error| status(error.into()))? {
-            let texts = |column: &ArrayRef| terrace_analysis::arrow::compute::cast(column, &DataType::Utf8).map_err(broken);
+            let texts =
+                |column: &ArrayRef| terrace_analysis::arrow::compute::cast(column, &DataType::Utf8).map_err(broken);
             let (schemas, names) = (texts(batch.column(0))?, texts(batch.column(1))?);
             let (schemas, names) = (schemas.as_string::<i32>(), names.as_string::<i32>());
             found.extend((0..batch.num_rows()).map(|row| (schemas.value(row).to_owned(), names.value(row).to_owned())));
@@ -234,8 +256,9 @@ impl FlightSqlService for Service {
         _: Request<Action>,
     ) -> Result<ActionCreatePreparedStatementResult, Status> {
         let schema = self.schema_of(&query.query).await?;
-        let IpcMessage(dataset_schema) =
-            SchemaAsIpc::new(&schema, &Default::default()).try_into().map_err(|error: arrow::error::ArrowError| broken(error))?;
+        let IpcMessage(dataset_schema) = SchemaAsIpc::new(&schema, &Default::default())
+            .try_into()
+            .map_err(|error: arrow::error::ArrowError| broken(error))?;
         Ok(ActionCreatePreparedStatementResult {
             prepared_statement_handle: query.query.into_bytes().into(),
             dataset_schema,
@@ -260,7 +283,11 @@ impl FlightSqlService for Service {
         self.info(&schema, &query, request.into_inner())
     }
 
-    async fn do_get_prepared_statement(&self, query: CommandPreparedStatementQuery, _: Request<Ticket>) -> Result<Sent, Status> {
+    async fn do_get_prepared_statement(
+        &self,
+        query: CommandPreparedStatementQuery,
+        _: Request<Ticket>,
+    ) -> Result<Sent, Status> {
         self.answer(text_of(&query.prepared_statement_handle)?).await
     }
 

@@ -1,9 +1,13 @@
 //! `terrace-query`: what `terrace sql` calls. A program of its own, because DataFusion would make every other command several
 //! times as large.
 //!
-//!   sql: a query, a file of them, or a prompt ─▶ rows in a format          worker: queries of a program that started it, by pipe
+//!   sql: a query, a file of them, or a prompt ─▶ rows in a format
+//!   worker: queries of a program that started it, by pipe                flight: queries of Flight SQL's clients
 
 mod failure;
+mod flight;
+#[cfg(test)]
+mod fuzz;
 mod language;
 mod output;
 mod prompt;
@@ -34,6 +38,8 @@ enum Command {
     Savime(SavimeArgs),
     /// Answer queries that come by the standard input, as the Python package and the C library ask them
     Worker(EngineArgs),
+    /// Answer SQL of Arrow Flight SQL's clients, until a signal comes; `terrace serve --flight` starts it
+    Flight(FlightArgs),
 }
 
 #[derive(Args)]
@@ -96,11 +102,33 @@ struct SqlArgs {
     steps: Option<u64>,
 }
 
+#[derive(Args)]
+struct FlightArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Where clients come to; what is listened on is written on the standard output
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: String,
+    /// The token that clients must show
+    #[arg(long, value_name = "FILE")]
+    token_file: PathBuf,
+    /// PEM
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// PEM
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// No TLS anywhere: token and data can be read by whoever listens on the network
+    #[arg(long, conflicts_with = "certificate")]
+    plain: bool,
+}
+
 fn main() {
     let done = match Cli::parse().command {
         Command::Sql(args) => sql(&args),
         Command::Savime(args) => engine(&args.engine).and_then(|engine| answer(&engine, &args.asked, Language::Savime)),
         Command::Worker(args) => engine(&args).and_then(|engine| worker::serve(&engine)),
+        Command::Flight(args) => flight(&args),
     };
     if let Err(failure) = done {
         failure.print();
@@ -132,6 +160,16 @@ fn available_memory() -> u64 {
     let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
     let kilobytes = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|number| number.parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
+}
+
+fn flight(args: &FlightArgs) -> Result<(), Failure> {
+    let listening = flight::Listening {
+        address: &args.listen,
+        token_file: &args.token_file,
+        tls: args.certificate.as_deref().zip(args.key.as_deref()),
+        is_plain: args.plain,
+    };
+    flight::serve(&engine(&args.engine)?, &listening)
 }
 
 fn sql(args: &SqlArgs) -> Result<(), Failure> {

@@ -68,10 +68,23 @@ impl Column {
             .collect()
     }
 
+    fn layers(&self) -> &source::LayerIndex {
+        self.index.get_or_init(|| source::LayerIndex::new(self.source.as_ref()))
+    }
+
+    /// Between what the values of a box of the grid lie, where that is known; none of them is a NaN then.
+    pub fn range(&self, bounds: &[Range<u64>]) -> Option<(f64, f64)> {
+        source::range(self.source.as_ref(), self.layers(), &self.bounds(bounds))
+    }
+
+    /// All cells of a box of the grid have the fill value, because nobody has put one.
+    pub fn is_untouched(&self, bounds: &[Range<u64>]) -> bool {
+        source::is_untouched(self.source.as_ref(), self.layers(), &self.bounds(bounds))
+    }
+
     /// A box of the grid; strides are those of the grid's dimensions, 0 along dimensions that the array does not have.
     pub fn picture(&self, bounds: &[Range<u64>]) -> Result<Picture> {
-        let index = self.index.get_or_init(|| source::LayerIndex::new(self.source.as_ref()));
-        let mut picture = source::picture(&self.source, index, &self.bounds(bounds))?;
+        let mut picture = source::picture(&self.source, self.layers(), &self.bounds(bounds))?;
         let own = picture.strides;
         picture.strides = [0; RANK_MAX];
         for (number, &(dimension, _)) in self.along.iter().enumerate() {

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use terrace_client::{ArrayView, DataType, Region};
 
 /// Most dimensions of an array, and so of a grid.
@@ -17,10 +18,12 @@ pub trait Source: Send + Sync {
     fn region(&self, layer: usize) -> &Region;
     /// A layer's cells, aligned where the layer was put by Terrace; readable for as long as the source lives.
     fn cells(&self, layer: usize) -> Result<*const u8>;
-    /// A layer's least and greatest value, where they are known.
+    /// A layer's least and greatest value, where they are known; none of its cells is a NaN then.
     fn range(&self, _layer: usize) -> Option<(f64, f64)> {
         None
     }
+    /// A query has compared all values: it would have been better off with the ranges of all layers.
+    fn learn_ranges(&self) {}
     /// Cells of a region that lie below all layers, packed.
     fn read_base(&self, region: &Region, cells: &mut [u8]) -> Result<()>;
     /// Extents of the blocks that the base is read in, if there is one.
@@ -47,6 +50,21 @@ impl Source for ArrayView {
     fn range(&self, layer: usize) -> Option<(f64, f64)> {
         self.layers[layer].range
     }
+    fn learn_ranges(&self) {
+        static IS_LEARNING: AtomicBool = AtomicBool::new(false);
+        if self.layers.iter().all(|layer| layer.range.is_some()) || IS_LEARNING.swap(true, SeqCst) {
+            return;
+        }
+        let array = self.array().clone();
+        let learn = move || {
+            // Without ranges queries are slower, and no less right.
+            let _ = array.say_ranges();
+            IS_LEARNING.store(false, SeqCst);
+        };
+        if std::thread::Builder::new().name("ranges".into()).spawn(learn).is_err() {
+            IS_LEARNING.store(false, SeqCst);
+        }
+    }
     fn read_base(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
         Ok(ArrayView::read_base(self, region, cells)?)
     }
@@ -64,11 +82,12 @@ pub struct MemoryArray {
     shape: Vec<u64>,
     fill: Vec<u8>,
     layers: Vec<(Region, arrow::buffer::Buffer)>,
+    ranges: Vec<Option<(f64, f64)>>,
 }
 
 impl MemoryArray {
     pub fn new(data_type: DataType, shape: &[u64]) -> MemoryArray {
-        MemoryArray { data_type, shape: shape.into(), fill: vec![0; data_type.size()], layers: vec![] }
+        MemoryArray { data_type, shape: shape.into(), fill: vec![0; data_type.size()], layers: vec![], ranges: vec![] }
     }
 
     /// Puts packed cells over what is there.
@@ -77,6 +96,7 @@ impl MemoryArray {
         if region.cells() * self.data_type.size() as u64 != cells.len() as u64 {
             return Err(Error::invalid(format!("{region} does not have {} bytes", cells.len())));
         }
+        self.ranges.push(self.data_type.range(&cells));
         self.layers.push((region, cells));
         Ok(())
     }
@@ -97,6 +117,9 @@ impl Source for MemoryArray {
     }
     fn cells(&self, layer: usize) -> Result<*const u8> {
         Ok(self.layers[layer].1.as_ptr())
+    }
+    fn range(&self, layer: usize) -> Option<(f64, f64)> {
+        self.ranges[layer]
     }
     fn read_base(&self, _: &Region, _: &mut [u8]) -> Result<()> {
         unreachable!("it has no base")
@@ -168,6 +191,41 @@ impl LayerIndex {
     }
 }
 
+fn meets(region: &Region, bounds: &[Range<u64>]) -> bool {
+    let end = region.end();
+    (0..bounds.len()).all(|d| region.offset()[d] < bounds[d].end && end[d] > bounds[d].start)
+}
+
+fn covers(region: &Region, bounds: &[Range<u64>]) -> bool {
+    let end = region.end();
+    let is_inside = |d: usize| region.offset()[d] <= bounds[d].start && end[d] >= bounds[d].end;
+    region.is_block() && (0..bounds.len()).all(is_inside)
+}
+
+/// Between what the values of a box lie, as far as its layers say so.
+pub fn range(source: &dyn Source, index: &LayerIndex, bounds: &[Range<u64>]) -> Option<(f64, f64)> {
+    let mut all: Option<(f64, f64)> = None;
+    for number in index.meeting(source, &bounds[0]) {
+        let region = source.region(number);
+        if !meets(region, bounds) {
+            continue;
+        }
+        let (low, high) = source.range(number)?;
+        all = Some(all.map_or((low, high), |(least, greatest)| (least.min(low), greatest.max(high))));
+        if covers(region, bounds) {
+            return all;
+        }
+    }
+    // What no layer covers lies below them.
+    None
+}
+
+/// Nobody has put a cell of the box, and nothing lies below.
+pub fn is_untouched(source: &dyn Source, index: &LayerIndex, bounds: &[Range<u64>]) -> bool {
+    source.base_blocks().is_none()
+        && !index.meeting(source, &bounds[0]).into_iter().any(|number| meets(source.region(number), bounds))
+}
+
 /// A box of an array: where it lies if one layer has all of it, else put together.
 pub fn picture(source: &Arc<dyn Source>, index: &LayerIndex, bounds: &[Range<u64>]) -> Result<Picture> {
     let rank = bounds.len();
@@ -175,20 +233,14 @@ pub fn picture(source: &Arc<dyn Source>, index: &LayerIndex, bounds: &[Range<u64
     let offset: Vec<u64> = bounds.iter().map(|range| range.start).collect();
     let count: Vec<u64> = bounds.iter().map(|range| range.end - range.start).collect();
     let wanted = Region::block(&offset, &count)?;
-    let meets = |region: &Region| {
-        let end = region.end();
-        (0..rank).all(|d| region.offset()[d] < bounds[d].end && end[d] > bounds[d].start)
-    };
     let mut met: Vec<usize> = vec![];
     let mut is_covered = false;
     for number in index.meeting(source.as_ref(), &bounds[0]) {
         let region = source.region(number);
-        if !meets(region) {
+        if !meets(region, bounds) {
             continue;
         }
-        let end = region.end();
-        let covers =
-            region.is_block() && (0..rank).all(|d| region.offset()[d] <= bounds[d].start && end[d] >= bounds[d].end);
+        let covers = covers(region, bounds);
         if covers && met.is_empty() {
             let cells = source.cells(number)?;
             if cells as usize % size.next_power_of_two().min(16) == 0 {

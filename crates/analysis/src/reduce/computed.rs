@@ -73,7 +73,9 @@ impl Reduced {
         let mut kept = self.kept.clone();
         kept.sort_unstable();
         let ranges: Vec<_> = kept.iter().map(|&d| self.selection.ranges[d].clone()).collect();
-        if kept.is_empty() || kept.len() != self.kept.len() || ranges.iter().any(|ranges| ranges.len() != 1) {
+        let is_held = self.groups() <= super::GROUPS_SHARED_MAX;
+        if !is_held || kept.is_empty() || kept.len() != self.kept.len() || ranges.iter().any(|ranges| ranges.len() != 1)
+        {
             return Ok(None);
         }
         let shape: Vec<u64> = ranges.iter().map(|ranges| ranges[0].end - ranges[0].start).collect();

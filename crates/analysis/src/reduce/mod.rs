@@ -69,6 +69,8 @@ pub struct Reduced {
     selection: Selection,
     predicate: Option<Predicate>,
     tiles: Vec<Tile>,
+    /// Tiles that can't have rows.
+    pruned: usize,
     schema: SchemaRef,
 }
 
@@ -105,7 +107,13 @@ impl Reduced {
         columns.dedup();
         let read: Vec<&Column> = columns.iter().map(|&column| &grid.columns[column]).collect();
         let needs_cells = predicate.is_some() || reductions.iter().any(|r| r.function != Function::Count);
-        let tiles = if needs_cells { tiles(&read, &selection) } else { vec![] };
+        let all = if needs_cells { tiles(&read, &selection) } else { vec![] };
+        let all_count = all.len();
+        let tiles = match &predicate {
+            Some(predicate) => predicate.possible(&grid, all),
+            None => all,
+        };
+        let pruned = all_count - tiles.len();
         let mut fields: Vec<Field> = kept
             .iter()
             .enumerate()
@@ -115,7 +123,7 @@ impl Reduced {
             Field::new(format!("a{number}"), reduction.output.clone(), reduction.function != Function::Count)
         }));
         let schema = Arc::new(Schema::new(fields));
-        Ok(Reduced { grid, kept, reductions, filters, selection, predicate, tiles, schema })
+        Ok(Reduced { grid, kept, reductions, filters, selection, predicate, tiles, pruned, schema })
     }
 
     /// Groups, empty or not.
@@ -128,6 +136,9 @@ impl Reduced {
         let wanted: Vec<&str> = self.reductions.iter().map(|reduction| reduction.text.as_str()).collect();
         let filters: Vec<String> = self.filters.iter().map(|filter| filter.to_string()).collect();
         let mut text = format!("{}, by=[{}], [{}]", self.grid.name, names.join(", "), wanted.join(", "));
+        if self.pruned > 0 {
+            text += &format!(", pruned={}", self.pruned);
+        }
         if !filters.is_empty() {
             text += &format!(", filter={}", filters.join(" AND "));
         }
@@ -173,6 +184,9 @@ impl Reduced {
             std::iter::once(own).chain(others.collect::<Vec<_>>()).collect::<Result<Vec<_>>>()
         })?
         .into_iter();
+        if let Some(predicate) = &self.predicate {
+            predicate.learn_ranges(&self.grid);
+        }
         let mut all = outcomes.next().expect("there is at least one thread");
         for other in outcomes {
             all.accumulators.iter_mut().zip(other.accumulators).for_each(|(own, other)| own.merge(other));

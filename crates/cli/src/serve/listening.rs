@@ -20,7 +20,7 @@ pub fn wanted(args: &ServeArgs, settings: &Settings) -> Result<Option<ListenSett
         (None, Some(_)) => format!("{}:0", rustix::system::uname().nodename().to_string_lossy()),
         (None, None) => return Ok(None),
     };
-    let addresses = resolved(&address)?;
+    let addresses = resolved(&address, "--listen")?;
     if let Some(member) = &settings.member {
         let directory = members::directory(&settings.root, terrace_index::PRIVATE_DIR);
         crate::agent_process::make_private(&directory)?;
@@ -46,21 +46,38 @@ pub fn wanted(args: &ServeArgs, settings: &Settings) -> Result<Option<ListenSett
             "give this host's own: --listen HOST:0",
         ));
     }
-    let is_loopback = addresses.iter().all(|address| address.ip().is_loopback());
-    let protection = match (args.plain, args.tls || !is_loopback) {
-        (true, _) => Protection::Plain,
-        (false, true) => tls(&certificate)?,
-        (false, false) => Protection::Loopback,
-    };
+    let protection = protection(args, &addresses, &certificate)?;
     make_token(&token_file)?;
     Ok(Some(ListenSettings { address, token_file, protection }))
 }
 
-fn resolved(address: &str) -> Result<Vec<SocketAddr>> {
+/// The same token and certificate, at another address.
+pub fn of_flight(args: &ServeArgs) -> Result<Option<ListenSettings>> {
+    let Some(address) = &args.flight else { return Ok(None) };
+    let addresses = resolved(address, "--flight")?;
+    let Some(file) = &args.token_file else {
+        return Err(Failure::bad_input("--flight needs a token", "say where it is to lie with --token-file FILE"));
+    };
+    let file = std::path::absolute(file).map_err(|error| Failure::io("find", file, error))?;
+    let protection = protection(args, &addresses, &file)?;
+    make_token(&file)?;
+    Ok(Some(ListenSettings { address: address.clone(), token_file: file, protection }))
+}
+
+fn protection(args: &ServeArgs, addresses: &[SocketAddr], certificate: &Path) -> Result<Protection> {
+    let is_loopback = addresses.iter().all(|address| address.ip().is_loopback());
+    match (args.plain, args.tls || !is_loopback) {
+        (true, _) => Ok(Protection::Plain),
+        (false, true) => tls(certificate),
+        (false, false) => Ok(Protection::Loopback),
+    }
+}
+
+fn resolved(address: &str, flag: &str) -> Result<Vec<SocketAddr>> {
     address.to_socket_addrs().map(Iterator::collect).map_err(|error| {
         Failure::bad_input(
             format!("{address} is no address to listen on: {error}"),
-            "give one as --listen ADDRESS:PORT",
+            format!("give one as {flag} ADDRESS:PORT"),
         )
     })
 }
@@ -95,12 +112,21 @@ fn beside(file: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
+/// Ours know the certificate itself; other clients (of Flight SQL) look for the name that they have called.
+fn names() -> Vec<String> {
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let is_plain = !own.is_empty() && own.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
+    let mut names: Vec<String> = ["terrace", "localhost", "127.0.0.1", "::1"].map(String::from).into();
+    names.extend(is_plain.then_some(own));
+    names
+}
+
 /// `stem`: what the names of the files begin with.
 fn tls(stem: &Path) -> Result<Protection> {
     let (certificate, key) = (beside(stem, ".certificate"), beside(stem, ".key"));
     if !certificate.exists() || !key.exists() {
         let failed = |error: rcgen::Error| Failure::new(format!("no certificate can be made: {error}"));
-        let made = rcgen::generate_simple_self_signed(vec!["terrace".into()]).map_err(failed)?;
+        let made = rcgen::generate_simple_self_signed(names()).map_err(failed)?;
         write_private(&key, &made.signing_key.serialize_pem())?;
         write_private(&certificate, &made.cert.pem())?;
         let known = format!("{}\n", terrace_client::fingerprint(made.cert.der()));

@@ -1,6 +1,7 @@
 //! `terrace serve`: an agent without a program of its own. Programs come and go; what they leave is made durable at the end.
 
 mod deploy;
+mod flight;
 mod hosts;
 mod listening;
 
@@ -16,6 +17,9 @@ use terrace_core::members::{AGENTS_MAX, Membership};
 
 /// How long one look for a signal lasts.
 const LOOK: Duration = Duration::from_secs(3600);
+
+/// Where clients of Flight SQL come to.
+const FLIGHT_ENV: &str = "TERRACE_FLIGHT";
 
 /// Open MPI's and others' way to a node of an allocation, and Slurm's.
 const BY_SSH: &str = "ssh -tt -o BatchMode=yes {host}";
@@ -63,6 +67,7 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
         resolved.settings.library = run::loadable(&resolved.settings, &library, resolve::LIBRARY)?;
     }
     resolved.settings.listen = listening::wanted(args, &resolved.settings)?;
+    let of_flight = listening::of_flight(args)?;
     let settings = &resolved.settings;
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
     let (keeper, begun) = Keeper::begin(settings, &["terrace serve".into()], args.quiet)?;
@@ -72,14 +77,23 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
     // For `eval`: programs of this environment find the agent. A reader that has gone needs no line.
     let mut out = std::io::stdout();
     let _ = writeln!(out, "export {}={}", terrace_index::INDEX_ENV, begun.index.display()).and_then(|()| out.flush());
+    let mut flight = match &of_flight {
+        Some(listen) => Some(flight::Flight::begin(args, listen, &begun.index, &signals)?),
+        None => None,
+    };
+    if let Some(flight) = &flight {
+        let _ = writeln!(out, "export {FLIGHT_ENV}={}", flight.location).and_then(|()| out.flush());
+    }
     loop {
-        let taken = signals.next(LOOK).map(|taken| taken.signal);
+        let look = flight.as_mut().and_then(|flight| flight.look(&signals)).unwrap_or(LOOK);
+        let taken = signals.next(look).map(|taken| taken.signal);
         match taken {
             Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT) => break,
             Some(libc::SIGTSTP) => crate::signals::stop_self(),
             _ => {}
         }
     }
+    drop(flight);
     let flushed = run::flush_attended(settings, &signals, args.quiet)?;
     drop(keeper);
     if flushed.failures.is_empty() {

@@ -1,0 +1,114 @@
+//! Flight SQL beside an agent: a process of its own (`terrace-query flight`), so that a query that goes wrong takes no agent with it.
+//!
+//! Invariant: while `terrace serve` lives, so does it: one that dies is started again at the same address.
+
+use crate::args::ServeArgs;
+use crate::bench::beside;
+use crate::failure::{Failure, Result, warn};
+use crate::signals::{self, Signals};
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use terrace_core::settings::{ListenSettings, Protection};
+use terrace_index::INDEX_ENV;
+
+/// One that lived shorter than this is not started again at once.
+const LIFE_MIN: Duration = Duration::from_secs(1);
+/// Of what is free: the agent's tiers in memory are not.
+const MEMORY: &str = "50%";
+
+pub struct Flight {
+    words: Vec<OsString>,
+    index: OsString,
+    address: String,
+    /// With its scheme, for clients.
+    pub location: String,
+    child: Child,
+    begun: Instant,
+    is_gone: bool,
+}
+
+impl Flight {
+    pub fn begin(args: &ServeArgs, listen: &ListenSettings, index: &Path, signals: &Signals) -> Result<Flight> {
+        let mut words: Vec<OsString> = vec!["--token-file".into(), listen.token_file.clone().into()];
+        match &listen.protection {
+            Protection::Tls { certificate, key } => {
+                words.extend(["--certificate".into(), certificate.into(), "--key".into(), key.into()]);
+            }
+            Protection::Plain => words.push("--plain".into()),
+            Protection::Loopback => {}
+        }
+        words.extend(["--memory".into(), args.query_memory.clone().unwrap_or_else(|| MEMORY.into())]);
+        let (child, location) = start(&words, &listen.address, index.as_os_str(), signals)?;
+        // The port, where the system has chosen it.
+        let address = location.rsplit('/').next().unwrap_or_default().to_owned();
+        let index = index.as_os_str().to_owned();
+        Ok(Flight { words, index, address, location, child, begun: Instant::now(), is_gone: false })
+    }
+
+    /// How long until the next look is needed at the latest, if one is.
+    pub fn look(&mut self, signals: &Signals) -> Option<Duration> {
+        if !self.is_gone {
+            match self.child.try_wait() {
+                Ok(Some(status)) => {
+                    warn(format!("the process that answers Flight SQL has ended ({status}); it is started again"));
+                    self.is_gone = true;
+                }
+                _ => return None,
+            }
+        }
+        if let Some(rest) = LIFE_MIN.checked_sub(self.begun.elapsed()) {
+            return Some(rest);
+        }
+        self.begun = Instant::now();
+        match start(&self.words, &self.address, &self.index, signals) {
+            Ok((child, _)) => {
+                (self.child, self.is_gone) = (child, false);
+                None
+            }
+            Err(failure) => {
+                failure.print();
+                Some(LIFE_MIN)
+            }
+        }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if !self.is_gone {
+            signals::send(self.child.id(), libc::SIGTERM);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// When it has said where it listens.
+fn start(words: &[OsString], address: &str, index: &std::ffi::OsStr, signals: &Signals) -> Result<(Child, String)> {
+    let program = beside("terrace-query")?;
+    let mut command = Command::new(&program);
+    command.args(["flight", "--listen", address]).args(words).env(INDEX_ENV, index);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let unblock = signals.mask_for_program();
+    // SAFETY: it has no memory effects.
+    let with_us = || match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    };
+    // SAFETY: sigprocmask and prctl are async-signal-safe, and nothing else happens between fork and exec.
+    unsafe { command.pre_exec(move || with_us().and_then(|()| unblock())) };
+    let mut child = command.spawn().map_err(|error| Failure::io("run", &program, error))?;
+    let mut line = String::new();
+    let told = child.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
+    match told {
+        Some(Ok(length)) if length > 0 => Ok((child, line.trim().to_owned())),
+        _ => {
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(Failure::new(format!("Flight SQL can't be served on {address}")))
+        }
+    }
+}

@@ -1,0 +1,187 @@
+"""Flight SQL with the ADBC driver as it comes from PyPI, and with plain Flight messages."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import terrace
+
+from conftest import TERRACE
+from flight_server import TOKEN, FlightServer, connect
+
+pyarrow = pytest.importorskip("pyarrow")
+adbc = pytest.importorskip("adbc_driver_manager")
+
+
+@pytest.fixture(scope="module")
+def server(run) -> Iterator[FlightServer]:
+    container = terrace.connect().create_container("flights")
+    container.create_array("v", (4, 3), dimensions=["x", "y"])[...] = np.arange(12.0).reshape(4, 3)
+    with FlightServer(run.environment, "--memory", "64MiB") as server:
+        yield server
+
+
+def rows(connection, query: str) -> list[tuple]:
+    with connection.cursor() as cursor:
+        cursor.execute(query)
+        return cursor.fetchall()
+
+
+def test_queries_are_answered_with_the_token_alone(server):
+    with server.connect() as connection:
+        assert rows(connection, "SELECT x, sum(v) AS s FROM flights GROUP BY x ORDER BY x") == [(0, 3), (1, 12), (2, 21), (3, 30)]
+        assert rows(connection, "SELECT count(*) FROM terrace.arrays WHERE path = 'flights/v'") == [(1,)]
+    # As a password, which the driver exchanges for the token.
+    with connect(server.location, None, username="anybody", password=TOKEN) as connection:
+        assert rows(connection, "SELECT 1 AS one") == [(1,)]
+    for wrong in (None, "another-token-of-the-same-lengthx", TOKEN[:-1], TOKEN + "x"):
+        with pytest.raises(adbc.Error, match="(?i)token|unauth") as refused, connect(server.location, wrong) as connection:
+            rows(connection, "SELECT 1")
+        assert "UNAUTHENTICATED" in str(refused.value).upper()
+    with pytest.raises(adbc.Error, match="(?i)token|unauth"):
+        with connect(server.location, None, username="anybody", password="guess") as connection:
+            rows(connection, "SELECT 1")
+
+
+def test_plain_calls_without_the_token_are_refused(server):
+    flight = pytest.importorskip("pyarrow.flight")
+    client = flight.FlightClient(server.location)
+    with pytest.raises(flight.FlightUnauthenticatedError):
+        client.do_get(flight.Ticket(b"")).read_all()
+    with pytest.raises(flight.FlightUnauthenticatedError):
+        client.get_flight_info(flight.FlightDescriptor.for_command(b""))
+    with pytest.raises(flight.FlightUnauthenticatedError):
+        list(client.do_action(flight.Action("CreatePreparedStatement", b"")))
+    with pytest.raises(flight.FlightUnauthenticatedError):
+        list(client.list_actions())
+
+
+def test_tables_and_their_columns_are_told(server):
+    with server.connect() as connection:
+        assert "TABLE" in connection.adbc_get_table_types()
+        assert connection.adbc_get_table_schema("flights").names == ["x", "y", "v"]
+        objects = connection.adbc_get_objects(depth="tables", db_schema_filter="root").read_all().to_pylist()
+        tables = [table["table_name"] for catalog in objects for schema in catalog["catalog_db_schemas"] for table in schema["db_schema_tables"]]
+        assert "flights" in tables
+        assert connection.adbc_get_info()["vendor_name"] == "Terrace"
+
+
+def test_what_is_wrong_is_told_and_the_next_query_is_answered(server):
+    with server.connect() as connection:
+        for query, said in [
+            ("SELECT q FROM flights", "q"),
+            ("SELECT * FROM nothing", "nothing"),
+            ("DROP TABLE flights", "not supported"),
+            ("SELECT 1 / (CAST(v AS BIGINT) - 7) FROM flights", "(?i)divide by zero"),
+            ("SELECT a.v FROM generate_series(1, 50000000) a(v) ORDER BY a.v % 7919", "memory"),
+        ]:
+            with pytest.raises(adbc.Error, match=said):
+                rows(connection, query)
+            assert rows(connection, "SELECT 1 AS one") == [(1,)]
+
+
+def test_a_large_answer_streams(server, session):
+    container = session.create_container("wide")
+    values = np.random.default_rng(1).random((50, 100, 100))
+    container.create_array("v", values.shape, dimensions=["x", "y", "z"])[...] = values
+    with server.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT x, y, z, v FROM wide")
+        reader = cursor.fetch_record_batch()
+        batches = list(reader)
+    assert len(batches) > 5
+    table = pyarrow.Table.from_batches(batches).sort_by([("x", "ascending"), ("y", "ascending"), ("z", "ascending")])
+    assert table["v"].to_numpy().tobytes() == values.tobytes()
+
+
+def test_messages_that_make_no_sense_are_refused_and_the_server_lives(server):
+    flight = pytest.importorskip("pyarrow.flight")
+    client = flight.FlightClient(server.location)
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {TOKEN}".encode())], timeout=30)
+    chance = random.Random(5)
+    with server.connect() as connection, connection.cursor() as cursor:
+        # A ticket of the server's own, to be damaged.
+        good = cursor.adbc_execute_partitions("SELECT x, v FROM flights")[0][0]
+    answered = refused = 0
+    for _ in range(300):
+        message = bytearray(good if chance.random() < 0.7 else chance.randbytes(chance.randrange(80)))
+        for _ in range(chance.randrange(4)):
+            if message:
+                message[chance.randrange(len(message))] ^= 1 << chance.randrange(8)
+        try:
+            match chance.randrange(3):
+                case 0:
+                    client.do_get(flight.Ticket(bytes(message)), options).read_all()
+                case 1:
+                    client.get_flight_info(flight.FlightDescriptor.for_command(bytes(message)), options)
+                case _:
+                    list(client.do_action(flight.Action("CreatePreparedStatement", bytes(message)), options))
+            answered += 1
+        except (pyarrow.ArrowException, pyarrow.ArrowInvalid, OSError):
+            refused += 1
+    assert refused > 50, (answered, refused)
+    assert server.process.poll() is None
+    with server.connect() as connection:
+        assert rows(connection, "SELECT max(v) FROM flights") == [(11,)]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen, str, Path]]:
+    """`terrace serve --flight`, by TLS."""
+    root, tier, runtime = tmp_path / "root", Path(f"/dev/shm/tt-flight-{os.getpid()}"), tmp_path / "run"
+    for path in (root, tier, runtime):
+        path.mkdir()
+    token = tmp_path / "token"
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("TERRACE_")}
+    command = [TERRACE, "serve", "--quiet", "--root", root, "--tier", f"ram={tier}:64MiB", "--state", tmp_path / "state",
+               "--runtime", runtime, "--flight", "127.0.0.1:0", "--tls", "--token-file", token]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    told = dict(process.stdout.readline().strip().removeprefix("export ").split("=", 1) for _ in range(2))
+    os.environ["TERRACE_INDEX"], before = told["TERRACE_INDEX"], os.environ.get("TERRACE_INDEX")
+    yield process, told["TERRACE_FLIGHT"], token
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    process.stdout.close()
+    if before is None:
+        del os.environ["TERRACE_INDEX"]
+    else:
+        os.environ["TERRACE_INDEX"] = before
+    subprocess.run(["rm", "-rf", tier], check=True)
+
+
+def test_serve_answers_by_tls_and_starts_it_again_when_it_dies(served):
+    process, location, token = served
+    assert location.startswith("grpc+tls://")
+    session = terrace.connect()
+    session.create_container("c").create_array("v", (6,), dimensions=["x"])[...] = np.arange(6.0)
+    secret = token.read_text().strip()
+    certificate = token.with_name("token.certificate").read_text()
+    known = {"adbc.flight.sql.client_option.tls_root_certs": certificate}
+    with connect(location, secret, **known) as connection:
+        assert rows(connection, "SELECT sum(v) FROM c") == [(15,)]
+    # Neither an unknown certificate nor a connection without TLS.
+    with pytest.raises(adbc.Error), connect(location, secret) as connection:
+        rows(connection, "SELECT 1")
+    with pytest.raises(adbc.Error), connect(location.replace("grpc+tls", "grpc+tcp"), secret) as connection:
+        rows(connection, "SELECT 1")
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    answering = [int(child) for child in children if "terrace-query" in Path(f"/proc/{child}/cmdline").read_text()]
+    assert len(answering) == 1
+    os.kill(answering[0], signal.SIGKILL)
+    end = time.monotonic() + 30
+    while True:
+        try:
+            with connect(location, secret, **known) as connection:
+                assert rows(connection, "SELECT sum(v) FROM c") == [(15,)]
+                return
+        except adbc.Error:
+            assert time.monotonic() < end, "it is not started again"
+            time.sleep(0.1)
