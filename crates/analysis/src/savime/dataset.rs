@@ -97,7 +97,7 @@ impl Dataset {
                     // SAFETY: the layer has all cells of its region, which the view keeps.
                     return act(unsafe { std::slice::from_raw_parts(layer.cells(), bytes) });
                 }
-                drop(view);
+                std::mem::drop(view);
                 let mut cells = vec![0; bytes];
                 array.get(&region, &mut cells)?;
                 act(&cells)

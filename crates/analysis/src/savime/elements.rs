@@ -78,9 +78,6 @@ pub fn name_of_arrow(data_type: &ArrowType) -> String {
     }
 }
 
-pub fn arrow_type_of(cell: DataType) -> ArrowType {
-    crate::grid::arrow_type(cell)
-}
 
 /// Names of arrays that a vector's components are.
 pub fn components(name: &str, components: u32) -> Vec<String> {

@@ -247,10 +247,6 @@ impl Tar {
             None => Ok(Axis::INDEX),
         }
     }
-
-    pub fn is_explicit(&self, session: &Session, d: usize) -> Result<bool> {
-        Ok(matches!(self.axis(session, d)?, Axis::Explicit(_)))
-    }
 }
 
 fn coordinate_array(session: &Session, container: &str, name: &str) -> Result<Option<ArrayRef>> {
