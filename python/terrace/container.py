@@ -14,7 +14,7 @@ from . import _native
 from .array import Array, data_type_name
 from .errors import BusyError, InvalidError, NotFoundError
 from .file import ObjectFile, open_object
-from .query import Result, Worker
+from .query import SAVIME, Result, Worker
 from .stager import Stager, Steps
 from .tags import Tags, plain
 
@@ -343,6 +343,15 @@ class Session(Container):
         if self._worker is None:
             self._worker = Worker(self._target)
         return self._worker.ask(query)
+
+    def savime(self, commands: str) -> Result:
+        """Runs commands of SAVIME's language, ended by semicolons, and answers as the last one does: a query's rows, or one row
+        that says what was done. TARs are containers whose arrays share dimensions: `aggregate(where(study, v > 1), avg, v, mean, x);`
+        Files named `@path` are this program's own. Needs pyarrow.
+        """
+        if self._worker is None:
+            self._worker = Worker(self._target)
+        return self._worker.ask(commands, SAVIME)
 
     def stager(
         self, queue_bytes: int = 256 << 20, full: Literal["block", "drop"] = "block", threads: int = 1

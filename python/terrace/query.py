@@ -46,6 +46,10 @@ def _program() -> str:
     raise NotFoundError("the program terrace-query is not on the path", "set TERRACE_QUERY to where `make build` put it (target/release)")
 
 
+# The text is of SAVIME's language: the highest bit of its length.
+SAVIME = 1 << 31
+
+
 class Worker:
     """The program that answers a session's queries, one after the other. Started when it is needed, ended with the session."""
 
@@ -70,7 +74,7 @@ class Worker:
             self._open = None
         return self._process
 
-    def ask(self, query: str) -> Result:
+    def ask(self, query: str, flags: int = 0) -> Result:
         pyarrow = _pyarrow()
         with self._lock:
             if self._open is not None and self._pid == os.getpid():
@@ -78,7 +82,7 @@ class Worker:
             process = self._started()
             text = query.encode()
             try:
-                process.stdin.write(struct.pack("<I", len(text)) + text)
+                process.stdin.write(struct.pack("<I", len(text) | flags) + text)
                 process.stdin.flush()
                 went_well = self._byte() == 0
             except (BrokenPipeError, EOFError):

@@ -1,7 +1,7 @@
 //! The queries door: containers as tables over the memory where their arrays lie, SQL and plans on them.
 //!
 //! ```text
-//!   SQL, plans ─▶ DataFusion: parse, optimise ─▶ rules: aggregates along dimensions, joins on dimensions
+//!   SQL, SAVIME's language, plans ─▶ DataFusion: parse, optimise ─▶ rules: aggregates along dimensions, joins on dimensions
 //!              ─▶ GridScan / GridReduce over tiles of tier memory ─▶ Arrow batches, not copied where cells lie in a row
 //! ```
 //!
@@ -29,6 +29,7 @@ mod grid;
 mod predicate;
 mod reduce;
 mod rules;
+pub mod savime;
 mod scan;
 mod session;
 mod tables;

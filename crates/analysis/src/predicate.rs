@@ -26,6 +26,8 @@ pub struct Predicate {
     all: Option<General>,
     /// Cells of which all columns have the fill value are left out.
     leaves_out_fill: bool,
+    /// Columns that must not be zero.
+    presence: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -77,9 +79,12 @@ pub type Mask = Vec<u64>;
 impl Predicate {
     /// `None`: all rows pass.
     pub fn new(grid: &Grid, filters: &[Expr]) -> Result<Option<Predicate>> {
+        let presence = grid.presence.clone();
         let Some(all) = conjunction(filters.iter().cloned()) else {
-            let only_fill = Predicate { comparisons: vec![], rest: None, all: None, leaves_out_fill: true };
-            return Ok(grid.is_sparse.then_some(only_fill));
+            let is_any = grid.is_sparse || !presence.is_empty();
+            let leaves_out_fill = grid.is_sparse;
+            let no_filter = Predicate { comparisons: vec![], rest: None, all: None, leaves_out_fill, presence };
+            return Ok(is_any.then_some(no_filter));
         };
         let (mut comparisons, mut rest) = (vec![], vec![]);
         for filter in filters {
@@ -90,7 +95,7 @@ impl Predicate {
         }
         let rest = conjunction(rest).map(|rest| General::new(grid, &rest)).transpose()?;
         let all = if comparisons.is_empty() { None } else { Some(General::new(grid, &all)?) };
-        Ok(Some(Predicate { comparisons, rest, all, leaves_out_fill: grid.is_sparse }))
+        Ok(Some(Predicate { comparisons, rest, all, leaves_out_fill: grid.is_sparse, presence }))
     }
 
     /// Columns that are read for it.
@@ -99,13 +104,11 @@ impl Predicate {
             return (0..grid.columns.len()).collect();
         }
         let fields = self.all.as_ref().or(self.rest.as_ref()).map_or(&[][..], |general| &general.fields);
-        fields
-            .iter()
-            .filter_map(|&field| match grid.fields[field] {
-                Meaning::Column(column) => Some(column),
-                Meaning::Dimension(_) => None,
-            })
-            .collect()
+        let of_filters = fields.iter().filter_map(|&field| match grid.fields[field] {
+            Meaning::Column(column) => Some(column),
+            Meaning::Dimension(_) => None,
+        });
+        of_filters.chain(self.presence.iter().copied()).collect()
     }
 
     /// Of the tiles, those that may have rows: what is known of their values does not say otherwise.
@@ -132,6 +135,11 @@ impl Predicate {
             }
         } else {
             mask.resize(reader.cells() as usize, u64::MAX);
+        }
+        for &column in &self.presence {
+            let extents = reader.extents.clone();
+            let is_there = Comparison { column, operator: Operator::NotEq, value: 0.0 };
+            is_there.narrow::<u8>(reader.picture(column)?, &extents, mask);
         }
         for comparison in &self.comparisons {
             if comparison.known(grid, &reader.tile.bounds) == Some(true) {

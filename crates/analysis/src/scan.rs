@@ -40,7 +40,7 @@ impl TableProvider for GridTable {
     }
     fn statistics(&self) -> Option<Statistics> {
         let mut statistics = Statistics::new_unknown(&self.0.schema());
-        if !self.0.is_sparse {
+        if !self.0.is_sparse && self.0.presence.is_empty() {
             statistics.num_rows = Precision::Exact(self.0.cells() as usize);
         }
         Some(statistics)

@@ -169,6 +169,12 @@ impl Engine {
         Ok(Batches { engine: self, stream })
     }
 
+    /// Commands of SAVIME's language; what the last one says.
+    pub fn savime(&self, text: &str) -> Result<Batches<'_>> {
+        let stream = self.runtime.block_on(crate::savime::run(&self.queries, text))?;
+        Ok(Batches { engine: self, stream })
+    }
+
     pub fn run(&self, frame: DataFrame) -> Result<Batches<'_>> {
         let stream = self.runtime.block_on(stream(frame))?;
         Ok(Batches { engine: self, stream })

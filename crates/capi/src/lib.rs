@@ -23,12 +23,15 @@ mod lock;
 
 mod tag;
 
+mod savime;
+
 mod handles;
 
 pub use array::*;
 pub use bytes::*;
 pub use call::{terrace_code, terrace_error, terrace_version};
 pub use lock::*;
+pub use savime::*;
 pub use session::*;
 pub use stager::*;
 pub use tag::*;

@@ -65,6 +65,8 @@ pub enum Command {
     Predict(Box<crate::predict::PredictArgs>),
     /// Ask questions of arrays and of the catalogue in SQL: a query, a file of them, or at a prompt
     Sql(SqlArgs),
+    /// Run commands of SAVIME's language: definitions and queries of arrays, a file of them, or at a prompt
+    Savime(SavimeArgs),
     /// Measure storage: experiments, tiers (`terrace bench --help`)
     #[command(disable_help_flag = true)]
     Bench {
@@ -391,6 +393,38 @@ pub struct SqlArgs {
     /// End after so many steps
     #[arg(long, value_name = "N", requires = "watch")]
     pub steps: Option<OsString>,
+    /// Most memory that queries may hold
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<OsString>,
+    /// Let sorts and joins that don't fit go on in this directory
+    #[arg(long, value_name = "DIR")]
+    pub spill: Option<PathBuf>,
+    /// Threads of queries [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub query_threads: Option<OsString>,
+    /// Answer without array-native plans, for comparison
+    #[arg(long)]
+    pub generic: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct SavimeArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Ask an agent elsewhere: tcp://ADDRESS:PORT, with the token in TERRACE_TOKEN or TERRACE_TOKEN_FILE
+    #[arg(long, value_name = "TARGET")]
+    pub connect: Option<String>,
+    /// The commands; without them, the standard input, or a prompt
+    pub query: Option<OsString>,
+    /// Read commands, ended by semicolons, from a file
+    #[arg(long, short, value_name = "FILE", conflicts_with = "query")]
+    pub file: Option<PathBuf>,
+    /// How rows are written: table, csv, json, ndjson, arrow, parquet, savime [default: table, or what the output's name says]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<OsString>,
+    /// Write rows into this file
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
     /// Most memory that queries may hold
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<OsString>,

@@ -75,6 +75,7 @@ fn main() {
         Command::Supervise(args) => supervision::supervise(args).map(|()| 0),
         Command::Predict(args) => predict::predict(&args),
         Command::Sql(args) => sql::sql(&args),
+        Command::Savime(args) => sql::savime(&args),
         Command::Bench { arguments } => bench::bench(&arguments),
         Command::Agent { settings } => engine::serve(&settings).map(|()| 0),
     };

@@ -1,9 +1,10 @@
-//! `terrace sql`: calls the program `terrace-query`, which lies beside this one, with the agent of these settings.
+//! `terrace sql` and `terrace savime`: call the program `terrace-query`, which lies beside this one, with the agent of these
+//! settings.
 //!
 //! A program of its own, because its library (DataFusion) would make every other command several times as large.
 
 use crate::agent_process::{self, ensure};
-use crate::args::SqlArgs;
+use crate::args::{SavimeArgs, SettingArgs, SqlArgs};
 use crate::bench::beside;
 use crate::check;
 use crate::failure::{Failure, Result, code};
@@ -14,17 +15,65 @@ use std::process::Command;
 use terrace_index::INDEX_ENV;
 
 pub fn sql(args: &SqlArgs) -> Result<i32> {
+    let mut told = Told::default();
+    told.option("--file", args.file.as_ref().map(|path| path.into()));
+    told.option("--format", args.format.clone());
+    told.option("--output", args.output.as_ref().map(|path| path.into()));
+    told.option("--watch", args.watch.clone());
+    told.option("--from", args.from.clone());
+    told.option("--steps", args.steps.clone());
+    told.option("--memory", args.memory.clone());
+    told.option("--spill", args.spill.as_ref().map(|path| path.into()));
+    told.option("--threads", args.query_threads.clone());
+    told.query(args.generic, &args.query);
+    call("sql", told, &args.connect, &args.settings)
+}
+
+pub fn savime(args: &SavimeArgs) -> Result<i32> {
+    let mut told = Told::default();
+    told.option("--file", args.file.as_ref().map(|path| path.into()));
+    told.option("--format", args.format.clone());
+    told.option("--output", args.output.as_ref().map(|path| path.into()));
+    told.option("--memory", args.memory.clone());
+    told.option("--spill", args.spill.as_ref().map(|path| path.into()));
+    told.option("--threads", args.query_threads.clone());
+    told.query(args.generic, &args.query);
+    call("savime", told, &args.connect, &args.settings)
+}
+
+/// Arguments that are handed on.
+#[derive(Default)]
+struct Told(Vec<OsString>);
+
+impl Told {
+    fn option(&mut self, name: &str, value: Option<OsString>) {
+        if let Some(value) = value {
+            self.0.extend([name.into(), value]);
+        }
+    }
+
+    fn query(&mut self, is_generic: bool, query: &Option<OsString>) {
+        if is_generic {
+            self.0.push("--generic".into());
+        }
+        if let Some(query) = query {
+            self.0.extend(["--".into(), query.clone()]);
+        }
+    }
+}
+
+fn call(language: &str, told: Told, connect: &Option<String>, settings: &SettingArgs) -> Result<i32> {
     let program = beside("terrace-query")?;
     let mut command = Command::new(&program);
-    command.arg("sql").args(arguments(args));
+    command.arg(language);
     // Kept open into the program: the agent stays for as long as somebody is connected.
     let mut connection = None;
-    match &args.connect {
+    match connect {
         Some(target) => {
             command.args(["--connect", target]);
         }
         None => {
-            let settings = resolve(&args.settings)?.settings;
+            let settings = resolve(settings)?.settings;
             let settings = match crate::control_client::running(&settings)? {
                 Some(_) => settings,
                 None => agent_process::in_force(&settings).unwrap_or(settings),
@@ -36,32 +85,7 @@ pub fn sql(args: &SqlArgs) -> Result<i32> {
             connection = Some(kept);
         }
     }
-    let error = command.exec();
+    let error = command.args(told.0).exec();
     drop(connection);
     Err(Failure::io("run", &program, error).code(code::NOT_EXECUTABLE))
-}
-
-fn arguments(args: &SqlArgs) -> Vec<OsString> {
-    let mut told: Vec<OsString> = vec![];
-    let mut option = |name: &str, value: Option<OsString>| {
-        if let Some(value) = value {
-            told.extend([name.into(), value]);
-        }
-    };
-    option("--file", args.file.as_ref().map(|path| path.into()));
-    option("--format", args.format.clone());
-    option("--output", args.output.as_ref().map(|path| path.into()));
-    option("--watch", args.watch.clone());
-    option("--from", args.from.clone());
-    option("--steps", args.steps.clone());
-    option("--memory", args.memory.clone());
-    option("--spill", args.spill.as_ref().map(|path| path.into()));
-    option("--threads", args.query_threads.clone());
-    if args.generic {
-        told.push("--generic".into());
-    }
-    if let Some(query) = &args.query {
-        told.extend(["--".into(), query.clone()]);
-    }
-    told
 }

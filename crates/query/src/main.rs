@@ -8,6 +8,7 @@ mod failure;
 mod flight;
 #[cfg(test)]
 mod fuzz;
+mod language;
 mod output;
 mod prompt;
 mod statements;
@@ -15,6 +16,7 @@ mod worker;
 
 use clap::{Args, Parser, Subcommand};
 use failure::Failure;
+use language::Language;
 use output::Format;
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
@@ -32,7 +34,9 @@ struct Cli {
 enum Command {
     /// Answer SQL: given, from a file, from the standard input, or at a prompt
     Sql(SqlArgs),
-    /// Answer SQL that comes by the standard input, as the Python package asks it
+    /// Run commands of SAVIME's language: given, from a file, from the standard input, or at a prompt
+    Savime(SavimeArgs),
+    /// Answer queries that come by the standard input, as the Python package and the C library ask them
     Worker(EngineArgs),
     /// Answer SQL of Arrow Flight SQL's clients, until a signal comes; `terrace serve --flight` starts it
     Flight(FlightArgs),
@@ -57,10 +61,9 @@ struct EngineArgs {
     generic: bool,
 }
 
+/// What is asked, and where the answers go.
 #[derive(Args)]
-struct SqlArgs {
-    #[command(flatten)]
-    engine: EngineArgs,
+struct Asked {
     /// The query; without it, the standard input, or a prompt
     query: Option<String>,
     /// Read queries, ended by semicolons, from a file
@@ -72,6 +75,22 @@ struct SqlArgs {
     /// Write rows into this file
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct SavimeArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+#[derive(Args)]
+struct SqlArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    asked: Asked,
     /// Ask the query, which says $step, once for each step of this container when it is complete, until a signal comes
     #[arg(long, value_name = "CONTAINER", requires = "query", conflicts_with_all = ["file", "output"])]
     watch: Option<String>,
@@ -107,6 +126,7 @@ struct FlightArgs {
 fn main() {
     let done = match Cli::parse().command {
         Command::Sql(args) => sql(&args),
+        Command::Savime(args) => engine(&args.engine).and_then(|engine| answer(&engine, &args.asked, Language::Savime)),
         Command::Worker(args) => engine(&args).and_then(|engine| worker::serve(&engine)),
         Command::Flight(args) => flight(&args),
     };
@@ -154,22 +174,30 @@ fn flight(args: &FlightArgs) -> Result<(), Failure> {
 
 fn sql(args: &SqlArgs) -> Result<(), Failure> {
     let engine = engine(&args.engine)?;
-    let format = match (args.format, &args.output) {
+    if let (Some(container), Some(query)) = (&args.watch, &args.asked.query) {
+        return watch(&engine, container, query, args, format(&args.asked)?);
+    }
+    answer(&engine, &args.asked, Language::Sql)
+}
+
+fn format(args: &Asked) -> Result<Format, Failure> {
+    Ok(match (args.format, &args.output) {
         (Some(format), _) => format,
         (None, Some(path)) => Format::of_path(path).ok_or_else(|| {
             Failure::bad_input(format!("{}: its name does not say which format is wanted", path.display()))
                 .hint("give --format, or a name that ends in .csv, .json, .ndjson, .arrow or .parquet")
         })?,
         (None, None) => Format::Table,
-    };
-    if let (Some(container), Some(query)) = (&args.watch, &args.query) {
-        return watch(&engine, container, query, args, format);
-    }
+    })
+}
+
+fn answer(engine: &Engine, args: &Asked, language: Language) -> Result<(), Failure> {
+    let format = format(args)?;
     let texts = match (&args.query, &args.file) {
         (Some(query), _) => query.clone(),
         (None, Some(file)) => std::fs::read_to_string(file)
             .map_err(|error| Failure::bad_input(format!("can't read {}: {error}", file.display())))?,
-        (None, None) if std::io::stdin().is_terminal() => return prompt::run(&engine, format),
+        (None, None) if std::io::stdin().is_terminal() => return prompt::run(engine, format, language),
         (None, None) => {
             let mut text = String::new();
             std::io::stdin()
@@ -178,16 +206,16 @@ fn sql(args: &SqlArgs) -> Result<(), Failure> {
             text
         }
     };
-    let queries = statements::split(&texts);
+    let queries = language.split(&texts);
     if queries.is_empty() {
-        return Err(Failure::bad_input("there is no query").hint("terrace sql 'SELECT * FROM terrace.objects'"));
+        return Err(Failure::bad_input("there is no query").hint(language.example()));
     }
     if queries.len() > 1 && args.output.is_some() {
         return Err(Failure::bad_input(format!("{} queries, and one file for their rows", queries.len()))
             .hint("give one query with --output"));
     }
     for query in queries {
-        let batches = engine.sql(query)?;
+        let batches = language.run(engine, query)?;
         match &args.output {
             Some(path) => output::to_file(batches, format, path)?,
             None => output::to_stdout(batches, format)?,

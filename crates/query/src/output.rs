@@ -20,6 +20,8 @@ pub enum Format {
     /// Arrow's IPC stream
     Arrow,
     Parquet,
+    /// As SAVIME tells a client: `#x,d,int64|v,a,double:1`, then values between commas
+    Savime,
 }
 
 /// Rows that a table shows; other formats give all.
@@ -105,6 +107,7 @@ pub fn write(batches: Batches<'_>, format: Format, mut out: impl Write + Send) -
             }
             writer.finish()?;
         }
+        Format::Savime => savime(batches, &schema, &mut out)?,
         Format::Parquet => {
             let failed = |error| Failure::new(format!("rows can't be written as Parquet: {error}"));
             let mut writer = ArrowWriter::try_new(&mut out, schema, None).map_err(failed)?;
@@ -115,6 +118,24 @@ pub fn write(batches: Batches<'_>, format: Format, mut out: impl Write + Send) -
         }
     }
     out.flush().map_err(broken)
+}
+
+/// A line that says of each element its name, whether it is a dimension (d) or an attribute (a), and its type; then the rows.
+fn savime(batches: Batches<'_>, schema: &arrow::datatypes::Schema, out: &mut (impl Write + Send)) -> Result<(), Failure> {
+    use terrace_analysis::savime::{DIMENSION, ELEMENT, name_of_arrow};
+    let said = schema.fields().iter().map(|field| {
+        let type_name = name_of_arrow(field.data_type());
+        match field.metadata().get(ELEMENT).is_some_and(|kind| kind == DIMENSION) {
+            true => format!("{},d,{type_name}", field.name()),
+            false => format!("{},a,{type_name}:1", field.name()),
+        }
+    });
+    writeln!(out, "#{}", said.collect::<Vec<_>>().join("|")).map_err(broken)?;
+    let mut writer = arrow::csv::WriterBuilder::new().with_header(false).build(&mut *out);
+    for batch in batches {
+        writer.write(&texts_of_lists(batch?)?)?;
+    }
+    Ok(())
 }
 
 /// CSV has no lists: they are written as texts.
@@ -184,7 +205,7 @@ pub fn step(answer: &Answer, format: Format, is_first: bool) -> Result<(), Failu
             let text = pretty_format_batches(&answer.rows)?;
             writeln!(out, "step {}\n{text}", answer.step).map_err(broken)?;
         }
-        Format::Arrow | Format::Parquet => {
+        Format::Arrow | Format::Parquet | Format::Savime => {
             return Err(Failure::bad_input("a standing query's rows are written as a table, CSV, JSON or NDJSON"));
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output::{self, Format};
-use crate::statements;
+use crate::language::Language;
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -55,8 +55,45 @@ const HELP: &str = "A query ends with a semicolon. Tables are containers with ar
   \\format csv    how rows are written: table, csv, json, ndjson
   \\q             ends (so does Ctrl-D)";
 
+const SAVIME_WORDS: [&str; 28] = [
+    "aggregate(",
+    "att2dim(",
+    "batch(",
+    "catalyze(",
+    "create_dataset(",
+    "create_tar(",
+    "create_type(",
+    "cross(",
+    "derive(",
+    "dimjoin(",
+    "drop_dataset(",
+    "drop_tar(",
+    "drop_type(",
+    "equijoin(",
+    "load_subtar(",
+    "reorient(",
+    "save(",
+    "scan(",
+    "select(",
+    "show()",
+    "slice(",
+    "split(",
+    "store(",
+    "subset(",
+    "translate(",
+    "union(",
+    "where(",
+    "literal(",
+];
+
+const SAVIME_HELP: &str = "A command ends with a semicolon. TARs are containers with arrays, by name: study, \"study/run1\".
+  show();   scan(study);   aggregate(where(study, v > 1), avg, v, mean, x);   docs/savime.md has them all
+  \\format csv    how rows are written: table, csv, json, ndjson, savime
+  \\q             ends (so does Ctrl-D)";
+
 struct Names {
     words: BTreeSet<String>,
+    language: Language,
 }
 
 impl Helper for Names {}
@@ -68,7 +105,7 @@ impl Hinter for Names {
 impl Validator for Names {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         let text = context.input();
-        let is_whole = text.trim().is_empty() || text.starts_with('\\') || statements::is_complete(text);
+        let is_whole = text.trim().is_empty() || text.starts_with('\\') || self.language.is_complete(text);
         Ok(if is_whole { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
     }
 }
@@ -94,8 +131,9 @@ fn completions(words: &BTreeSet<String>, line: &str) -> (usize, Vec<Pair>) {
 }
 
 /// Tables and their columns; a catalogue that can't be read completes nothing.
-fn names(engine: &Engine) -> BTreeSet<String> {
-    let mut words: BTreeSet<String> = WORDS.iter().map(|word| word.to_string()).collect();
+fn names(engine: &Engine, language: Language) -> BTreeSet<String> {
+    let known = if language == Language::Sql { &WORDS[..] } else { &SAVIME_WORDS[..] };
+    let mut words: BTreeSet<String> = known.iter().map(|word| word.to_string()).collect();
     let query = "SELECT table_schema, table_name, column_name FROM information_schema.columns";
     let Ok(batches) = engine.sql(query) else { return words };
     for batch in batches.filter_map(Result::ok) {
@@ -118,19 +156,19 @@ fn names(engine: &Engine) -> BTreeSet<String> {
     words
 }
 
-fn history_file() -> Option<PathBuf> {
+fn history_file(language: Language) -> Option<PathBuf> {
     let base = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let base = base.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")))?;
     let directory = base.join("terrace");
     std::fs::create_dir_all(&directory).ok()?;
-    Some(directory.join("sql-history"))
+    Some(directory.join(if language == Language::Sql { "sql-history" } else { "savime-history" }))
 }
 
-pub fn run(engine: &Engine, mut format: Format) -> Result<(), Failure> {
+pub fn run(engine: &Engine, mut format: Format, language: Language) -> Result<(), Failure> {
     let failed = |error: ReadlineError| Failure::new(format!("the prompt can't be used: {error}"));
     let mut editor: Editor<Names, FileHistory> = Editor::new().map_err(failed)?;
-    editor.set_helper(Some(Names { words: names(engine) }));
-    let history = history_file();
+    editor.set_helper(Some(Names { words: names(engine, language), language }));
+    let history = history_file(language);
     if let Some(file) = &history {
         let _ = editor.load_history(file);
     }
@@ -148,24 +186,25 @@ pub fn run(engine: &Engine, mut format: Format) -> Result<(), Failure> {
         let _ = editor.add_history_entry(line.as_str());
         match line.trim() {
             "\\q" | "exit" | "quit" => break,
-            "\\?" | "help" => println!("{HELP}"),
+            "\\?" | "help" => println!("{}", if language == Language::Sql { HELP } else { SAVIME_HELP }),
             other if other.starts_with("\\format") => match other.split_whitespace().nth(1) {
                 Some("table") => format = Format::Table,
                 Some("csv") => format = Format::Csv,
                 Some("json") => format = Format::Json,
                 Some("ndjson") => format = Format::Ndjson,
-                _ => println!("\\format table, csv, json or ndjson"),
+                Some("savime") => format = Format::Savime,
+                _ => println!("\\format table, csv, json, ndjson or savime"),
             },
             other if other.starts_with('\\') => println!("`{other}` is not a command; \\? for help"),
             text => {
-                for query in statements::split(text) {
-                    let done = engine.sql(query).map_err(Failure::from);
+                for query in language.split(text) {
+                    let done = language.run(engine, query).map_err(Failure::from);
                     if let Err(failure) = done.and_then(|batches| output::to_stdout(batches, format)) {
                         failure.print();
                     }
                 }
                 if let Some(helper) = editor.helper_mut() {
-                    helper.words = names(engine);
+                    helper.words = names(engine, language);
                 }
             }
         }

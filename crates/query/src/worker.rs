@@ -1,15 +1,21 @@
 //! Queries of the program that started this one: each a length and a text on the standard input; answered on the standard output
-//! by a byte that says how it went, and rows as an Arrow stream and another such byte, or an error: a length, and message and hint.
+//! by a byte that says how it went, and rows and another such byte, or an error: a length, and message and hint.
+//!
+//! The highest bit of the length says that the text is of SAVIME's language; the next one that the rows are wanted as a text with
+//! its length before it, as `--format savime` writes them. Else they are an Arrow stream.
 //!
 //! Why a process and not a library: DataFusion in an interpreter would be 60 MB more to load for programs that ask nothing.
 
 use crate::failure::Failure;
+use crate::language::Language;
 use crate::output::{self, Format};
 use std::io::{ErrorKind, Read, Write};
 use terrace_analysis::Engine;
 
 const ROWS: u8 = 0;
 const ERROR: u8 = 1;
+const IS_SAVIME: u32 = 1 << 31;
+const AS_TEXT: u32 = 1 << 30;
 const QUERY_BYTES_MAX: u32 = 16 << 20;
 
 pub fn serve(engine: &Engine) -> Result<(), Failure> {
@@ -21,7 +27,8 @@ pub fn serve(engine: &Engine) -> Result<(), Failure> {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
             read => read.map_err(broken)?,
         }
-        let length = u32::from_le_bytes(length);
+        let flags = u32::from_le_bytes(length);
+        let length = flags & !(IS_SAVIME | AS_TEXT);
         if length > QUERY_BYTES_MAX {
             return Err(Failure::bad_input(format!("a query of {length} bytes: at most {QUERY_BYTES_MAX}")));
         }
@@ -29,7 +36,19 @@ pub fn serve(engine: &Engine) -> Result<(), Failure> {
         input.read_exact(&mut text).map_err(broken)?;
         let text = String::from_utf8_lossy(&text);
         let mut out = std::io::BufWriter::with_capacity(1 << 20, std::io::stdout());
-        match engine.sql(&text) {
+        let language = if flags & IS_SAVIME != 0 { Language::Savime } else { Language::Sql };
+        match language.run(engine, &text) {
+            Ok(batches) if flags & AS_TEXT != 0 => {
+                let mut rows = vec![];
+                match output::write(batches, Format::Savime, &mut rows) {
+                    Ok(()) => {
+                        out.write_all(&[ROWS]).map_err(broken)?;
+                        out.write_all(&(rows.len() as u64).to_le_bytes()).map_err(broken)?;
+                        out.write_all(&rows).map_err(broken)?;
+                    }
+                    Err(failure) => tell(&mut out, &failure.message, failure.hint.as_deref()).map_err(broken)?,
+                }
+            }
             Ok(batches) => {
                 out.write_all(&[ROWS]).map_err(broken)?;
                 // What fails among the rows ends the stream without its end: the error follows it.

@@ -13,6 +13,7 @@ mod source;
 mod tiles;
 
 pub(crate) use cells::with_cell_type;
+pub(crate) use cells::whole;
 pub use cells::{CellType, arrow_type};
 pub use reader::TileReader;
 pub use selection::{Selection, is_of_rows, select, unqualified};
@@ -108,6 +109,8 @@ pub struct Grid {
     pub fields: Vec<Meaning>,
     /// Cells whose columns all have the fill value are no rows.
     pub is_sparse: bool,
+    /// Columns that say which cells there are: those where all of them are not zero. They need not be among the fields.
+    pub presence: Vec<usize>,
     schema: SchemaRef,
 }
 
@@ -153,7 +156,7 @@ impl Grid {
             })
             .collect();
         let schema = Arc::new(Schema::new(schema_fields));
-        Ok(Grid { name: name.into(), dimensions, columns, fields, is_sparse, schema })
+        Ok(Grid { name: name.into(), dimensions, columns, fields, is_sparse, presence: vec![], schema })
     }
 
     pub fn schema(&self) -> SchemaRef {

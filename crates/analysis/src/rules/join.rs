@@ -116,6 +116,8 @@ fn zip(wide: &Resolved, narrow: &Resolved, pairs: &[(usize, usize)]) -> Result<O
         Meaning::Column(c) => Meaning::Column(wide.columns.len() + c),
     }));
     let name = format!("{} ⋈ {}", wide.name, narrow.name);
-    let grid = Grid::with_fields(&name, dimensions, columns, fields, names, false)?;
+    let mut grid = Grid::with_fields(&name, dimensions, columns, fields, names, false)?;
+    grid.presence = wide.presence.clone();
+    grid.presence.extend(narrow.presence.iter().map(|column| wide.columns.len() + column));
     Ok(Some(Zipped { grid, names_of_narrow }))
 }

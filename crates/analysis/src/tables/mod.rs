@@ -9,6 +9,7 @@
 
 mod schema;
 mod steps;
+pub mod subtars;
 
 pub use schema::{CATALOG, Names, ROOT_SCHEMA};
 pub use steps::complete_steps;
@@ -89,6 +90,7 @@ impl Objects {
             Err(error) if matches!(error.kind, Kind::NotFound | Kind::Invalid) => return Ok(None),
             other => other?,
         };
+        let mut loaded = None;
         let (container, members) = match found.kind {
             ObjectKind::Bytes => return Ok(None),
             ObjectKind::Array => {
@@ -97,8 +99,14 @@ impl Objects {
             }
             ObjectKind::Container => {
                 let mut members = vec![];
-                for entry in self.session.list(name)? {
-                    if entry.kind != ObjectKind::Array {
+                let entries = self.session.list(name)?;
+                // The list of subTARs before the cells that it tells of.
+                if entries.iter().any(|entry| entry.name == subtars::SUBTARS) {
+                    let list = self.tar_rank(name, &entries)?;
+                    loaded = subtars::Loaded::read(&self.session, name, list)?;
+                }
+                for entry in entries {
+                    if entry.kind != ObjectKind::Array || entry.name.starts_with(subtars::RESERVED) {
                         continue;
                     }
                     let path = if name.is_empty() { entry.name.clone() } else { format!("{name}/{}", entry.name) };
@@ -117,12 +125,27 @@ impl Objects {
         }
         let tags: BTreeMap<String, TagValue> = self.session.tags(&container)?.into_iter().collect();
         let is_one_array = found.kind == ObjectKind::Array;
-        grid_of(name, members, &tags, is_one_array).map(Some)
+        let grid = grid_of(name, members, &tags, is_one_array, loaded.is_some())?;
+        match loaded {
+            Some(loaded) => loaded.cut(grid).map(Some),
+            None => Ok(Some(grid)),
+        }
+    }
+
+    /// Dimensions of a container that was made as a TAR.
+    fn tar_rank(&self, name: &str, entries: &[terrace_client::Entry]) -> Result<usize> {
+        let arrays = entries.iter().filter(|e| e.kind == ObjectKind::Array && !e.name.starts_with(subtars::RESERVED));
+        let mut rank = 0;
+        for entry in arrays {
+            rank = rank.max(self.array(&format!("{name}/{}", entry.name))?.spec().rank());
+        }
+        Ok(rank)
     }
 
     /// The dimension of a container's arrays that grows, if there is one.
     pub fn step_dimension(&self, container: &str) -> Result<Option<String>> {
-        for entry in self.session.list(container)?.into_iter().filter(|entry| entry.kind == ObjectKind::Array) {
+        let is_column = |e: &terrace_client::Entry| e.kind == ObjectKind::Array && !e.name.starts_with(subtars::RESERVED);
+        for entry in self.session.list(container)?.into_iter().filter(is_column) {
             let path = if container.is_empty() { entry.name } else { format!("{container}/{}", entry.name) };
             let array = self.array(&path)?;
             if let Some(d) = array.spec().unlimited.iter().position(|grows| *grows) {
@@ -153,7 +176,7 @@ fn shared_dimensions(members: &[Member]) -> Vec<String> {
     lists.iter().find(|(_, count)| *count == most).map(|(list, _)| (*list).clone()).unwrap_or_default()
 }
 
-fn grid_of(name: &str, members: Vec<Member>, tags: &BTreeMap<String, TagValue>, is_one_array: bool) -> Result<Grid> {
+fn grid_of(name: &str, members: Vec<Member>, tags: &BTreeMap<String, TagValue>, is_one_array: bool, is_tar: bool) -> Result<Grid> {
     let names = shared_dimensions(&members);
     let mut members: Vec<Member> = members
         .into_iter()
@@ -167,6 +190,8 @@ fn grid_of(name: &str, members: Vec<Member>, tags: &BTreeMap<String, TagValue>, 
             .collect();
         let grows = |&&(member, d): &&(&Member, usize)| member.view.array().spec().unlimited[d];
         let extent = match along.iter().find(grows) {
+            // SubTARs say what is there.
+            Some(_) if is_tar => along.iter().map(|(member, d)| member.view.shape[*d]).min().unwrap_or(0),
             Some(_) => visible_steps(&along, tags)?,
             None => {
                 // The arrays that have all dimensions decide.
