@@ -72,7 +72,7 @@ fn nothing_is_said_without_the_token() {
     let entered = web.send("POST", "/login", "", format!("token={}", web.token).as_bytes());
     let cookie = entered.header("set-cookie").to_owned();
     assert_eq!((entered.status, entered.header("location")), (303, "/"));
-    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Lax"), "{cookie}");
     let shown = web.send("GET", "/", &format!("Cookie: {}\r\n", cookie.split(';').next().unwrap()), b"");
     assert!(shown.status == 200 && shown.text().contains("<title>Terrace</title>"));
     let policy = shown.header("content-security-policy");
