@@ -9,7 +9,7 @@ use terrace_client::{
     token_of_root,
 };
 use terrace_core::members::{number_of, suffix};
-use terrace_tests::{Random, Served, Wish, Workplace, compare_at_random, wait_until};
+use terrace_tests::{Http, Random, Served, Wish, Workplace, compare_at_random, wait_until};
 
 /// `terrace serve --hosts` until it is dropped; all hosts are this one, by another loopback address each.
 struct Agents {
@@ -410,4 +410,29 @@ fn hosts_that_can_not_be_used_are_named() {
     let no_mpi = place.terrace("serve").args(["--quiet", "--mpi"]).output().unwrap();
     assert!(String::from_utf8_lossy(&no_mpi.stderr).contains("mpirun"));
     assert!(Path::new(place.root()).exists());
+}
+
+#[test]
+fn objects_of_several_agents_are_served_over_http() {
+    let place = kept();
+    let agents = start(&place, 2);
+    let session = agents.beside(1);
+    let spec = ArraySpec::new(DataType::UInt8, &[0, 64]).unlimited(0).chunks(&[4, 16]).dimensions(&["t", "x"]);
+    let array = session.create_array("grown", &spec, Create::New).unwrap();
+    let cells: Vec<u8> = (0..=255).cycle().take(16 * 64).collect();
+    array.put(&Region::block(&[0, 0], &[16, 64]).unwrap(), &cells).unwrap();
+    let mut process = place.terrace("web").stdout(Stdio::piped()).spawn().unwrap();
+    let page = BufReader::new(process.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    let token = std::fs::read_to_string(place.state().join("web.token")).unwrap();
+    let web = Http::new(page.strip_prefix("page: ").unwrap().split("/?").next().unwrap(), token.trim());
+    assert_eq!(web.get("/zarr/grown/zarr.json").json()["shape"], serde_json::json!([16, 64]));
+    for (row, column) in (0..4).flat_map(|row| (0..4).map(move |column| (row, column))) {
+        let wanted: Vec<u8> =
+            (0..4).flat_map(|i| cells[(row * 4 + i) * 64 + column * 16..][..16].iter().copied()).collect();
+        assert_eq!(web.get(&format!("/zarr/grown/c/{row}/{column}")).body, wanted, "{row} {column}");
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
+    drop((session, array));
+    agents.end();
 }

@@ -72,7 +72,7 @@ fn nothing_is_said_without_the_token() {
     let entered = web.send("POST", "/login", "", format!("token={}", web.token).as_bytes());
     let cookie = entered.header("set-cookie").to_owned();
     assert_eq!((entered.status, entered.header("location")), (303, "/"));
-    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Lax"), "{cookie}");
     let shown = web.send("GET", "/", &format!("Cookie: {}\r\n", cookie.split(';').next().unwrap()), b"");
     assert!(shown.status == 200 && shown.text().contains("<title>Terrace</title>"));
     let policy = shown.header("content-security-policy");
@@ -446,6 +446,47 @@ fn an_agent_does_not_care_when_its_web_server_dies_and_ends_it_with_itself() {
     served.end();
     assert!(std::net::TcpStream::connect(&address).is_err());
     place.settled_tree();
+}
+
+#[test]
+fn the_server_goes_on_when_the_agent_is_killed_and_started_again() {
+    let place = Workplace::new();
+    let (served, session) = served(&place);
+    study(&session);
+    let web = http(&served);
+    let before = (web.get("/zarr/study/zarr.json").text(), web.get("/zarr/study/v/c/1/0").body);
+    let agent = place.status().unwrap().agent_pid;
+    // SAFETY: this workplace's own agent.
+    unsafe { libc::kill(agent as i32, libc::SIGKILL) };
+    assert!(wait_until(60, || place.status().is_some_and(|status| status.agent_pid != agent)));
+    assert_eq!((web.get("/zarr/study/zarr.json").text(), web.get("/zarr/study/v/c/1/0").body), before);
+    assert_eq!(web.get("/api/status").status, 200);
+    drop(session);
+    served.end();
+}
+
+#[test]
+fn objects_of_an_agent_elsewhere_are_served_too() {
+    let place = Workplace::new();
+    let served = Served::begin(&place, &[]);
+    let session = Session::open(&served.index).unwrap();
+    let v = study(&session);
+    let token_file = place.scratch().join("token");
+    let mut command = place.terrace("web");
+    command.args(["--connect", &format!("tcp://{}", served.address), "--token-file"]).arg(&token_file);
+    let mut process = command.env("TERRACE_TOKEN_FILE", &token_file).stdout(Stdio::piped()).spawn().unwrap();
+    let page = BufReader::new(process.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    let web = Http::new(page.strip_prefix("page: ").unwrap().split("/?").next().unwrap(), Served::TOKEN);
+    let group = web.get("/zarr/study/zarr.json").json();
+    assert_eq!(group["consolidated_metadata"]["metadata"]["v"]["shape"], serde_json::json!([5, 7]));
+    assert_eq!(web.get("/zarr/study/v/c/0/1").body, bytes(&[4.0, 5.0, 6.0, -1.0, 11.0, 12.0, 13.0, -1.0]));
+    v.put_values(&region(&[0, 4], &[1, 1]), &[44f32]).unwrap();
+    assert_eq!(web.get("/zarr/study/v/c/0/1").body[..4], bytes(&[44.0]));
+    assert_eq!(web.get("/api/status").status, 501, "its tiers are not to be seen from here");
+    process.kill().unwrap();
+    process.wait().unwrap();
+    drop((session, v));
+    served.end();
 }
 
 #[test]

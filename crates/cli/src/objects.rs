@@ -12,6 +12,7 @@ use std::path::Path;
 use terrace_client::{
     Array, ArraySpec, Create, Kind, ObjectError, ObjectKind, Region, Session, Status, TagMatch, TagQuery, TagValue,
 };
+use terrace_core::settings::Settings;
 use terrace_core::size::show_bytes;
 
 /// Bytes that are moved at a time.
@@ -32,8 +33,7 @@ impl From<ObjectError> for Failure {
 /// A session with the agent of these settings; one is started if none runs, and leaves when nobody needs it.
 fn session(args: &crate::args::SettingArgs) -> Result<Session> {
     let settings = resolve(args)?.settings;
-    let has_several = terrace_core::members::directory(&settings.root, terrace_index::PRIVATE_DIR).join("0").exists();
-    if has_several && !settings.index().exists() {
+    if has_several_agents(&settings) {
         return Ok(Session::connect(&settings.root.to_string_lossy())?);
     }
     let is_there = crate::control_client::running(&settings)?.is_some();
@@ -44,6 +44,12 @@ fn session(args: &crate::args::SettingArgs) -> Result<Session> {
     check::settings(&settings, true)?;
     let _connection = ensure(&settings, false)?;
     Ok(Session::open(&settings.index())?)
+}
+
+/// Agents of several nodes serve the root, and none that knows of no others.
+pub fn has_several_agents(settings: &Settings) -> bool {
+    let first = terrace_core::members::directory(&settings.root, terrace_index::PRIVATE_DIR).join("0");
+    first.exists() && !settings.index().exists()
 }
 
 pub fn stat(args: &ObjectsArgs) -> Result<i32> {

@@ -7,6 +7,7 @@ use crate::args::WebArgs;
 use crate::bench::beside;
 use crate::check;
 use crate::failure::{Failure, Result, code, warn};
+use crate::objects::has_several_agents;
 use crate::resolve::resolve;
 use crate::serve::listening;
 use std::io::{BufRead, BufReader};
@@ -35,6 +36,12 @@ pub fn web(args: &WebArgs) -> Result<i32> {
         Some(target) => {
             command = program(&listen(&settings)?)?;
             command.args(["--connect", target]);
+        }
+        None if has_several_agents(&settings) => {
+            command = program(&listen(&settings)?)?;
+            command.arg("--connect").arg(&settings.root);
+            // Where this node's one of them keeps its index, if there is one.
+            command.envs(settings.runtime.parent().map(|base| ("TERRACE_RUNTIME", base)));
         }
         None => {
             if crate::control_client::running(&settings)?.is_none() {

@@ -91,10 +91,10 @@ impl Access {
         is_same(given, &self.token)
     }
 
-    /// What a browser is told to keep.
+    /// What a browser is told to keep. Other sites' pages can lead a reader here, which changes nothing, and can't ask in his name.
     pub fn set_cookie(&self) -> String {
         let secure = if self.is_tls { "; Secure" } else { "" };
-        format!("{}={}; HttpOnly; SameSite=Strict; Path=/{secure}", self.cookie, self.pass)
+        format!("{}={}; HttpOnly; SameSite=Lax; Path=/{secure}", self.cookie, self.pass)
     }
 }
 

@@ -4,7 +4,8 @@ use crate::Cli;
 use crate::failure::Failure;
 use axum::Router;
 use axum_server::Handle;
-use axum_server::tls_rustls::RustlsConfig;
+use axum_server::accept::NoDelayAcceptor;
+use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -51,13 +52,17 @@ impl Listener {
         format!("{scheme}://{}", self.address)
     }
 
+    /// Small answers are sent at once: a reader waits for each before it asks for more.
     pub async fn serve(self, router: Router, handle: Handle<SocketAddr>) -> std::io::Result<()> {
         let service = router.into_make_service();
         match self.tls {
-            None => axum_server::from_tcp(self.socket)?.handle(handle).serve(service).await,
+            None => {
+                let server = axum_server::from_tcp(self.socket)?.acceptor(NoDelayAcceptor::new());
+                server.handle(handle).serve(service).await
+            }
             Some(config) => {
-                let config = RustlsConfig::from_config(config);
-                axum_server::from_tcp_rustls(self.socket, config)?.handle(handle).serve(service).await
+                let acceptor = RustlsAcceptor::new(RustlsConfig::from_config(config)).acceptor(NoDelayAcceptor::new());
+                axum_server::from_tcp(self.socket)?.acceptor(acceptor).handle(handle).serve(service).await
             }
         }
     }

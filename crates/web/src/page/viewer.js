@@ -54,16 +54,18 @@ export class Viewer {
 
   // Reads the arrays that have the coordinates of the dimensions; few arrays have all.
   async locate() {
-    const { name, coordinates, shape } = this.array;
-    const read = async (coordinate, d) => {
+    const { name, coordinates } = this.array;
+    const read = async (coordinate) => {
       if (!coordinate) return null;
       const path = address(coordinate);
       const about = await (await fetched(`/api/array/${path}`)).json();
-      const values = new Float32Array(await (await fetched(`/api/slice/${path}?at=*`)).arrayBuffer());
-      return values.length === shape[d] ? { values, units: about.tags.units ?? '' } : null;
+      const response = await fetched(`/api/slice/${path}?at=*`);
+      const isWhole = JSON.parse(response.headers.get('x-terrace-slice')).every === 1;
+      const values = new Float32Array(await response.arrayBuffer());
+      return isWhole ? { values, units: about.tags.units ?? '' } : null;
     };
-    const found = await Promise.all(coordinates.map((coordinate, d) => read(coordinate, d).catch(() => null)));
-    if (this.array?.name !== name || String(this.array.shape) !== String(shape)) return;
+    const found = await Promise.all(coordinates.map((coordinate) => read(coordinate).catch(() => null)));
+    if (this.array?.name !== name) return;
     this.coordinates = found;
     this.controls();
     this.paint();
@@ -78,7 +80,9 @@ export class Viewer {
 
   where(d) {
     const last = Math.max(0, this.array.shape[d] - 1);
-    return this.coordinates[d] ? `${this.place(d, this.at[d])} (${this.at[d]} of 0–${last})` : `${this.at[d]} of 0–${last}`;
+    const place = this.place(d, this.at[d]);
+    const index = `${this.at[d]} of 0–${last}`;
+    return place === String(this.at[d]) ? index : `${place} (${index})`;
   }
 
   // The picture's first row is the dimension's first index.
