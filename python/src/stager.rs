@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use terrace_client::{Arrived, Full, Kind, Staged, StepCursor, StagerSpec};
+use terrace_client::{Arrived, Full, Kind, Staged, StagerSpec, StepCursor};
 
 #[pyclass(frozen, module = "terrace._native")]
 pub struct Stager {

@@ -28,11 +28,27 @@ impl Served {
 
     /// At an address that others know already.
     pub fn begin_at(place: &Workplace, address: &str, flags: &[&str]) -> Served {
+        Served::begin_in(place, address, flags, &[])
+    }
+
+    /// By another command, which is given this one (`ip netns exec NAME`).
+    pub fn begin_in(place: &Workplace, address: &str, flags: &[&str], by: &[&str]) -> Served {
         let address = address.to_owned();
         let token_file = place.scratch().join("token");
         std::fs::write(&token_file, format!("{}\n", Served::TOKEN)).unwrap();
         let mut command = place.terrace("serve");
         command.args(["--quiet", "--listen", &address, "--token-file"]).arg(&token_file).args(flags);
+        if let [program, arguments @ ..] = by {
+            let mut outer = std::process::Command::new(program);
+            outer.args(arguments).arg(command.get_program()).args(command.get_args());
+            for (name, value) in command.get_envs() {
+                match value {
+                    Some(value) => outer.env(name, value),
+                    None => outer.env_remove(name),
+                };
+            }
+            command = outer;
+        }
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let line = lines.next().expect("a line for eval").unwrap();

@@ -870,3 +870,76 @@ fn random_puts_of_several_writers_are_the_same_on_both_sides() {
     here.end();
     there.end();
 }
+
+/// Another network, with one link to it.
+struct Network {
+    name: String,
+    here: String,
+    there: String,
+}
+
+impl Network {
+    /// `None`, and told, where this machine can't have one.
+    fn new() -> Option<Network> {
+        let name = format!("ts{}", std::process::id());
+        let net = format!("10.214.{}", std::process::id() % 240);
+        let (here, there) = (format!("{net}.1"), format!("{net}.2"));
+        let script = format!(
+            "ip netns add {name}; ip link add {name} type veth peer name eth0 netns {name}
+             ip addr add {here}/24 dev {name}; ip link set {name} up
+             ip -n {name} addr add {there}/24 dev eth0; ip -n {name} link set eth0 up; ip -n {name} link set lo up"
+        );
+        if !is_root() || !Network::sh(&script) {
+            skipped("network namespaces need root");
+            return None;
+        }
+        Some(Network { name, here, there })
+    }
+
+    fn sh(script: &str) -> bool {
+        Command::new("sh").args(["-ec", script]).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    }
+
+    fn set(&self, state: &str) {
+        assert!(Network::sh(&format!("ip link set {} {state}", self.name)));
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        Network::sh(&format!("ip netns del {}; ip link del {} || true", self.name, self.name));
+    }
+}
+
+#[test]
+fn a_link_to_another_network_that_is_down_for_a_while_loses_nothing() {
+    let Some(network) = Network::new() else { return };
+    let (staging, analysis) = (roomy(), roomy());
+    let address = format!("{}:7788", network.there);
+    let there = Served::begin_in(&analysis, &address, &[], &["ip", "netns", "exec", &network.name]);
+    let pinned = std::fs::read_to_string(analysis.scratch().join("token.fingerprint")).unwrap();
+    let more = format!("fingerprint={}", pinned.trim());
+    let here = Served::begin(&staging, &["--forward", &rule(&staging, "run", &address, &more)]);
+    let session = Session::open(&here.index).unwrap();
+    let simulation = simulate(session.clone(), "run", Duration::from_millis(20), 300);
+    let elsewhere = || Session::connect_tls(&address, Served::TOKEN, &pinned).unwrap();
+    let mut cursor = elsewhere().steps("run", 0, &["p", "v"]).unwrap();
+    for step in 0..20 {
+        assert_eq!(cursor.next(Some(Duration::from_secs(60))).unwrap(), Some(step), "from {}", network.here);
+    }
+    network.set("down");
+    // The simulation goes on, and is done before the link is there again.
+    assert_eq!(simulation.join().unwrap(), 300);
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(forwards(&staging).iter().any(|line| line.queued_regions > 0), "{:?}", forwards(&staging));
+    network.set("up");
+    let mut cursor = elsewhere().steps("run", 20, &["p", "v"]).unwrap();
+    for step in 20..300 {
+        assert_eq!(cursor.next(Some(Duration::from_secs(90))).unwrap(), Some(step), "{:?}", forwards(&staging));
+    }
+    check_steps(&elsewhere().open_array("run/p", false).unwrap(), 1, 0..300);
+    check_steps(&elsewhere().open_array("run/v", false).unwrap(), 2, 0..300);
+    drop((session, cursor));
+    here.end();
+    there.end();
+}

@@ -82,6 +82,8 @@ pub struct Agent {
     pub policy: Policy,
     pub index: Index,
     pub index_ino: u64,
+    /// It counts from nothing: no agent before this one has left it.
+    pub index_is_new: bool,
     pub devices: Vec<DevicePlace>,
     pub root_tier: DirectoryTier,
     /// The root itself, whatever becomes of its path; keeps its inode number from being given to another.
@@ -160,6 +162,7 @@ impl Agent {
             policy,
             index: opened.index,
             index_ino: opened.ino,
+            index_is_new: opened.is_new,
             clock_base: opened.index.header.now.load(Relaxed),
             devices,
             root_tier,

@@ -29,6 +29,8 @@ pub struct DevicePlace {
 }
 
 pub struct OpenedIndex {
+    /// No agent before has left it.
+    pub is_new: bool,
     pub index: Index,
     /// Tells the file from one that replaced it.
     pub ino: u64,
@@ -109,7 +111,7 @@ pub fn open(settings: &Settings, devices: &[DevicePlace]) -> Result<OpenedIndex>
     if let Some((index, ino)) = open_existing(&path)?
         && fits(index, settings, devices)
     {
-        return Ok(OpenedIndex { index, ino });
+        return Ok(OpenedIndex { index, ino, is_new: false });
     }
     let fresh = path.with_extension("new");
     let _ = std::fs::remove_file(&fresh);
@@ -124,7 +126,7 @@ pub fn open(settings: &Settings, devices: &[DevicePlace]) -> Result<OpenedIndex>
     fill(index, settings, devices)?;
     let ino = rustix::fs::fstat(&fd).context("look at", &fresh)?.st_ino;
     std::fs::rename(&fresh, &path).context("put in place", &path)?;
-    Ok(OpenedIndex { index, ino })
+    Ok(OpenedIndex { index, ino, is_new: true })
 }
 
 fn open_existing(path: &Path) -> Result<Option<(Index, u64)>> {

@@ -108,9 +108,8 @@ pub fn start(settings: Settings) -> Result<Running> {
     let quota = agent.settings.quota_bytes.unwrap_or(0).min(i64::MAX as u64) as i64;
     agent.index.header.quota.store(quota, Relaxed);
     agent.adjust_capacity();
-    let is_fresh = agent.index.records_end() == 0;
     let report = agent.recover_at_start();
-    agent.recover_stages(is_fresh);
+    agent.recover_stages();
     agent.tick_clock();
     let calls_path = agent.settings.call_socket();
     let call_socket = calls::listen(&calls_path).context("listen on", &calls_path)?;

@@ -6,7 +6,7 @@ use crate::handles::{Handles, Used};
 use crate::session::{patience, session, terrace_session};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
-use terrace_client::{Arrived, Full, Staged, StepCursor, Stager, StagerSpec};
+use terrace_client::{Arrived, Full, Staged, Stager, StagerSpec, StepCursor};
 
 /// A queue of puts, with threads that do them.
 #[allow(non_camel_case_types)]
@@ -139,11 +139,7 @@ pub extern "C" fn terrace_stager_begin_step(stager: *const terrace_stager, bytes
 
 /// Says, after all earlier puts of the container, that its first `steps` steps are whole: for readers that can't tell by its cells.
 #[unsafe(no_mangle)]
-pub extern "C" fn terrace_stager_publish(
-    stager: *const terrace_stager,
-    container: *const c_char,
-    steps: u64,
-) -> c_int {
+pub extern "C" fn terrace_stager_publish(stager: *const terrace_stager, container: *const c_char, steps: u64) -> c_int {
     call(|| Ok(self::stager(stager)?.publish(text(container, "the container's name")?, steps)?))
 }
 
@@ -163,10 +159,7 @@ pub extern "C" fn terrace_stager_sync(stager: *const terrace_stager, arrived: c_
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn terrace_stager_count(
-    stager: *const terrace_stager,
-    counters: *mut terrace_stager_counters,
-) -> c_int {
+pub extern "C" fn terrace_stager_count(stager: *const terrace_stager, counters: *mut terrace_stager_counters) -> c_int {
     call(|| {
         let found = self::stager(stager)?.counters();
         *out(counters, "the counters")? = terrace_stager_counters {

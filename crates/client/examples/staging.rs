@@ -114,7 +114,11 @@ fn terrace(what: &str, block: usize, bytes: u64, threads: usize, target: &str, a
     let sources = blocks(block, threads);
     let steps = (bytes / threads as u64 / block as u64).max(1);
     let session = connect(target).expect("an agent");
-    let spec = StagerSpec { queue_bytes: (block as u64 * 4 * threads as u64).max(256 << 20), threads, ..StagerSpec::default() };
+    let spec = StagerSpec {
+        queue_bytes: (block as u64 * 4 * threads as u64).max(256 << 20),
+        threads,
+        ..StagerSpec::default()
+    };
     let stager = session.stager(spec).expect("a stager");
     let arrays: Vec<_> = (0..threads).map(|thread| field(&session, thread, block).expect("an array")).collect();
     let mut seconds = each(threads, |thread| {
@@ -192,9 +196,14 @@ fn main() -> Outcome {
         ["terrace", block, bytes, threads, target] => {
             terrace("terrace", number(block) as usize, number(bytes), number(threads) as usize, target, Arrived::Staged)
         }
-        ["forwarded", block, bytes, threads, target] => {
-            terrace("forwarded", number(block) as usize, number(bytes), number(threads) as usize, target, Arrived::Analysis)
-        }
+        ["forwarded", block, bytes, threads, target] => terrace(
+            "forwarded",
+            number(block) as usize,
+            number(bytes),
+            number(threads) as usize,
+            target,
+            Arrived::Analysis,
+        ),
         ["compute", block, steps, seconds, target @ ..] => {
             compute(number(block) as usize, number(steps), seconds.parse()?, target.first().copied())
         }

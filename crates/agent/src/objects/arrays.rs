@@ -207,6 +207,15 @@ impl Agent {
         let place = &self.objects.place;
         let mut staged = self.staged();
         staged.sort_by_key(|staged| std::cmp::Reverse(array::stage_bytes(place, &staged.stage)));
+        // What is only passing and has arrived need not be written anywhere.
+        for staged in staged.iter().filter(|staged| self.is_passing(staged)) {
+            let turn = self.objects.turn.lock().unwrap();
+            let dropped = self.drop_forwarded(&staged.stage, &staged.log, 1);
+            drop(turn);
+            if dropped.is_ok() && has_room(self) {
+                return Ok(());
+            }
+        }
         let mut trouble = None;
         for staged in staged {
             if self.array_mode(&staged.directory) == Mode::Remove {
@@ -297,7 +306,7 @@ impl Agent {
     }
 
     /// Before any program runs: logs that an agent was killed over go on, and what it had not removed is removed.
-    pub fn recover_stages(&self, is_fresh: bool) {
+    pub fn recover_stages(&self) {
         let place = &self.objects.place;
         for stage in array::stages(place) {
             let Ok(log) = Log::open(&stage.log(place)) else { continue };
@@ -308,8 +317,7 @@ impl Agent {
                 self.warn(format!("a staged array can't be taken over: {error}"));
             }
         }
-        if is_fresh {
-            // A new index counts from nothing.
+        if self.index_is_new {
             for device in 0..self.devices.len() as u32 {
                 let stages = std::fs::read_dir(array::stages_dir(place, device)).into_iter().flatten().flatten();
                 let files = stages.flat_map(|stage| std::fs::read_dir(stage.path()).into_iter().flatten().flatten());
