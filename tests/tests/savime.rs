@@ -736,6 +736,8 @@ fn sums_of_large_integers_are_exact() {
     let shell = place.shell();
     done(&place, "create_tar('t', '*', 'implicit,x,int,0,1,1', 'v,long'); create_dataset('v:long', literal(9007199254740992, 1)); load_subtar('t', 'ordered,x,0,1', 'v,v')");
     assert_eq!(rows(&place, "aggregate(t, sum, v, s, max, v, m)"), ["#s,a,int64:1|m,a,int64:1", "9007199254740993,9007199254740992"]);
+    done(&place, "create_dataset('h:long', literal(9223372036854775807, 9223372036854775807)); create_tar('u', '*', 'implicit,x,int,0,1,1', 'v,long'); load_subtar('u', 'ordered,x,0,1', 'v,h')");
+    refused(&place, "aggregate(u, sum, v, s)", "does not fit in 64-bit integers");
     assert_eq!(rows(&place, "derive(subset(t, x, 0, 0), w, v + 1)")[1], "0,9007199254740992,9007199254740993");
     shell.ends_and_leaves();
 }
