@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use terrace_tests::checkout;
 
 /// Each page, and the file of tests that it names without saying so.
-const PAGES: [(&str, &str); 8] = [
+const PAGES: [(&str, &str); 9] = [
     ("semantics.md", ""),
     ("programs.md", "programs"),
     ("programs-matrix.md", "matrix"),
     ("objects.md", ""),
     ("queries.md", "queries"),
+    ("savime.md", "savime"),
     ("c.md", "capi"),
     ("cfitsio.md", "cfitsio"),
     ("predict.md", "predict"),
