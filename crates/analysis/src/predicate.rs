@@ -127,20 +127,7 @@ impl Predicate {
     }
 
     pub fn mask(&self, grid: &Grid, reader: &mut TileReader<'_>, mask: &mut Mask) -> Result<()> {
-        mask.clear();
-        if self.leaves_out_fill {
-            mask.resize(reader.cells() as usize, 0);
-            for column in 0..grid.columns.len() {
-                keep_what_is_not_fill(grid, column, reader, mask)?;
-            }
-        } else {
-            mask.resize(reader.cells() as usize, u64::MAX);
-        }
-        for &column in &self.presence {
-            let extents = reader.extents.clone();
-            let is_there = Comparison { column, operator: Operator::NotEq, value: 0.0 };
-            is_there.narrow::<u8>(reader.picture(column)?, &extents, mask);
-        }
+        self.begin(grid, reader, mask)?;
         for comparison in &self.comparisons {
             if comparison.known(grid, &reader.tile.bounds) == Some(true) {
                 continue;
@@ -150,6 +137,7 @@ impl Predicate {
             let picture = reader.picture(comparison.column)?;
             let is_plain = with_cell_type!(data_type, T => comparison.narrow::<T>(picture, &extents, mask), false);
             if !is_plain {
+                self.begin(grid, reader, mask)?;
                 let found = self.all.as_ref().expect("there are comparisons").mask(reader)?;
                 mask.iter_mut().zip(found.values().iter()).for_each(|(slot, found)| *slot &= ones(found));
                 return Ok(());
@@ -158,6 +146,27 @@ impl Predicate {
         if let Some(rest) = &self.rest {
             let found = rest.mask(reader)?;
             mask.iter_mut().zip(found.values().iter()).for_each(|(slot, found)| *slot &= ones(found));
+        }
+        Ok(())
+    }
+}
+
+impl Predicate {
+    /// All cells that are rows.
+    fn begin(&self, grid: &Grid, reader: &mut TileReader<'_>, mask: &mut Mask) -> Result<()> {
+        mask.clear();
+        if self.leaves_out_fill {
+            mask.resize(reader.cells() as usize, 0);
+            for column in (0..grid.columns.len()).filter(|column| !self.presence.contains(column)) {
+                keep_what_is_not_fill(grid, column, reader, mask)?;
+            }
+        } else {
+            mask.resize(reader.cells() as usize, u64::MAX);
+        }
+        for &column in &self.presence {
+            let extents = reader.extents.clone();
+            let is_there = Comparison { column, operator: Operator::NotEq, value: 0.0 };
+            is_there.narrow::<u8>(reader.picture(column)?, &extents, mask);
         }
         Ok(())
     }

@@ -73,7 +73,7 @@ impl Reduced {
         let mut kept = self.kept.clone();
         kept.sort_unstable();
         let ranges: Vec<_> = kept.iter().map(|&d| self.selection.ranges[d].clone()).collect();
-        let is_held = self.groups() <= super::GROUPS_SHARED_MAX;
+        let is_held = self.groups() <= super::GROUPS_SHARED_MAX && !self.selection.is_empty();
         if !is_held || kept.is_empty() || kept.len() != self.kept.len() || ranges.iter().any(|ranges| ranges.len() != 1)
         {
             return Ok(None);

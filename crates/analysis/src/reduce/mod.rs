@@ -271,7 +271,8 @@ impl Reduced {
         }
         let options = RecordBatchOptions::new().with_row_count(Some(count));
         let batch = RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)?;
-        if self.predicate.is_some() && !self.kept.is_empty() {
+        // A dimension that is not kept may have no index that is selected.
+        if !self.kept.is_empty() && counts.contains(&0) {
             let has_rows: BooleanArray = counts.iter().map(|&count| Some(count > 0)).collect();
             return Ok(arrow::compute::filter_record_batch(&batch, &has_rows)?);
         }
