@@ -20,6 +20,7 @@ install -D -m 755 -t "$to/bin" "$built/terrace" "$built/terrace-query" "$built/t
 install -D -m 755 -t "$to/lib" "$built/libterrace.so"
 install -D -m 755 -t "$to/lib/terrace" "$built/libterrace_intercept.so" "$built/libterrace_cfitsio.so"
 install -D -m 644 -t "$to/include" crates/capi/include/terrace.h crates/capi/fortran/terrace.f90
+install -D -m 644 -t "$to/include/terrace" crates/capi/include/terrace/staging.hpp
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 mkdir -p "$to/lib/pkgconfig"
 sed -e "s|@PREFIX@|$prefix|" -e "s|@VERSION@|$version|" crates/capi/terrace.pc.in >"$to/lib/pkgconfig/terrace.pc"

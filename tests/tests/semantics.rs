@@ -5,12 +5,14 @@ use terrace_tests::checkout;
 
 /// Each page, and the file of tests that it names without saying so.
 const PAGES: &[(&str, &str)] = &[
+const PAGES: [(&str, &str); 9] = [
     ("semantics.md", ""),
     ("programs.md", "programs"),
     ("programs-matrix.md", "matrix"),
     ("objects.md", ""),
     ("queries.md", "queries"),
     ("staging.md", "staging"),
+    ("savime.md", "savime"),
     ("c.md", "capi"),
     ("cfitsio.md", "cfitsio"),
     ("predict.md", "predict"),

@@ -96,7 +96,7 @@ pub async fn stream(frame: DataFrame) -> Result<SendableRecordBatchStream> {
 }
 
 /// A fault of the engine is one query's failure, where programs unwind.
-fn engine_failed() -> Error {
+pub(crate) fn engine_failed() -> Error {
     Error::new(terrace_client::Kind::System, "the query engine has failed at this query; others are not touched")
         .hint("say it in another way, and please report the query")
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use terrace_analysis::arrow::buffer::Buffer;
 use terrace_analysis::datafusion::prelude::SessionContext;
-use terrace_analysis::{Axis, Column, Dimension, Grid, GridTable, MemoryArray, Options, Source, context, plan, stream};
+use terrace_analysis::{Axis, Column, Dimension, Grid, GridTable, MemoryArray, Options, Source, context, plan, savime, stream};
 use terrace_client::{DataType, Region};
 use tonic::Request;
 
@@ -210,5 +210,39 @@ fn any_message_of_flight_is_answered_or_refused() {
                 said(&service, *way, message).await;
                 said(&service, *way, noise.clone()).await;
             });
+        });
+}
+
+/// Commands of SAVIME's language, whole and damaged; and noise.
+#[test]
+fn any_text_is_read_as_a_command_of_savimes_language_or_refused() {
+    const COMMANDS: [&str; 5] = [
+        "aggregate ( where ( cross ( io , aggregate ( io , max , a , m , x ) ) , left_a = right_m ) , max , left_y , y , left_x ) ;",
+        "derive ( subset ( io , x , 1 , 2.5e3 ) , c , sin ( a ) ^ 2 + - b * ( 3 - x ) % 4 )",
+        "where ( t , not a <> 1 and b like 'x%' or v:2 >= .5 )",
+        "create_tar ( 'a' , \"T\" , 'implicit,x,int,0,*,1' , 'v,double' ) ; load_subtar ( 'a' , 'total,x,0,1,d' , 'v,d' )",
+        "batch ( create_dataset ( 'd:int' , literal ( 1 , -2 ) ) , show ( ) )",
+    ];
+    COMMANDS.iter().for_each(|commands| {
+        savime::split(commands).into_iter().for_each(|command| savime::check(command).unwrap_or_else(|error| panic!("{command}: {error}")));
+    });
+    bolero::check!()
+        .with_test_time(TIME)
+        .with_iterations(usize::MAX)
+        .with_type::<(u8, Vec<(u8, u8)>, u16, String)>()
+        .for_each(|(which, changes, depth, noise)| {
+            let mut words: Vec<&str> = COMMANDS[*which as usize % COMMANDS.len()].split(' ').collect();
+            for &(place, change) in changes.iter().take(6) {
+                let place = place as usize % words.len();
+                words.insert(place, words[change as usize % words.len()]);
+                words.remove((place + change as usize) % words.len());
+            }
+            let nested = format!("scan({}{}", "f(".repeat(*depth as usize), noise);
+            for text in [words.join(" "), noise.clone(), nested] {
+                for command in savime::split(&text) {
+                    let _ = savime::check(command);
+                }
+                savime::is_complete(&text);
+            }
         });
 }

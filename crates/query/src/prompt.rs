@@ -174,7 +174,7 @@ pub fn run(engine: &Engine, mut format: Format, language: Language) -> Result<()
     }
     println!("Tables of {}; \\? for help", engine.queries().objects().session.root().display());
     loop {
-        let line = match editor.readline("terrace> ") {
+        let line = match editor.readline(if language == Language::Sql { "terrace> " } else { "savime> " }) {
             Ok(line) => line,
             Err(ReadlineError::Interrupted) => continue,
             Err(ReadlineError::Eof) => break,

@@ -20,6 +20,7 @@ mod rows;
 mod save;
 mod store;
 mod subtar;
+mod sum;
 mod syntax;
 mod tar;
 mod vtk;
@@ -28,13 +29,14 @@ pub use lexer::{is_complete, split};
 pub use elements::name_of_arrow;
 
 use crate::error::{Error, Result};
-use crate::session::Queries;
+use crate::session::{Queries, engine_failed, stream};
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use query::name_of;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use syntax::Node;
 use terrace_client::{Kind, Session};
@@ -55,7 +57,8 @@ pub async fn run(queries: &Queries, text: &str) -> Result<SendableRecordBatchStr
     let commands = split(text);
     let mut last = None;
     for (number, command) in commands.iter().enumerate() {
-        let done = one(queries, command).await;
+        let done = AssertUnwindSafe(one(queries, command)).catch_unwind().await;
+        let done = done.unwrap_or_else(|_| Err(engine_failed()));
         let done = done.map_err(|error| match commands.len() {
             1 => error,
             _ => Error { message: format!("command {}: {}", number + 1, error.message), ..error },
@@ -158,7 +161,7 @@ async fn rows(relation: relation::Relation) -> Result<SendableRecordBatchStream>
         })
         .collect();
     let schema: SchemaRef = Arc::new(Schema::new(fields));
-    let stream = relation.frame.execute_stream().await?;
+    let stream = stream(relation.frame).await?;
     let (told, block) = (schema.clone(), relation.block.unwrap_or(usize::MAX));
     let batches = stream.flat_map(move |batch| {
         let blocks: Vec<_> = match batch {

@@ -4,13 +4,15 @@ use super::elements::Number;
 use super::expression::{expression, number, predicate};
 use super::relation::{Element, Kind, Relation, column};
 use super::syntax::Node;
+use super::sum::exact_sum;
 use super::tar;
 use crate::error::{Error, Result};
 use crate::session::Queries;
 use datafusion::common::JoinType;
 use datafusion::functions_aggregate::expr_fn::{avg, count, max, min, sum};
 use datafusion::functions_window::expr_fn::row_number;
-use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlanBuilder, cast, lit};
+use arrow::datatypes::DataType;
+use datafusion::logical_expr::{Expr, ExprFunctionExt, ExprSchemable, LogicalPlanBuilder, cast, lit};
 use datafusion::prelude::DataFrame;
 
 pub fn is_query(name: &str) -> bool {
@@ -110,7 +112,7 @@ impl Call<'_> {
         let counted = row_number().order_by(order).build()?;
         let windowed = input.frame.clone().window(vec![counted.alias(ID)])?;
         let numbered = Relation { frame: windowed, ..input };
-        columns.insert(0, (cast(column(ID), arrow::datatypes::DataType::Int64), ID.into()));
+        columns.insert(0, (cast(column(ID), DataType::Int64), ID.into()));
         elements.iter_mut().for_each(|element| element.kind = Kind::Attribute);
         elements.insert(0, Element { name: ID.into(), kind: Kind::Dimension(None), role: None });
         numbered.projected(columns, elements)
@@ -214,15 +216,24 @@ impl Call<'_> {
         const USAGE: &str = "aggregate(t, avg | sum | min | max | count, element, new name … , dimension …)";
         let input = self.input(0, USAGE)?;
         let mut rest = &self.arguments[1..];
-        let (mut functions, mut names) = (vec![], vec![]);
+        // Aggregates as they are made, and of each new element how it comes from them.
+        let mut functions: Vec<Expr> = vec![];
+        let mut names: Vec<(String, Made)> = vec![];
         while let [Node::Name(function), value, new, ..] = rest
             && let Some(function) = aggregate_function(function)
         {
-            functions.push(function(match value {
+            let value = match value {
                 Node::Name(name) if input.element(name).is_some() => column(name),
                 value => number(&input, value)?,
-            }));
-            names.push(new_name(new)?.to_owned());
+            };
+            let is_long = matches!(value.get_type(input.frame.schema())?, DataType::Int64 | DataType::UInt64);
+            let made = function(value.clone());
+            let place = place_of(&mut functions, made.clone());
+            let is_checked = is_long && made == sum(value.clone());
+            let checks = is_checked.then(|| {
+                (place_of(&mut functions, avg(value.clone())), place_of(&mut functions, count(lit(1i64))))
+            });
+            names.push((new_name(new)?.to_owned(), Made { place, checks }));
             rest = &rest[3..];
         }
         if functions.is_empty() {
@@ -239,16 +250,19 @@ impl Call<'_> {
         let frame = input.frame.aggregate(by, functions)?;
         let made: Vec<String> = frame.schema().fields().iter().map(|field| field.name().clone()).collect();
         let grouped = Relation { frame, elements: vec![], block };
-        let mut columns = vec![];
-        for (number, made) in made.iter().enumerate() {
-            let name = match number.checked_sub(groups.len()) {
-                None => groups[number].name.clone(),
-                Some(number) => names[number].clone(),
+        let (of_groups, of_functions) = made.split_at(groups.len());
+        let mut columns: Vec<(Expr, String)> =
+            of_groups.iter().zip(&groups).map(|(made, element)| (column(made), element.name.clone())).collect();
+        for (name, Made { place, checks }) in &names {
+            let found = column(&of_functions[*place]);
+            let found = match checks {
+                Some((mean, rows)) => exact_sum(found, column(&of_functions[*mean]), column(&of_functions[*rows])),
+                None => found,
             };
-            columns.push((column(made), name));
+            columns.push((found, name.clone()));
         }
         let mut elements = groups;
-        elements.extend(names.into_iter().map(|name| Element { name, kind: Kind::Attribute, role: None }));
+        elements.extend(names.into_iter().map(|(name, _)| Element { name, kind: Kind::Attribute, role: None }));
         grouped.projected(columns, elements)
     }
 
@@ -373,6 +387,20 @@ impl Call<'_> {
 const ID: &str = "ID";
 
 type Aggregate = fn(Expr) -> Expr;
+
+/// A new element of an aggregate: one of the functions; a sum of 64-bit integers with the mean and the count that check it.
+struct Made {
+    place: usize,
+    checks: Option<(usize, usize)>,
+}
+
+/// Each function once.
+fn place_of(functions: &mut Vec<Expr>, function: Expr) -> usize {
+    functions.iter().position(|known| *known == function).unwrap_or_else(|| {
+        functions.push(function);
+        functions.len() - 1
+    })
+}
 
 fn aggregate_function(name: &str) -> Option<Aggregate> {
     Some(match name.to_ascii_lowercase().as_str() {

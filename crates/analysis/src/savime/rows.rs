@@ -7,6 +7,7 @@ use crate::axis::Axis;
 use crate::error::{Error, Result};
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch};
 use arrow::datatypes::DataType as ArrowType;
+use futures::TryStreamExt;
 use std::ops::Range;
 use std::sync::Arc;
 use terrace_client::{DataType, Kind};
@@ -41,7 +42,7 @@ pub struct Values {
 impl Cells {
     pub async fn of(relation: &Relation) -> Result<Cells> {
         let schema = Arc::new(relation.frame.schema().as_arrow().clone());
-        let batches = relation.frame.clone().collect().await?;
+        let batches: Vec<RecordBatch> = crate::session::stream(relation.frame.clone()).await?.try_collect().await?;
         let batch = arrow::compute::concat_batches(&schema, &batches)?;
         let mut cells = Cells { dimensions: vec![], attributes: vec![], indexes: vec![], rows: batch.num_rows() };
         for (number, element) in relation.elements.iter().enumerate() {
