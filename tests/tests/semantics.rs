@@ -5,7 +5,6 @@ use terrace_tests::checkout;
 
 /// Each page, and the file of tests that it names without saying so.
 const PAGES: &[(&str, &str)] = &[
-const PAGES: [(&str, &str); 9] = [
     ("semantics.md", ""),
     ("programs.md", "programs"),
     ("programs-matrix.md", "matrix"),
