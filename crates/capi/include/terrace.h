@@ -119,6 +119,16 @@ typedef enum terrace_match {
   TERRACE_INFIX = 5,
 } terrace_match;
 
+// Where puts are to have arrived.
+typedef enum terrace_arrived {
+  // The agent has them: all who ask it see them, and they survive a kill of any process.
+  TERRACE_STAGED = 0,
+  // All agents have them that they are forwarded to.
+  TERRACE_ANALYSIS = 1,
+  // The root's own storage has them.
+  TERRACE_DURABLE = 2,
+} terrace_arrived;
+
 // An open array.
 typedef struct terrace_array terrace_array;
 
@@ -133,6 +143,12 @@ typedef struct terrace_mapping terrace_mapping;
 
 // One root, seen by one program.
 typedef struct terrace_session terrace_session;
+
+// A queue of puts, with threads that do them.
+typedef struct terrace_stager terrace_stager;
+
+// Where a reader of a container's steps is.
+typedef struct terrace_steps terrace_steps;
 
 // A put or a get that can be started.
 typedef struct terrace_transfer terrace_transfer;
@@ -176,6 +192,33 @@ typedef struct terrace_region {
   uint64_t count[TERRACE_RANK_MAX];
   uint64_t stride[TERRACE_RANK_MAX];
 } terrace_region;
+
+// What a stager is to be. What is left zero is chosen.
+typedef struct terrace_stager_spec {
+  // Bytes of cells that may be queued (256 MiB).
+  uint64_t queue_bytes;
+  // A put that the queue has no room for is not done; else it waits for room.
+  bool drops;
+  // Threads that put (1).
+  int threads;
+} terrace_stager_spec;
+
+// Since the stager was made; what is queued: now.
+typedef struct terrace_stager_counters {
+  uint64_t queued_puts;
+  uint64_t queued_bytes;
+  uint64_t queued_bytes_max;
+  uint64_t done_puts;
+  uint64_t done_bytes;
+  uint64_t dropped_puts;
+  uint64_t dropped_bytes;
+  uint64_t dropped_steps;
+  uint64_t failed_puts;
+  // How long the program waited for room.
+  double blocked_s;
+  // How long the threads were putting.
+  double busy_s;
+} terrace_stager_counters;
 
 // A tag's value. `tag_type` says which of the others counts.
 typedef struct terrace_tag {
@@ -378,6 +421,61 @@ int terrace_transfers_wait(struct terrace_transfer *const *transfers,
 
 // Waits for it if it was started, and forgets it.
 int terrace_transfer_close(struct terrace_transfer *transfer);
+
+// Makes a stager. `spec`: NULL for what is chosen.
+int terrace_stager_create(const struct terrace_session *session,
+                          const struct terrace_stager_spec *spec,
+                          struct terrace_stager **stager);
+
+// Queues a put and returns. `copies`: the cells are copied, and the memory is the program's again at once; else it must stay and
+// be left alone until terrace_stager_sync has returned. `queued` (or NULL): false if the queue was full and nothing will be put.
+// Puts into arrays of one container take effect in their order.
+int terrace_stager_put(const struct terrace_stager *stager,
+                       const struct terrace_array *array,
+                       const struct terrace_region *region,
+                       const void *cells,
+                       size_t bytes,
+                       bool copies,
+                       bool *queued);
+
+// Takes room for a whole step of so many bytes: the puts that follow have it. `queued`: false if there is none (a stager that
+// drops), and the step's puts are not to be made.
+int terrace_stager_begin_step(const struct terrace_stager *stager,
+                              uint64_t bytes,
+                              bool *queued);
+
+// Says, after all earlier puts of the container, that its first `steps` steps are whole: for readers that can't tell by its cells.
+int terrace_stager_publish(const struct terrace_stager *stager,
+                           const char *container,
+                           uint64_t steps);
+
+// Waits until all earlier puts have arrived (one of terrace_arrived), for so many seconds (less than 0: for as long as it takes);
+// TERRACE_BUSY: they have not. Gives the first failure of the puts since the last call; all others were done.
+int terrace_stager_sync(const struct terrace_stager *stager,
+                        int arrived,
+                        double seconds);
+
+int terrace_stager_count(const struct terrace_stager *stager, struct terrace_stager_counters *counters);
+
+// Waits until what is queued has been put, gives the failures that no sync has told, and forgets the stager.
+int terrace_stager_close(struct terrace_stager *stager);
+
+// The steps of a container from `from` on. `arrays`: names of those, in the container, that a step has to have (`count` of them;
+// 0: all that are there and grow).
+int terrace_steps_open(const struct terrace_session *session,
+                       const char *container,
+                       uint64_t from,
+                       const char *const *arrays,
+                       size_t count,
+                       struct terrace_steps **steps);
+
+// Waits for the next step that all its arrays have whole, for so many seconds (less than 0: for as long as it takes);
+// TERRACE_BUSY: it has not come.
+int terrace_steps_next(const struct terrace_steps *steps,
+                       double seconds,
+                       uint64_t *step);
+
+int terrace_steps_close(struct terrace_steps *steps);
 
 // Locks a region against overlapping locks of all programs. `mode`: one of terrace_lock_mode. Waits so many seconds (0: does
 // not wait; less: for as long as it takes); TERRACE_BUSY: it was not to be had. A process that ends holds no lock any more.

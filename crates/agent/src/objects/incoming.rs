@@ -10,9 +10,11 @@ use terrace_core::objects::{Kind, ObjectError, Result};
 /// How long a put that has arrived whole may take, when its conversation has been ended.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+type ByLane = Arc<Mutex<HashMap<u64, Arc<Conversation>>>>;
+
 #[derive(Default)]
 pub struct Incoming {
-    by_lane: Mutex<HashMap<u64, Arc<Conversation>>>,
+    by_lane: ByLane,
 }
 
 struct Conversation {
@@ -22,12 +24,22 @@ struct Conversation {
 }
 
 /// Held by the thread of the conversation.
-pub struct Attended(Arc<Conversation>);
+pub struct Attended {
+    who: u64,
+    conversation: Arc<Conversation>,
+    by_lane: ByLane,
+}
 
 impl Drop for Attended {
     fn drop(&mut self) {
-        *self.0.has_ended.lock().unwrap() = true;
-        self.0.ended.notify_all();
+        {
+            let mut by_lane = self.by_lane.lock().unwrap();
+            if by_lane.get(&self.who).is_some_and(|known| Arc::ptr_eq(known, &self.conversation)) {
+                by_lane.remove(&self.who);
+            }
+        }
+        *self.conversation.has_ended.lock().unwrap() = true;
+        self.conversation.ended.notify_all();
     }
 }
 
@@ -36,18 +48,21 @@ impl Incoming {
     pub fn take_over(&self, who: u64, socket: &TcpStream) -> Result<Attended> {
         let failed = |error: std::io::Error| ObjectError::new(Kind::System, format!("a socket can't be used: {error}"));
         let socket = socket.try_clone().map_err(failed)?;
-        let fresh = Arc::new(Conversation { socket, has_ended: Mutex::new(false), ended: Condvar::new() });
-        let older = self.by_lane.lock().unwrap().insert(who, fresh.clone());
+        let conversation = Arc::new(Conversation { socket, has_ended: Mutex::new(false), ended: Condvar::new() });
+        let older = self.by_lane.lock().unwrap().insert(who, conversation.clone());
+        let attended = Attended { who, conversation, by_lane: self.by_lane.clone() };
         if let Some(older) = older {
             // It may be closed already.
             let _ = older.socket.shutdown(Shutdown::Both);
             let has_ended = older.has_ended.lock().unwrap();
-            let waited = older.ended.wait_timeout_while(has_ended, PATIENCE, |ended| !*ended).unwrap().1;
+            let (has_ended, waited) = older.ended.wait_timeout_while(has_ended, PATIENCE, |ended| !*ended).unwrap();
+            drop(has_ended);
             if waited.timed_out() {
-                drop(Attended(fresh));
+                // Whoever comes next waits for that one, too.
+                self.by_lane.lock().unwrap().insert(who, older);
                 return Err(ObjectError::new(Kind::Busy, "an earlier put of this agent is still being done"));
             }
         }
-        Ok(Attended(fresh))
+        Ok(attended)
     }
 }
