@@ -90,6 +90,8 @@ impl Web {
         command.arg("--until-input-ends").env(INDEX_ENV, index).stdin(Stdio::piped()).stdout(Stdio::piped());
         // Signals of a terminal are for `serve`, which ends this when it is time.
         command.process_group(0);
+        // SAFETY: sigprocmask is async-signal-safe, and nothing else happens between fork and exec.
+        unsafe { command.pre_exec(crate::signals::unblock_all) };
         let mut child = command.spawn().map_err(|error| Failure::io("run", Path::new(PROGRAM), error))?;
         let input = child.stdin.take();
         let mut words = BufReader::new(child.stdout.take().expect("it is piped")).lines();
