@@ -4,7 +4,6 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
-use std::path::Path;
 
 /// Enough for every thread of a supervisor; root may raise a lower hard limit to it.
 const DESCRIPTORS: libc::rlim_t = 65_536;
@@ -20,13 +19,10 @@ pub fn be_a_service() {
 pub const LOW: libc::c_int = 64;
 
 /// A supervisor follows a program's links into `/proc/self` as its own. So that they lead nowhere, its low descriptors are all of
-/// `/dev/null`, and its working directory is one that was removed. Gives where it says what it has to say: the log.
-pub fn lead_nowhere(runtime: &Path) -> std::io::Result<File> {
-    let place = runtime.join(format!("nowhere-{}", std::process::id()));
-    std::fs::create_dir(&place)?;
-    let entered = std::env::set_current_dir(&place);
-    std::fs::remove_dir(&place)?;
-    entered?;
+/// `/dev/null`, and its working directory is one where no file can be made and no other program's is found.
+/// Gives where it says what it has to say: the log.
+pub fn lead_nowhere() -> std::io::Result<File> {
+    std::env::set_current_dir("/proc/self/fdinfo")?;
     let log = File::from(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), LOW)?);
     let null = File::options().read(true).write(true).open("/dev/null")?;
     // SAFETY: two open descriptors of ours.
