@@ -163,7 +163,7 @@ pub fn keep(settings: &Path, socket: RawFd) -> Result<()> {
     // The next supervisor needs the library of this run, whatever is installed in its place meanwhile.
     let library = std::fs::File::open(&settings.library)
         .map_err(|error| Failure::io("read the preload library", &settings.library, error))?;
-    let library = rustix::io::fcntl_dupfd_cloexec(&library, crate::limits::LOW)
+    let library = crate::limits::out_of_the_way(library.as_fd())
         .map_err(|error| Failure::new(format!("can't keep the preload library open: {error}")))?;
     let Some(listener) = receive_listener(&socket)? else { return Ok(()) };
     // SAFETY: by value; no other thread runs yet.
