@@ -3,8 +3,7 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 /// Enough for every thread of a supervisor; root may raise a lower hard limit to it.
 const DESCRIPTORS: libc::rlim_t = 65_536;
@@ -17,17 +16,29 @@ pub fn be_a_service() {
 }
 
 /// Below it lie the standard three, and what a program names by number.
-pub const LOW: libc::c_int = 64;
+const LOW: libc::c_int = 64;
+/// With fewer descriptors than that, all are needed for work.
+const ENOUGH: u64 = 512;
+
+/// The same by a number out of the way of those that programs name.
+pub fn out_of_the_way(fd: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
+    let low = if has_enough() { LOW } else { 0 };
+    Ok(rustix::io::fcntl_dupfd_cloexec(fd, low)?)
+}
+
+fn has_enough() -> bool {
+    rustix::process::getrlimit(rustix::process::Resource::Nofile).current.is_none_or(|most| most >= ENOUGH)
+}
 
 /// A supervisor follows a program's links into `/proc/self` as its own. So that they lead nowhere, its low descriptors are all of
-/// `/dev/null`, and its working directory is one that was removed. Gives where it says what it has to say: the log.
-pub fn lead_nowhere(runtime: &Path) -> std::io::Result<File> {
-    let place = runtime.join(format!("nowhere-{}", std::process::id()));
-    std::fs::create_dir(&place)?;
-    let entered = std::env::set_current_dir(&place);
-    std::fs::remove_dir(&place)?;
-    entered?;
-    let log = File::from(rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), LOW)?);
+/// `/dev/null`, and its working directory is one where no file can be made and no other program's is found.
+/// Gives where it says what it has to say: the log.
+pub fn lead_nowhere() -> std::io::Result<File> {
+    std::env::set_current_dir("/proc/self/fdinfo")?;
+    let log = File::from(out_of_the_way(std::io::stderr().as_fd())?);
+    if !has_enough() {
+        return Ok(log);
+    }
     let null = File::options().read(true).write(true).open("/dev/null")?;
     // SAFETY: two open descriptors of ours.
     if unsafe { libc::dup2(null.as_raw_fd(), 2) } < 0 {

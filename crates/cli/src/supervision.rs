@@ -163,7 +163,7 @@ pub fn keep(settings: &Path, socket: RawFd) -> Result<()> {
     // The next supervisor needs the library of this run, whatever is installed in its place meanwhile.
     let library = std::fs::File::open(&settings.library)
         .map_err(|error| Failure::io("read the preload library", &settings.library, error))?;
-    let library = rustix::io::fcntl_dupfd_cloexec(&library, crate::limits::LOW)
+    let library = crate::limits::out_of_the_way(library.as_fd())
         .map_err(|error| Failure::new(format!("can't keep the preload library open: {error}")))?;
     let Some(listener) = receive_listener(&socket)? else { return Ok(()) };
     // SAFETY: by value; no other thread runs yet.
@@ -233,9 +233,8 @@ fn start_supervisor(
 /// `terrace supervise`: answers until the last program has ended.
 pub fn supervise(args: SuperviseArgs) -> Result<()> {
     let (listener, board, socket) = (inherited(args.listener)?, inherited(args.board)?, inherited(args.socket)?);
-    let runtime = args.index.parent().unwrap_or(Path::new("/"));
-    let log = crate::limits::lead_nowhere(runtime)
-        .map_err(|error| Failure::io("make a place for the supervisor in", runtime, error))?;
+    let log = crate::limits::lead_nowhere()
+        .map_err(|error| Failure::new(format!("the supervisor can't arrange its descriptors: {error}")))?;
     let told = socket.try_clone().map_err(|error| Failure::new(format!("can't copy a socket: {error}")))?;
     // Nobody hears it once the run has ended; then it is in the log only.
     let tell = move |text: String| {
