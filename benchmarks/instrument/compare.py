@@ -140,7 +140,7 @@ def starts(memory: pathlib.Path, count: int) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pwrite", required=True)
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=25)
     parser.add_argument("--starts", type=int, default=500)
     parser.add_argument("--directory", default="/var/tmp", help="on the storage to measure")
     parser.add_argument("--no-write", action="store_true", help="leave results/ as it is")

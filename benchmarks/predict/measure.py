@@ -91,13 +91,16 @@ def main() -> None:
         memory = pathlib.Path(args.directory, "mnt", "tmpfs")
         control("exec", "0", "--", "mkdir", "-p", str(root))
         control("exec", "0", "--", "dd", "if=/dev/urandom", f"of={memory}/source", "bs=4M", f"count={STREAM_MIB // 4}", "status=none")
-        streams: dict[str, list[tuple[float, float]]] = {"write": [], "read": [], "copy_in_memory": []}
+        streams: dict[str, list[tuple[float, float]]] = {"write": [], "write_and_sync": [], "read": [], "copy_in_memory": []}
         for turn in range(args.rounds):
             file = f"{root}/stream-{turn}"
             source = f"{memory}/source"
             # In memory first: what reading the source costs is no cost of the file system.
             streams["copy_in_memory"].append(costs("dd", f"if={source}", "of=/dev/null", "bs=4M", "status=none"))
-            streams["write"].append(costs("dd", f"if={source}", f"of={file}", "bs=4M", "conv=fsync", "status=none"))
+            streams["write"].append(costs("dd", f"if={source}", f"of={file}", "bs=4M", "status=none"))
+            control("exec", "0", "--", "rm", file)
+            subprocess.run(["sync"], check=True)
+            streams["write_and_sync"].append(costs("dd", f"if={source}", f"of={file}", "bs=4M", "conv=fsync", "status=none"))
             control("cold")
             streams["read"].append(costs("dd", f"if={file}", "of=/dev/null", "bs=4M", "status=none"))
             control("exec", "0", "--", "rm", file)

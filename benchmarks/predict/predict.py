@@ -7,7 +7,8 @@
 
 The closed form gets what was measured as a whole: the durable tier's bandwidths with as many processes as the point has. The
 simulation gets parts: one server's limits, processors, metadata latency, mover threads, and on which server each file lies;
-what they do together is its own result. Neither sees a measured time of an experiment.
+what they do together is its own result. Neither sees a measured time of what it predicts. What the memory tier sustains comes from the
+runs by hand in it, which have neither Terrace nor the durable tier's writes in their growth (`memory_sustained`).
 """
 
 from __future__ import annotations
@@ -72,14 +73,32 @@ def servers_of_blocks(blocks: int, servers: int) -> list[int]:
     return [name_hash(f"block-{block:04d}.raw") * servers >> 32 for block in range(blocks)]
 
 
-class Point:
-    """One measured point, and what is asked about it."""
+def memory_sustained(measured: dict, testbed: dict) -> float:
+    """The part of the memory tier's probed bandwidth that a program sustains there.
 
-    def __init__(self, row: dict, rates: dict, testbed: dict):
+    The probe writes the same 512 MiB of memory again and again. A program that keeps its files takes other pages with each, and is
+    slower. How much says the growth of the runs by hand (the program in the memory tier, without Terrace) with their iterations:
+    one iteration more writes the data once more into memory and reads it, and nothing else.
+    """
+    rows = [row for row in measured["results"] if row["experiment"] == "iterations" and row.get("by_hand_s")]
+    count = [row["iterations"] for row in rows]
+    if len(set(count)) < 2:
+        return 1.0
+    seconds_each = statistics.linear_regression(count, [row["by_hand_s"] for row in rows]).slope
+    data_mib = rows[0]["blocks"] * rows[0]["block_mib"]
+    write, read, _ = measured["bandwidths_mib_s"]["tmpfs"][str(rows[0]["processes"])]
+    computing = testbed["increment_s_per_mib"] * data_mib / min(rows[0]["processes"], testbed["cores"])
+    return min(1.0, (data_mib / write + data_mib / read) / (seconds_each - computing))
+
+
+class Point:
+    """One measured point, and what is asked about it. `sustained`: see `memory_sustained`."""
+
+    def __init__(self, row: dict, rates: dict, testbed: dict, sustained: float = 1.0):
         self.row, self.testbed = row, testbed
         processes = str(row["processes"])
         self.pfs = {count: [rate * MIB for rate in three] for count, three in rates["pfs"].items()}
-        self.memory = {count: [rate * MIB for rate in three] for count, three in rates["tmpfs"].items()}
+        self.memory = {count: [rate * MIB * sustained for rate in three] for count, three in rates["tmpfs"].items()}
         self.ssd = {count: [rate * MIB for rate in three] for count, three in rates["ssd0"].items()}
         self.processes = processes
 
@@ -181,8 +200,9 @@ def ask(terrace: str, platform: dict, workload: dict, *flags: str) -> dict:
 def predict(terrace: str, measured: dict, testbed: dict, runs: int, others: int = 0) -> list[dict]:
     """`others`: threads of other programs that ran meanwhile, for a second simulation of a measurement on a busy machine."""
     found = []
+    sustained = memory_sustained(measured, testbed)
     for row in measured["results"]:
-        point = Point(row, measured["bandwidths_mib_s"], testbed)
+        point = Point(row, measured["bandwidths_mib_s"], testbed, sustained)
         for way, title in WAYS.items():
             seconds = row.get(f"{way}_s")
             if seconds is None:
