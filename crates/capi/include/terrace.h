@@ -141,6 +141,9 @@ typedef struct terrace_lock terrace_lock;
 // Memory of the program, tied to a region.
 typedef struct terrace_mapping terrace_mapping;
 
+// A conversation in SAVIME's language.
+typedef struct terrace_savime terrace_savime;
+
 // One root, seen by one program.
 typedef struct terrace_session terrace_session;
 
@@ -534,6 +537,26 @@ int terrace_find(const struct terrace_session *session,
                  const struct terrace_query *query,
                  int (*visit)(const char *name, void *context),
                  void *context);
+
+// Begins a conversation in SAVIME's language with the agent of a root; `target` as for terrace_connect, or tcp://ADDRESS:PORT.
+// The program `terrace-query` answers: on the path, beside `terrace`, or named by TERRACE_QUERY.
+int terrace_savime_open(const char *target,
+                        struct terrace_savime **savime);
+
+// Runs commands, ended by semicolons, one after the other. `rows` (which may be NULL) is what the last one says: a line as
+// `#x,d,int64|v,a,double:1`, then rows of values between commas; to be given back by terrace_text_free. At an error it stops.
+int terrace_savime_run(const struct terrace_savime *savime,
+                       const char *commands,
+                       char **rows);
+
+// Gives back a text that a call gave; NULL is nothing.
+//
+// # Safety
+// `text` is NULL, or came from a call that says so and was not given back yet.
+void terrace_text_free(char *text);
+
+// Ends a conversation.
+int terrace_savime_close(struct terrace_savime *savime);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -1,5 +1,5 @@
-//! Datasets: flat buffers of one type, which `load_subtar` makes cells of. One is an array below `datasets`, or a name for a
-//! file that lies below the root.
+//! Datasets: flat buffers of one type, which `load_subtar` makes cells of. One is an array or a file below `datasets`, or a name
+//! for a file that lies elsewhere below the root.
 //!
 //! Invariant: a dataset is one when its tag `terrace.dataset` says its type, which is set when all of it is there.
 
@@ -43,9 +43,11 @@ impl Dataset {
         check_name("a dataset", name)?;
         let missing = || Error::new(Kind::NotFound, format!("there is no dataset `{name}`")).hint("show() lists them");
         let path = path_of(name);
-        if !exists(session, &path)? {
-            return Err(missing());
-        }
+        let kind = match session.stat(&path) {
+            Ok(found) => found.kind,
+            Err(error) if error.kind == Kind::NotFound => return Err(missing()),
+            Err(error) => return Err(error.into()),
+        };
         let tags = session.tags(&path)?;
         let tag = |key: &str| match tags.iter().find(|(found, _)| found == key) {
             Some((_, TagValue::Text(text))) => Some(text.clone()),
@@ -53,7 +55,8 @@ impl Dataset {
         };
         let element = ElementType::parse(&tag(TAG).ok_or_else(missing)?)?;
         let size = element.cell.size() as u64 * element.components as u64;
-        let (source, length) = match tag(FILE) {
+        let own = (kind == ObjectKind::Bytes).then_some(path.clone());
+        let (source, length) = match tag(FILE).or(own) {
             Some(file) => {
                 let bytes = session.open_bytes(&file, false)?;
                 let length = bytes.len()? / size;

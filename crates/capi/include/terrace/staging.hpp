@@ -105,7 +105,9 @@ struct written {
     const char *cells;
     std::uint64_t count;
     std::string path;
+    /* One of them: small datasets are files, large ones arrays, of which several threads write parts. */
     terrace_array *array = nullptr;
+    terrace_bytes *file = nullptr;
     std::size_t parts_left = 0;
     bool failed = false;
 };
@@ -204,6 +206,7 @@ public:
 private:
     /* Parts smaller than this are not worth a thread of their own. */
     static const std::uint64_t part_bytes_min = 8u << 20;
+    static const std::uint64_t file_bytes_max = 1u << 20;
 
     static std::string target_of(const std::string &address) {
         return address.empty() || address.find("://") != std::string::npos ? address : "tcp://" + address;
@@ -264,25 +267,27 @@ private:
     void begin(const session &session, const std::shared_ptr<written> &write, std::unique_lock<std::mutex> &lock) {
         ++writes_;
         lock.unlock();
-        std::string failure;
-        terrace_array_spec spec = {};
-        spec.data_type = write->kind.cell.c_str();
-        spec.rank = write->kind.components > 1 ? 2 : 1;
-        spec.shape[0] = write->count;
-        spec.shape[1] = write->kind.components;
-        spec.dimensions[0] = "element";
-        spec.dimensions[1] = "component";
-        if (terrace_container_create(session.get(), "datasets", TERRACE_IF_MISSING) != TERRACE_OK ||
-            terrace_array_create(session.get(), write->path.c_str(), &spec, TERRACE_NEW, &write->array) != TERRACE_OK) {
-            failure = terrace_error();
+        const std::uint64_t bytes = write->count * write->kind.bytes;
+        int code = terrace_container_create(session.get(), "datasets", TERRACE_IF_MISSING);
+        if (code == TERRACE_OK && bytes <= file_bytes_max) {
+            code = terrace_bytes_create(session.get(), write->path.c_str(), TERRACE_NEW, &write->file);
+        } else if (code == TERRACE_OK) {
+            terrace_array_spec spec = {};
+            spec.data_type = write->kind.cell.c_str();
+            spec.rank = write->kind.components > 1 ? 2 : 1;
+            spec.shape[0] = write->count;
+            spec.shape[1] = write->kind.components;
+            spec.dimensions[0] = "element";
+            spec.dimensions[1] = "component";
+            code = terrace_array_create(session.get(), write->path.c_str(), &spec, TERRACE_NEW, &write->array);
         }
+        const std::string failure = code == TERRACE_OK ? std::string() : terrace_error();
         lock.lock();
         if (!failure.empty()) {
             failures_.push_back("the dataset `" + write->name + "` was not written: " + failure);
             --writes_;
             return;
         }
-        const std::uint64_t bytes = write->count * write->kind.bytes;
         std::uint64_t number = bytes / part_bytes_min;
         number = number < threads_.size() ? number : threads_.size();
         number = number == 0 ? 1 : number;
@@ -296,6 +301,10 @@ private:
 
     static std::string put(const part &next) {
         const written &write = *next.write;
+        if (write.file != nullptr) {
+            const std::size_t all = static_cast<std::size_t>(write.count) * write.kind.bytes;
+            return terrace_bytes_write(write.file, 0, write.cells, all) == TERRACE_OK ? std::string() : terrace_error();
+        }
         terrace_region region = {};
         region.rank = write.kind.components > 1 ? 2 : 1;
         region.offset[0] = next.first;
@@ -310,12 +319,18 @@ private:
         write.failed = write.failed || !failure.empty();
         if (!failure.empty()) {
             failures_.push_back("the dataset `" + write.name + "` was not written: " + failure);
+            failure.clear();
         }
         if (--write.parts_left > 0) {
             return;
         }
         lock.unlock();
-        terrace_array_close(write.array);
+        if (write.array != nullptr) {
+            terrace_array_close(write.array);
+        } else if (terrace_bytes_close(write.file) != TERRACE_OK && !write.failed) {
+            write.failed = true;
+            failure = "the dataset `" + write.name + "` was not written: " + terrace_error();
+        }
         if (write.failed) {
             terrace_remove(session.get(), write.path.c_str(), false);
         } else {
@@ -328,7 +343,7 @@ private:
                           : "the dataset `" + write.name + "` was not written: " + terrace_error();
         }
         lock.lock();
-        if (!write.failed && !failure.empty()) {
+        if (!failure.empty()) {
             failures_.push_back(failure);
         }
         --writes_;
