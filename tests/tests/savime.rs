@@ -68,7 +68,8 @@ fn definitions_lie_as_containers_arrays_and_tags() {
     let session = session(&place);
     let v = session.open_array("run/v", false).unwrap();
     assert_eq!((v.shape().unwrap(), v.spec().dimensions.join(",")), (vec![3, 3], "x,y".into()));
-    let w: Vec<i32> = session.open_array("run/w:1", false).unwrap().get_values(&Region::whole(&[3, 3]).unwrap()).unwrap();
+    let w: Vec<i32> =
+        session.open_array("run/w:1", false).unwrap().get_values(&Region::whole(&[3, 3]).unwrap()).unwrap();
     assert_eq!(w, [1, 3, 5, 7, 9, 11, 13, 15, 17]);
     assert_eq!(session.get_tag("run", "terrace.dimension.x").unwrap(), Some(TagValue::Ints(vec![10, 18, 4])));
     assert_eq!(session.get_tag("run", "terrace.role.y").unwrap(), Some(TagValue::Text("Y".into())));
@@ -80,7 +81,12 @@ fn definitions_lie_as_containers_arrays_and_tags() {
         session.flush("run").unwrap();
     }
     let shown = done(&place, "show()");
-    for part in ["type,Grid,,\"X,Y,*when\"", "dataset,w,int32:2,9 elements", "TAR,run,Grid,", "implicit,x,long,10,18,4 | explicit,y"] {
+    for part in [
+        "type,Grid,,\"X,Y,*when\"",
+        "dataset,w,int32:2,9 elements",
+        "TAR,run,Grid,",
+        "implicit,x,long,10,18,4 | explicit,y",
+    ] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     // A container that others made is a TAR, too.
@@ -88,7 +94,10 @@ fn definitions_lie_as_containers_arrays_and_tags() {
     session.create_container("made/elsewhere", Create::IfMissing).unwrap();
     let other = session.create_array("made/elsewhere/k", &spec, Create::New).unwrap();
     other.put_values(&Region::whole(&[2, 2]).unwrap(), &[1i16, 2, 3, 4]).unwrap();
-    assert_eq!(rows(&place, "where(\"made/elsewhere\", k > 2)"), ["#p,d,int64|q,d,int64|k,a,int16:1", "1,0,3", "1,1,4"]);
+    assert_eq!(
+        rows(&place, "where(\"made/elsewhere\", k > 2)"),
+        ["#p,d,int64|q,d,int64|k,a,int16:1", "1,0,3", "1,1,4"]
+    );
     done(&place, "drop_tar('run'); drop_dataset('w'); drop_type('Grid')");
     assert!(session.stat("run").is_err() && session.stat("datasets/w").is_err() && session.stat("datasets/v").is_ok());
     drop((v, other, session));
@@ -169,7 +178,15 @@ fn datasets_come_from_literals_ranges_and_files() {
         client.display()
     );
     done(&place, &text);
-    let expected = ["#i,d,int64|c,a,int32:1|l,a,int32:1|r,a,int32:1|s,a,int32:1", "0,0,1,3,0", "1,1,-2,3,1", "2,4,3,5,4", "3,9,4,5,9", "4,16,5,7,16", "5,25,6,7,25"];
+    let expected = [
+        "#i,d,int64|c,a,int32:1|l,a,int32:1|r,a,int32:1|s,a,int32:1",
+        "0,0,1,3,0",
+        "1,1,-2,3,1",
+        "2,4,3,5,4",
+        "3,9,4,5,9",
+        "4,16,5,7,16",
+        "5,25,6,7,25",
+    ];
     assert_eq!(rows(&place, "scan(t)"), expected);
     drop(session);
     shell.ends_and_leaves();
@@ -185,7 +202,10 @@ fn subtars_are_ordered_partial_or_total() {
         "create_tar('o', '*', 'implicit,x,int,1,3,1 | implicit,y,int,0,1,1', 'v,int'); create_dataset('v:int', '0:1:5:1');
          load_subtar('o', 'ordered,y,#0,#1 | ordered,x,#1,#3', 'v,v')",
     );
-    assert_eq!(rows(&place, "scan(o)"), ["#x,d,int64|y,d,int64|v,a,int32:1", "1,0,0", "1,1,3", "2,0,1", "2,1,4", "3,0,2", "3,1,5"]);
+    assert_eq!(
+        rows(&place, "scan(o)"),
+        ["#x,d,int64|y,d,int64|v,a,int32:1", "1,0,0", "1,1,3", "2,0,1", "2,1,4", "3,0,2", "3,1,5"]
+    );
     // Two ordered ones that leave a gap; nothing is where nothing was loaded.
     done(
         &place,
@@ -202,7 +222,8 @@ fn subtars_are_ordered_partial_or_total() {
         "create_tar('p', '*', 'implicit,x,int,100,200,10 | implicit,y,int,0,1,1', 'v,int'); create_dataset('xs:long', literal(190, 120, 130));
          load_subtar('p', 'partial,x,0,10,xs | ordered,y,0,1', 'v,v')",
     );
-    let partial = ["#x,d,int64|y,d,int64|v,a,int32:1", "120,0,2", "120,1,3", "130,0,4", "130,1,5", "190,0,0", "190,1,1"];
+    let partial =
+        ["#x,d,int64|y,d,int64|v,a,int32:1", "120,0,2", "120,1,3", "130,0,4", "130,1,5", "190,0,0", "190,1,1"];
     assert_eq!(rows(&place, "scan(p)"), partial);
     // Total over explicit dimensions, by indexes.
     done(
@@ -215,8 +236,14 @@ fn subtars_are_ordered_partial_or_total() {
     assert_eq!(rows(&place, "scan(t)"), total);
     assert_eq!(rows(&place, "aggregate(t, count, v, n, y)"), ["#y,d,double|n,a,int64:1", "0.25,2", "8.0,1"]);
     session(&place).flush("").unwrap();
-    assert_eq!((rows(&place, "scan(t)"), rows(&place, "scan(p)"), rows(&place, "scan(g)")), (total.map(String::from).into(), partial.map(String::from).into(), gap.map(String::from).into()));
-    done(&place, "create_dataset('bad:long', literal(2, 2, 1)); create_tar('u', '*', 'explicit,x,e | explicit,y,e', 'v,int')");
+    assert_eq!(
+        (rows(&place, "scan(t)"), rows(&place, "scan(p)"), rows(&place, "scan(g)")),
+        (total.map(String::from).into(), partial.map(String::from).into(), gap.map(String::from).into())
+    );
+    done(
+        &place,
+        "create_dataset('bad:long', literal(2, 2, 1)); create_tar('u', '*', 'explicit,x,e | explicit,y,e', 'v,int')",
+    );
     refused(&place, "load_subtar('u', 'total,x,0,2,bad | total,y,0,2,bad', 'v,v')", "there twice");
     refused(&place, "load_subtar('u', 'total,x,0,2,bad | ordered,y,0,2', 'v,v')", "then all are");
     refused(&place, "load_subtar('u', 'partial,x,0,2,bad | ordered,y,0,0', 'v,v')", "there twice");
@@ -235,21 +262,60 @@ fn every_operator_answers() {
         ("select(where(io, a > 8), a)", &["#ID,d,int64|a,a,int32:1", "1,9", "2,11"]),
         ("select(where(io, a > 8), x, a)", &["#ID,d,int64|x,a,int64:1|a,a,int32:1", "1,3,9", "2,4,11"]),
         ("select(where(io, a > 8), y, b, x)", &["#y,d,int64|b,a,double:1|x,d,int64", "20,7.0,3", "30,11.0,4"]),
-        ("subset(io, x, 1.5, 2.5, y, 15, 30)", &["#x,d,int64|y,d,int64|a,a,int32:1|b,a,double:1", "2,20,7,4.0", "2,30,3,5.0"]),
-        ("derive(where(io, a > 8), c, a % 2 + x ^ 2)", &["#x,d,int64|y,d,int64|a,a,int32:1|b,a,double:1|c,a,double:1", "3,20,9,7.0,10.0", "4,30,11,11.0,17.0"]),
-        ("derive(where(io, a = 9), q, a / 2)", &["#x,d,int64|y,d,int64|a,a,int32:1|b,a,double:1|q,a,double:1", "3,20,9,7.0,4.5"]),
-        ("aggregate(io, max, a, m, avg, b, mean, count, a, n, x)", &["#x,d,int64|m,a,int32:1|mean,a,double:1|n,a,int64:1", "1,5,1.0,3", "2,7,4.0,3", "3,9,7.0,3", "4,11,10.0,3"]),
+        (
+            "subset(io, x, 1.5, 2.5, y, 15, 30)",
+            &["#x,d,int64|y,d,int64|a,a,int32:1|b,a,double:1", "2,20,7,4.0", "2,30,3,5.0"],
+        ),
+        (
+            "derive(where(io, a > 8), c, a % 2 + x ^ 2)",
+            &["#x,d,int64|y,d,int64|a,a,int32:1|b,a,double:1|c,a,double:1", "3,20,9,7.0,10.0", "4,30,11,11.0,17.0"],
+        ),
+        (
+            "derive(where(io, a = 9), q, a / 2)",
+            &["#x,d,int64|y,d,int64|a,a,int32:1|b,a,double:1|q,a,double:1", "3,20,9,7.0,4.5"],
+        ),
+        (
+            "aggregate(io, max, a, m, avg, b, mean, count, a, n, x)",
+            &[
+                "#x,d,int64|m,a,int32:1|mean,a,double:1|n,a,int64:1",
+                "1,5,1.0,3",
+                "2,7,4.0,3",
+                "3,9,7.0,3",
+                "4,11,10.0,3",
+            ],
+        ),
         ("aggregate(io, sum, a, s, min, b, l)", &["#s,a,int64:1|l,a,double:1", "63,0.0"]),
         ("aggregate(where(io, a > 8), sum, a, s, y)", &["#y,d,int64|s,a,int64:1", "20,9", "30,11"]),
-        ("cross(where(io, a = 9), aggregate(io, max, a, m))", &["#left_x,d,int64|left_y,d,int64|left_a,a,int32:1|left_b,a,double:1|right_m,a,int32:1", "3,20,9,7.0,11"]),
-        ("select(dimjoin(where(io, a > 8), io, x, x, y, y), left_x, left_y, right_a)", &["#left_x,d,int64|left_y,d,int64|right_a,a,int32:1", "3,20,9", "4,30,11"]),
-        ("dimjoin(where(io, a = 9), aggregate(io, sum, a, s, x), x, x)", &["#left_x,d,int64|left_y,d,int64|left_a,a,int32:1|left_b,a,double:1|right_s,a,int64:1", "3,20,9,7.0,19"]),
+        (
+            "cross(where(io, a = 9), aggregate(io, max, a, m))",
+            &["#left_x,d,int64|left_y,d,int64|left_a,a,int32:1|left_b,a,double:1|right_m,a,int32:1", "3,20,9,7.0,11"],
+        ),
+        (
+            "select(dimjoin(where(io, a > 8), io, x, x, y, y), left_x, left_y, right_a)",
+            &["#left_x,d,int64|left_y,d,int64|right_a,a,int32:1", "3,20,9", "4,30,11"],
+        ),
+        (
+            "dimjoin(where(io, a = 9), aggregate(io, sum, a, s, x), x, x)",
+            &["#left_x,d,int64|left_y,d,int64|left_a,a,int32:1|left_b,a,double:1|right_s,a,int64:1", "3,20,9,7.0,19"],
+        ),
         ("aggregate(equijoin(io, io, a, a), count, left_a, n)", &["#n,a,int64:1", "14"]),
         ("slice(io, x, 4)", &["#y,d,int64|a,a,int32:1|b,a,double:1", "10,8,9.0", "20,0,10.0", "30,11,11.0"]),
-        ("aggregate(att2dim(io, a), count, b, n, a)", &["#a,d,int32|n,a,int64:1", "0,1", "1,1", "11,1", "2,1", "3,1", "4,1", "5,1", "6,1", "7,2", "8,1", "9,1"]),
-        ("union(slice(where(io, a > 8), y, 20), slice(io, y, 30))", &["#x,d,int64|a,a,int32:1|b,a,double:1", "1,2,2.0", "2,3,5.0", "3,9,7.0", "4,11,11.0"]),
-        ("subset(translate(where(io, a > 6), x, 100), x, 103, 104)", &["#x,d,int64|y,d,int64|a,a,int32:1|b,a,double:1", "103,20,9,7.0", "104,10,8,9.0", "104,30,11,11.0"]),
-        ("split(where(io, a > 8), 1)", &["#x,d,int64|y,d,int64|a,a,int32:1|b,a,double:1", "3,20,9,7.0", "4,30,11,11.0"]),
+        (
+            "aggregate(att2dim(io, a), count, b, n, a)",
+            &["#a,d,int32|n,a,int64:1", "0,1", "1,1", "11,1", "2,1", "3,1", "4,1", "5,1", "6,1", "7,2", "8,1", "9,1"],
+        ),
+        (
+            "union(slice(where(io, a > 8), y, 20), slice(io, y, 30))",
+            &["#x,d,int64|a,a,int32:1|b,a,double:1", "1,2,2.0", "2,3,5.0", "3,9,7.0", "4,11,11.0"],
+        ),
+        (
+            "subset(translate(where(io, a > 6), x, 100), x, 103, 104)",
+            &["#x,d,int64|y,d,int64|a,a,int32:1|b,a,double:1", "103,20,9,7.0", "104,10,8,9.0", "104,30,11,11.0"],
+        ),
+        (
+            "split(where(io, a > 8), 1)",
+            &["#x,d,int64|y,d,int64|a,a,int32:1|b,a,double:1", "3,20,9,7.0", "4,30,11,11.0"],
+        ),
         ("select(io, x, y, a); WHERE(io, a = 0);", &["#x,d,int64|y,d,int64|a,a,int32:1|b,a,double:1", "4,20,0,10.0"]),
     ] {
         let query = query.rsplit_once("; ").map_or(query, |(_, last)| last);
@@ -263,14 +329,35 @@ fn every_operator_answers() {
     let turned = done(&place, "reorient(select(where(io, a > 7), x, y, a), y)");
     assert_eq!(turned.lines().collect::<Vec<_>>(), ["#y,d,int64|x,d,int64|a,a,int32:1", "10,4,8", "20,3,9", "30,4,11"]);
     // The example that SAVIME's own pages have.
-    let example = "aggregate(where(cross(io,aggregate(io,max,a,max_a,x)),left_a=right_max_a),max,left_y,y_at_max,left_x);";
+    let example =
+        "aggregate(where(cross(io,aggregate(io,max,a,max_a,x)),left_a=right_max_a),max,left_y,y_at_max,left_x);";
     assert_eq!(rows(&place, example), ["#left_x,d,int64|y_at_max,a,int64:1", "1,10", "2,20", "3,20", "4,30"]);
     let functions = "derive(where(io, a = 9), f, sin(b) + cos(b) + tan(b) + asin(0.5) + acos(0.5) + atan(b) + sinh(1) + cosh(1) + tanh(b) \
         + asinh(b) + acosh(b) + atanh(0.5) + atan2(b, a) + exp(1) + log(b) + log10(b) + pow(b, 2) + sqrt(b) + ceil(b / 2) + floor(b / 2) \
         + round(b / 3) + abs(-a))";
     let (b, a) = (7f64, 9f64);
-    let expected = b.sin() + b.cos() + b.tan() + 0.5f64.asin() + 0.5f64.acos() + b.atan() + 1f64.sinh() + 1f64.cosh() + b.tanh()
-        + b.asinh() + b.acosh() + 0.5f64.atanh() + b.atan2(a) + 1f64.exp() + b.ln() + b.log10() + b.powi(2) + b.sqrt() + 4.0 + 3.0 + 2.0 + a;
+    let expected = b.sin()
+        + b.cos()
+        + b.tan()
+        + 0.5f64.asin()
+        + 0.5f64.acos()
+        + b.atan()
+        + 1f64.sinh()
+        + 1f64.cosh()
+        + b.tanh()
+        + b.asinh()
+        + b.acosh()
+        + 0.5f64.atanh()
+        + b.atan2(a)
+        + 1f64.exp()
+        + b.ln()
+        + b.log10()
+        + b.powi(2)
+        + b.sqrt()
+        + 4.0
+        + 3.0
+        + 2.0
+        + a;
     let found: f64 = rows(&place, functions)[1].rsplit(',').next().unwrap().parse().unwrap();
     assert!((found - expected).abs() < 1e-12 * expected.abs(), "{found} {expected}");
     for (query, because) in [
@@ -304,7 +391,9 @@ fn queries_of_a_grid_are_what_a_loop_computes() {
     let place = Wish::default().tier("ram", "256MiB").build();
     let shell = place.shell();
     let mut random = Random::new(7);
-    let mut field = || (0..N.iter().product::<u64>()).map(|_| random.below(1_000_000) as f64 / 100.0 - 5000.0).collect::<Vec<f64>>();
+    let mut field = || {
+        (0..N.iter().product::<u64>()).map(|_| random.below(1_000_000) as f64 / 100.0 - 5000.0).collect::<Vec<f64>>()
+    };
     let (v, w) = (field(), field());
     for (name, values) in [("v", &v), ("w", &w)] {
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -329,7 +418,10 @@ fn queries_of_a_grid_are_what_a_loop_computes() {
             .skip(1)
             .map(|line| {
                 let parts: Vec<&str> = line.split(',').collect();
-                (parts[..keys].iter().map(|part| part.parse().unwrap()).collect(), parts[keys..].iter().map(|part| part.parse().unwrap()).collect())
+                (
+                    parts[..keys].iter().map(|part| part.parse().unwrap()).collect(),
+                    parts[keys..].iter().map(|part| part.parse().unwrap()).collect(),
+                )
             })
             .collect();
         found.sort_by(|a, b| a.0.cmp(&b.0));
@@ -352,23 +444,35 @@ fn queries_of_a_grid_are_what_a_loop_computes() {
         groups.into_iter().map(|(key, (sum, count))| (vec![key], vec![sum / count])).collect::<Vec<_>>()
     };
     const BOX: &str = "subset(grid, x, 3, 9, y, 10, 19, z, 0, 7)";
-    compare(&format!("select({BOX}, x, y, z, v)"), 3, cells().filter(inside).map(|c| (vec![c.0, c.1, c.2], vec![v[at(c)]])).collect());
+    compare(
+        &format!("select({BOX}, x, y, z, v)"),
+        3,
+        cells().filter(inside).map(|c| (vec![c.0, c.1, c.2], vec![v[at(c)]])).collect(),
+    );
     compare(&format!("aggregate({BOX}, avg, v, m, x)"), 1, grouped(&|c| c.0, &|c| inside(&c).then(|| v[at(c)])));
     compare("aggregate(grid, avg, v, m, x)", 1, grouped(&|c| c.0, &|c| Some(v[at(c)])));
     compare("aggregate(grid, avg, v, m, z)", 1, grouped(&|c| c.2, &|c| Some(v[at(c)])));
     let high = |c: &(u64, u64, u64)| v[at(*c)] > 4900.0;
-    compare("select(where(grid, v > 4900), x, y, z, v)", 3, cells().filter(high).map(|c| (vec![c.0, c.1, c.2], vec![v[at(c)]])).collect());
+    compare(
+        "select(where(grid, v > 4900), x, y, z, v)",
+        3,
+        cells().filter(high).map(|c| (vec![c.0, c.1, c.2], vec![v[at(c)]])).collect(),
+    );
     let (count, sum) = cells().filter(high).fold((0.0, 0.0), |(count, sum), c| (count + 1.0, sum + v[at(c)]));
     compare("aggregate(where(grid, v > 4900), count, v, n, sum, v, s)", 0, vec![(vec![], vec![count, sum])]);
     let joined = "aggregate(derive(dimjoin(grid, grid, x, x, y, y, z, z), d, left_v * right_w), avg, d, m, left_x)";
     compare(joined, 1, grouped(&|c| c.0, &|c| Some(v[at(c)] * w[at(c)])));
-    let means: std::collections::HashMap<u64, f64> = grouped(&|c| c.0, &|c| Some(v[at(c)])).into_iter().map(|(key, mean)| (key[0], mean[0])).collect();
+    let means: std::collections::HashMap<u64, f64> =
+        grouped(&|c| c.0, &|c| Some(v[at(c)])).into_iter().map(|(key, mean)| (key[0], mean[0])).collect();
     let own = "aggregate(where(dimjoin(grid, aggregate(grid, avg, v, m, x), x, x), left_v > right_m + 4000), count, left_v, n, left_x)";
     let above = |c: (u64, u64, u64)| v[at(c)] > means[&c.0] + 4000.0;
     let mut counts: std::collections::BTreeMap<u64, f64> = Default::default();
     cells().filter(|c| above(*c)).for_each(|c| *counts.entry(c.0).or_default() += 1.0);
     compare(own, 1, counts.into_iter().map(|(x, count)| (vec![x], vec![count])).collect());
-    done(&place, "create_tar('small', '*', 'implicit,k,int,1,3,1', 'f,double'); create_dataset('f:double', literal(1, 10, 100)); load_subtar('small', 'ordered,k,0,2', 'f,f')");
+    done(
+        &place,
+        "create_tar('small', '*', 'implicit,k,int,1,3,1', 'f,double'); create_dataset('f:double', literal(1, 10, 100)); load_subtar('small', 'ordered,k,0,2', 'f,f')",
+    );
     let crossed = "aggregate(derive(cross(where(grid, v > 4900), small), p, left_v * right_f), sum, p, s, right_k)";
     compare(crossed, 1, (0..3).map(|k| (vec![k + 1], vec![sum * 10f64.powi(k as i32)])).collect());
     shell.ends_and_leaves();
@@ -379,9 +483,15 @@ fn a_result_is_stored_as_a_tar() {
     let place = Workplace::new();
     let shell = place.shell();
     done(&place, IO);
-    done(&place, "store(subset(io, x, 2, 3), 'part'); store(where(io, a > 8), 'sparse'); store(aggregate(io, max, a, m, y), 'tops')");
+    done(
+        &place,
+        "store(subset(io, x, 2, 3), 'part'); store(where(io, a > 8), 'sparse'); store(aggregate(io, max, a, m, y), 'tops')",
+    );
     assert_eq!(rows(&place, "scan(part)"), rows(&place, "subset(io, x, 2, 3)"));
-    assert_eq!(rows(&place, "scan(sparse)"), ["#x,d,int64|y,d,int64|a,a,int32:1|b,a,double:1", "3,20,9,7.0", "4,30,11,11.0"]);
+    assert_eq!(
+        rows(&place, "scan(sparse)"),
+        ["#x,d,int64|y,d,int64|a,a,int32:1|b,a,double:1", "3,20,9,7.0", "4,30,11,11.0"]
+    );
     assert_eq!(sql(&place, "SELECT * FROM tops"), ["10,8", "20,9", "30,11"]);
     let shown = done(&place, "show()");
     assert!(shown.contains("implicit,x,long,2,3,1 | implicit,y,long,10,30,10"), "{shown}");
@@ -390,8 +500,14 @@ fn a_result_is_stored_as_a_tar() {
     refused(&place, "subset(part, x, 1, 2)", "from 2 to 3");
     // A join stored and asked again.
     done(&place, "store(dimjoin(part, tops, y, y), 'both'); store(att2dim(sparse, a), 'wide')");
-    assert_eq!(rows(&place, "where(both, left_a = right_m)"), ["#left_x,d,int64|left_y,d,int64|left_a,a,int32:1|left_b,a,double:1|right_m,a,int32:1", "3,20,9,7.0,9"]);
-    assert_eq!(rows(&place, "scan(wide)"), ["#x,d,int64|y,d,int64|a,d,int64|b,a,double:1", "3,20,9,7.0", "4,30,11,11.0"]);
+    assert_eq!(
+        rows(&place, "where(both, left_a = right_m)"),
+        ["#left_x,d,int64|left_y,d,int64|left_a,a,int32:1|left_b,a,double:1|right_m,a,int32:1", "3,20,9,7.0,9"]
+    );
+    assert_eq!(
+        rows(&place, "scan(wide)"),
+        ["#x,d,int64|y,d,int64|a,d,int64|b,a,double:1", "3,20,9,7.0", "4,30,11,11.0"]
+    );
     shell.ends_and_leaves();
 }
 
@@ -401,7 +517,9 @@ fn commands_come_from_a_file_and_rows_go_in_every_format() {
     let shell = place.shell();
     let file = place.scratch().join("commands.savime");
     std::fs::write(&file, format!("{IO}\nselect(where(io, a = 9), x, y, a);")).unwrap();
-    let said = Outcome::of(place.terrace("savime").args(["--format", "csv", "--file"]).arg(&file).output().unwrap()).ok().stdout;
+    let said = Outcome::of(place.terrace("savime").args(["--format", "csv", "--file"]).arg(&file).output().unwrap())
+        .ok()
+        .stdout;
     assert!(said.ends_with("x,y,a\n3,20,9\n"), "{said}");
     let mut command = place.terrace("savime");
     std::fs::write(&file, "where(io, a = 9);").unwrap();
@@ -486,7 +604,10 @@ fn fields_are_drawn_as_vtk_files_by_their_roles() {
     );
     let mesh = at("data_t000000.vtu");
     assert_eq!(reals(&vtk_array(&mesh, "points")), [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, 1.0, 0.0]);
-    let connectivity: Vec<i64> = vtk_array(&mesh, "connectivity").chunks_exact(8).map(|cell| i64::from_le_bytes(cell.try_into().unwrap())).collect();
+    let connectivity: Vec<i64> = vtk_array(&mesh, "connectivity")
+        .chunks_exact(8)
+        .map(|cell| i64::from_le_bytes(cell.try_into().unwrap()))
+        .collect();
     assert_eq!((connectivity, vtk_array(&mesh, "types")), (vec![0, 1, 2, 0, 2, 3], vec![5, 5]));
     assert_eq!(reals(&vtk_array(&mesh, "t")), [10.0, 11.0, 12.0, 13.0]);
     refused(&place, "catalyze(f, '@/tmp/x', 'script.py')", "no Catalyst script");
@@ -498,7 +619,10 @@ fn fields_are_drawn_as_vtk_files_by_their_roles() {
 #[test]
 fn python_asks_in_this_language_too() {
     let place = Workplace::new();
-    let has = Command::new("python3").args(["-c", "import terrace, pyarrow"]).output().is_ok_and(|output| output.status.success());
+    let has = Command::new("python3")
+        .args(["-c", "import terrace, pyarrow"])
+        .output()
+        .is_ok_and(|output| output.status.success());
     if !has {
         skipped("the Python package or pyarrow is not installed; `make python` installs it");
         return;
@@ -531,9 +655,50 @@ fn no_text_breaks_the_language() {
     let shell = place.shell();
     done(&place, IO);
     const WORDS: [&str; 44] = [
-        "where", "select", "subset", "derive", "aggregate", "cross", "dimjoin", "split", "reorient", "scan", "slice", "union", "att2dim",
-        "translate", "equijoin", "store", "show", "batch", "io", "io", "io", "x", "y", "a", "b", "1", "2", "30", "1e308", "'io'", "avg",
-        "max", "count", "not", "and", "or", "like", "sqrt", "-", "*", "/", "=", "<", "%",
+        "where",
+        "select",
+        "subset",
+        "derive",
+        "aggregate",
+        "cross",
+        "dimjoin",
+        "split",
+        "reorient",
+        "scan",
+        "slice",
+        "union",
+        "att2dim",
+        "translate",
+        "equijoin",
+        "store",
+        "show",
+        "batch",
+        "io",
+        "io",
+        "io",
+        "x",
+        "y",
+        "a",
+        "b",
+        "1",
+        "2",
+        "30",
+        "1e308",
+        "'io'",
+        "avg",
+        "max",
+        "count",
+        "not",
+        "and",
+        "or",
+        "like",
+        "sqrt",
+        "-",
+        "*",
+        "/",
+        "=",
+        "<",
+        "%",
     ];
     let mut random = Random::new(11);
     let mut text = String::new();
@@ -570,7 +735,15 @@ fn no_text_breaks_the_language() {
     let mut answered = [0; 2];
     let nested = format!("scan({}io{})", "scan(".repeat(5000), ")".repeat(5000));
     let long = format!("where(io, a > 1{})", " and a > 1".repeat(50_000));
-    for line in text.lines().chain([nested.as_str(), long.as_str(), "\u{0}", "scan(io)\u{0}", "'", "((((", "aggregate(io,max,a,m);;;"]) {
+    for line in text.lines().chain([
+        nested.as_str(),
+        long.as_str(),
+        "\u{0}",
+        "scan(io)\u{0}",
+        "'",
+        "((((",
+        "aggregate(io,max,a,m);;;",
+    ]) {
         input.write_all(&(line.len() as u32 | 3 << 30).to_le_bytes()).unwrap();
         input.write_all(line.as_bytes()).unwrap();
         let mut went = [9];
@@ -623,7 +796,10 @@ fn compiled(place: &Workplace, source: &str) -> Option<PathBuf> {
 /// Runs it with an agent that is reached by TCP.
 fn staged(place: &Workplace, program: &PathBuf, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(program);
-    command.args(arguments).env("TERRACE_TOKEN_FILE", place.scratch().join("token")).env("TERRACE_QUERY", library("terrace-query"));
+    command
+        .args(arguments)
+        .env("TERRACE_TOKEN_FILE", place.scratch().join("token"))
+        .env("TERRACE_QUERY", library("terrace-query"));
     Outcome::within(900, &mut command)
 }
 
@@ -637,7 +813,8 @@ fn listing_1_of_the_paper_runs_unchanged() {
     let outcome = staged(&place, &program, &[&served.address]);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
     let session = Session::open(&served.index).unwrap();
-    let cells: Vec<f64> = session.open_array("grid/a", false).unwrap().get_values(&Region::whole(&[1000, 1000]).unwrap()).unwrap();
+    let cells: Vec<f64> =
+        session.open_array("grid/a", false).unwrap().get_values(&Region::whole(&[1000, 1000]).unwrap()).unwrap();
     assert!(cells.iter().enumerate().all(|(i, cell)| *cell == i as f64 * 0.5));
     assert!(session.stat("datasets/D").is_err());
     drop(session);
@@ -669,7 +846,12 @@ fn sync_tells_all_that_failed_once() {
     let Some(program) = compiled(&place, STAGING) else { return };
     let served = Served::begin(&place, &[]);
     let said = staged(&place, &program, &["failures", &served.address]).ok().stdout;
-    for part in ["the dataset `twice` was not written", "no TAR `nothing`", "then none\n", "79 bytes are no elements of type double"] {
+    for part in [
+        "the dataset `twice` was not written",
+        "no TAR `nothing`",
+        "then none\n",
+        "79 bytes are no elements of type double",
+    ] {
         assert!(said.contains(part), "{part}: {said}");
     }
     drop(served);
@@ -680,7 +862,9 @@ fn as_many_threads_write_as_were_asked_for() {
     let place = Wish::default().tier("ram", "512MiB").build();
     let Some(program) = compiled(&place, STAGING) else { return };
     let served = Served::begin(&place, &[]);
-    let threads = |wanted: &str| staged(&place, &program, &["threads", &served.address, wanted]).ok().stdout.trim().parse::<i32>().unwrap();
+    let threads = |wanted: &str| {
+        staged(&place, &program, &["threads", &served.address, wanted]).ok().stdout.trim().parse::<i32>().unwrap()
+    };
     assert_eq!((threads("1"), threads("4")), (1, 4));
     let said = staged(&place, &program, &["large", &served.address, "4"]).ok().stdout;
     assert_eq!(said, "#n,a,int64:1\n5242880\n#i,d,int64|v:0,a,int32:1|v:1,a,int32:1\n0,1,10\n1,2,20\n2,3,30\n");
@@ -697,8 +881,11 @@ fn commands_do_not_overtake_the_datasets_that_they_need() {
     let Some(program) = compiled(&place, STAGING) else { return };
     let served = Served::begin(&place, &[]);
     let said = staged(&place, &program, &["ordered", &served.address, "4", "40"]).ok().stdout;
-    let mut sums: Vec<(u64, u64)> =
-        said.lines().skip(1).map(|line| line.split_once(',').map(|(step, sum)| (step.parse().unwrap(), sum.parse().unwrap())).unwrap()).collect();
+    let mut sums: Vec<(u64, u64)> = said
+        .lines()
+        .skip(1)
+        .map(|line| line.split_once(',').map(|(step, sum)| (step.parse().unwrap(), sum.parse().unwrap())).unwrap())
+        .collect();
     sums.sort_unstable();
     assert_eq!(sums, (0..40).map(|step| (step, step * 65536)).collect::<Vec<_>>());
     drop(served);
@@ -734,9 +921,18 @@ fn and_and_or_keep_savimes_order_here_and_sql_has_its_own() {
 fn sums_of_large_integers_are_exact() {
     let place = Workplace::new();
     let shell = place.shell();
-    done(&place, "create_tar('t', '*', 'implicit,x,int,0,1,1', 'v,long'); create_dataset('v:long', literal(9007199254740992, 1)); load_subtar('t', 'ordered,x,0,1', 'v,v')");
-    assert_eq!(rows(&place, "aggregate(t, sum, v, s, max, v, m)"), ["#s,a,int64:1|m,a,int64:1", "9007199254740993,9007199254740992"]);
-    done(&place, "create_dataset('h:long', literal(9223372036854775807, 9223372036854775807)); create_tar('u', '*', 'implicit,x,int,0,1,1', 'v,long'); load_subtar('u', 'ordered,x,0,1', 'v,h')");
+    done(
+        &place,
+        "create_tar('t', '*', 'implicit,x,int,0,1,1', 'v,long'); create_dataset('v:long', literal(9007199254740992, 1)); load_subtar('t', 'ordered,x,0,1', 'v,v')",
+    );
+    assert_eq!(
+        rows(&place, "aggregate(t, sum, v, s, max, v, m)"),
+        ["#s,a,int64:1|m,a,int64:1", "9007199254740993,9007199254740992"]
+    );
+    done(
+        &place,
+        "create_dataset('h:long', literal(9223372036854775807, 9223372036854775807)); create_tar('u', '*', 'implicit,x,int,0,1,1', 'v,long'); load_subtar('u', 'ordered,x,0,1', 'v,h')",
+    );
     refused(&place, "aggregate(u, sum, v, s)", "does not fit in 64-bit integers");
     assert_eq!(rows(&place, "derive(subset(t, x, 0, 0), w, v + 1)")[1], "0,9007199254740992,9007199254740993");
     shell.ends_and_leaves();
@@ -781,7 +977,9 @@ fn two_clients_with_equal_element_names_have_their_own_results() {
             let place = &place;
             scope.spawn(move || {
                 let query = format!("aggregate(derive(io, c, a * {factor}), sum, c, s);").repeat(40);
-                let said = Outcome::of(place.terrace("savime").args(["--format", "csv", &query]).output().unwrap()).ok().stdout;
+                let said = Outcome::of(place.terrace("savime").args(["--format", "csv", &query]).output().unwrap())
+                    .ok()
+                    .stdout;
                 assert_eq!(said, format!("s\n{}\n", 63 * factor).repeat(40));
             });
         }
@@ -822,12 +1020,24 @@ fn no_client_stops_the_agent_or_reaches_past_the_root() {
     done(&place, IO);
     let secret = place.scratch().join("secret");
     std::fs::write(&secret, [7u8; 64]).unwrap();
-    for path in [secret.display().to_string(), format!("{}/../secret", place.root().display()), "../secret".into(), "/etc/passwd".into()] {
+    for path in [
+        secret.display().to_string(),
+        format!("{}/../secret", place.root().display()),
+        "../secret".into(),
+        "/etc/passwd".into(),
+    ] {
         refused(&place, &format!("create_dataset('s:int8', '{path}')"), "does not lie below the root");
         refused(&place, &format!("save('{path}')"), "does not lie below the root");
         refused(&place, &format!("catalyze(io, '{path}')"), "does not lie below the root");
     }
-    for text in ["store(io, '../out')", "drop_tar('..')", "drop_dataset('../io/a')", "shutdown()", "scan('../x')", "create_dataset('../s:int', literal(1))"] {
+    for text in [
+        "store(io, '../out')",
+        "drop_tar('..')",
+        "drop_dataset('../io/a')",
+        "shutdown()",
+        "scan('../x')",
+        "create_dataset('../s:int', literal(1))",
+    ] {
         refused(&place, text, "");
     }
     assert_eq!(std::fs::read(&secret).unwrap(), [7u8; 64]);
@@ -852,7 +1062,8 @@ fn a_subtar_is_seen_with_all_its_attributes_or_not_at_all() {
     let mut loader = place.terrace("savime").arg("--file").arg(&file).stdout(Stdio::null()).spawn().unwrap();
     let mut seen = 0;
     while loader.try_wait().unwrap().is_none() {
-        let said = done(&place, &"aggregate(s, count, p, n, min, p, p0, max, p, p1, min, q, q0, max, q, q1, t);".repeat(5));
+        let said =
+            done(&place, &"aggregate(s, count, p, n, min, p, p0, max, p, p1, min, q, q0, max, q, q1, t);".repeat(5));
         for line in said.lines().filter(|line| !line.starts_with('#')) {
             let numbers: Vec<u64> = line.split(',').map(|number| number.parse().unwrap()).collect();
             assert!(numbers[1] == 10000 && numbers[2..].iter().all(|value| *value == numbers[0]), "{line}");
@@ -860,7 +1071,10 @@ fn a_subtar_is_seen_with_all_its_attributes_or_not_at_all() {
         }
     }
     assert!(loader.wait().unwrap().success() && seen > 0);
-    assert_eq!(rows(&place, "aggregate(s, count, p, n, sum, q, s)")[1], format!("600000,{}", (0..60).sum::<u64>() * 10000));
+    assert_eq!(
+        rows(&place, "aggregate(s, count, p, n, sum, q, s)")[1],
+        format!("600000,{}", (0..60).sum::<u64>() * 10000)
+    );
     assert_eq!(sql(&place, "SELECT count(*) FROM s WHERE p = q AND p = t"), ["600000"]);
     shell.ends_and_leaves();
 }

@@ -46,14 +46,19 @@ fn program() -> Outcome<PathBuf> {
         return Ok(named.into());
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories: Vec<PathBuf> = std::env::split_paths(&path).filter(|path| !path.as_os_str().as_bytes().is_empty()).collect();
+    let directories: Vec<PathBuf> =
+        std::env::split_paths(&path).filter(|path| !path.as_os_str().as_bytes().is_empty()).collect();
     let found = |name: &str| directories.iter().map(|directory| directory.join(name)).find(|file| file.is_file());
     if let Some(program) = found("terrace-query") {
         return Ok(program);
     }
-    let beside = found("terrace").and_then(|terrace| Some(terrace.canonicalize().ok()?.with_file_name("terrace-query")));
+    let beside =
+        found("terrace").and_then(|terrace| Some(terrace.canonicalize().ok()?.with_file_name("terrace-query")));
     beside.filter(|program| program.is_file()).ok_or_else(|| {
-        Failure::new(Kind::NotFound, "the program terrace-query is not on the path\nhint: set TERRACE_QUERY to where it is")
+        Failure::new(
+            Kind::NotFound,
+            "the program terrace-query is not on the path\nhint: set TERRACE_QUERY to where it is",
+        )
     })
 }
 
@@ -140,7 +145,11 @@ pub extern "C" fn terrace_savime_open(target: *const c_char, savime: *mut *mut t
 /// Runs commands, ended by semicolons, one after the other. `rows` (which may be NULL) is what the last one says: a line as
 /// `#x,d,int64|v,a,double:1`, then rows of values between commas; to be given back by terrace_text_free. At an error it stops.
 #[unsafe(no_mangle)]
-pub extern "C" fn terrace_savime_run(savime: *const terrace_savime, commands: *const c_char, rows: *mut *mut c_char) -> c_int {
+pub extern "C" fn terrace_savime_run(
+    savime: *const terrace_savime,
+    commands: *const c_char,
+    rows: *mut *mut c_char,
+) -> c_int {
     call(|| {
         let conversation = used(&CONVERSATIONS, savime, "the conversation")?;
         let commands = text(commands, "the commands")?;
@@ -164,7 +173,11 @@ pub extern "C" fn terrace_savime_run(savime: *const terrace_savime, commands: *c
             Err(error) => {
                 let said = worker.end();
                 let said = said.trim().strip_prefix("error: ").unwrap_or(said.trim());
-                let message = if said.is_empty() { format!("the program that answers has ended: {error}") } else { said.to_owned() };
+                let message = if said.is_empty() {
+                    format!("the program that answers has ended: {error}")
+                } else {
+                    said.to_owned()
+                };
                 return Err(Failure::new(Kind::NoAgent, message));
             }
         };

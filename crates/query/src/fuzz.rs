@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use terrace_analysis::arrow::buffer::Buffer;
 use terrace_analysis::datafusion::prelude::SessionContext;
-use terrace_analysis::{Axis, Column, Dimension, Grid, GridTable, MemoryArray, Options, Source, context, plan, savime, stream};
+use terrace_analysis::{
+    Axis, Column, Dimension, Grid, GridTable, MemoryArray, Options, Source, context, plan, savime, stream,
+};
 use terrace_client::{DataType, Region};
 use tonic::Request;
 
@@ -224,7 +226,9 @@ fn any_text_is_read_as_a_command_of_savimes_language_or_refused() {
         "batch ( create_dataset ( 'd:int' , literal ( 1 , -2 ) ) , show ( ) )",
     ];
     COMMANDS.iter().for_each(|commands| {
-        savime::split(commands).into_iter().for_each(|command| savime::check(command).unwrap_or_else(|error| panic!("{command}: {error}")));
+        savime::split(commands)
+            .into_iter()
+            .for_each(|command| savime::check(command).unwrap_or_else(|error| panic!("{command}: {error}")));
     });
     bolero::check!()
         .with_test_time(TIME)

@@ -121,7 +121,11 @@ pub fn write(batches: Batches<'_>, format: Format, mut out: impl Write + Send) -
 }
 
 /// A line that says of each element its name, whether it is a dimension (d) or an attribute (a), and its type; then the rows.
-fn savime(batches: Batches<'_>, schema: &arrow::datatypes::Schema, out: &mut (impl Write + Send)) -> Result<(), Failure> {
+fn savime(
+    batches: Batches<'_>,
+    schema: &arrow::datatypes::Schema,
+    out: &mut (impl Write + Send),
+) -> Result<(), Failure> {
     use terrace_analysis::savime::{DIMENSION, ELEMENT, name_of_arrow};
     let said = schema.fields().iter().map(|field| {
         let type_name = name_of_arrow(field.data_type());

@@ -1,8 +1,8 @@
 //! The prompt: queries over several lines until a semicolon, a history in a file, names completed from the catalogue.
 
 use crate::failure::Failure;
-use crate::output::{self, Format};
 use crate::language::Language;
+use crate::output::{self, Format};
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -86,7 +86,8 @@ const SAVIME_WORDS: [&str; 28] = [
     "literal(",
 ];
 
-const SAVIME_HELP: &str = "A command ends with a semicolon. TARs are containers with arrays, by name: study, \"study/run1\".
+const SAVIME_HELP: &str =
+    "A command ends with a semicolon. TARs are containers with arrays, by name: study, \"study/run1\".
   show();   scan(study);   aggregate(where(study, v > 1), avg, v, mean, x);   docs/savime.md has them all
   \\format csv    how rows are written: table, csv, json, ndjson, savime
   \\q             ends (so does Ctrl-D)";

@@ -135,9 +135,9 @@ pub fn create(session: &Session, arguments: &[Node]) -> Result<String> {
             .hint("create_dataset(\"d:double\", literal(1, 2)); or \"first:step:last:times\", \"@file of the client\", \"file below the root\""));
     };
     let declared = name_of(declared)?;
-    let (name, element) = declared.split_once(':').ok_or_else(|| {
-        Error::invalid(format!("`{declared}` says no type")).hint("create_dataset(\"d:double\", …)")
-    })?;
+    let (name, element) = declared
+        .split_once(':')
+        .ok_or_else(|| Error::invalid(format!("`{declared}` says no type")).hint("create_dataset(\"d:double\", …)"))?;
     let name = check_name("a dataset", name.trim())?;
     let element = ElementType::parse(element)?;
     let length = match content {
@@ -160,7 +160,8 @@ pub fn create(session: &Session, arguments: &[Node]) -> Result<String> {
 
 /// One number or text as a cell; one that the type does not hold is an error.
 fn push(cells: &mut Vec<u8>, cell: DataType, value: &Node) -> Result<()> {
-    let wrong = |shown: String| Error::invalid(format!("{shown} is not a value of type {}", super::elements::name_of(cell)));
+    let wrong =
+        |shown: String| Error::invalid(format!("{shown} is not a value of type {}", super::elements::name_of(cell)));
     macro_rules! whole {
         ($type:ty, $number:expr) => {
             cells.extend(<$type>::try_from($number).map_err(|_| wrong($number.to_string()))?.to_le_bytes())

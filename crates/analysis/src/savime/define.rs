@@ -81,7 +81,8 @@ pub fn create_type(session: &Session, arguments: &[Node]) -> Result<String> {
     let name = check_name("a type", name.trim())?;
     let found = roles(listed)?;
     if defined_types(session)?.iter().any(|(known, _)| known == name) {
-        return Err(Error::new(Kind::Exists, format!("there is a type `{name}` already")).hint(format!("drop_type(\"{name}\")")));
+        return Err(Error::new(Kind::Exists, format!("there is a type `{name}` already"))
+            .hint(format!("drop_type(\"{name}\")")));
     }
     session.put_tag("", &format!("{TYPES}{name}"), TagValue::Text(types_text(&found)))?;
     Ok(format!("type {name}"))
@@ -173,7 +174,11 @@ fn implicit(name: &str, element: ElementType, low: &str, high: &str, step: &str)
         let (low, high, step) = (Number::parse(low)?.real(), Number::parse(high)?.real(), Number::parse(step)?.real());
         let count = ((high - low) / step + STEP_SLACK).floor() + 1.0;
         return match step > 0.0 && count >= 1.0 && count < (1u64 << 53) as f64 {
-            true => Ok(Coordinates::Implicit { low: Number::Real(low), step: Number::Real(step), count: Some(count as u64) }),
+            true => Ok(Coordinates::Implicit {
+                low: Number::Real(low),
+                step: Number::Real(step),
+                count: Some(count as u64),
+            }),
             false => Err(wrong("it has no coordinates")),
         };
     }
@@ -189,7 +194,10 @@ fn implicit(name: &str, element: ElementType, low: &str, high: &str, step: &str)
         true => None,
         false => {
             let high = whole(high)?;
-            let distance = high.checked_sub(low).filter(|distance| *distance >= 0).ok_or_else(|| wrong("it has no coordinates"))?;
+            let distance = high
+                .checked_sub(low)
+                .filter(|distance| *distance >= 0)
+                .ok_or_else(|| wrong("it has no coordinates"))?;
             Some((distance / step) as u64 + 1)
         }
     };
@@ -198,7 +206,8 @@ fn implicit(name: &str, element: ElementType, low: &str, high: &str, step: &str)
 
 fn attribute(parts: &[&str]) -> Result<Attribute> {
     let [name, type_name] = parts else {
-        return Err(Error::invalid(format!("`{}` is not an attribute", parts.join(","))).hint("name,type | name,type:components"));
+        return Err(Error::invalid(format!("`{}` is not an attribute", parts.join(",")))
+            .hint("name,type | name,type:components"));
     };
     let element = ElementType::parse(type_name)?;
     Ok(Attribute { name: check_name("an attribute", name)?.into(), cell: element.cell, components: element.components })
@@ -217,29 +226,37 @@ fn check_roles(session: &Session, definition: &Definition) -> Result<()> {
     let is_element = |name: &str| {
         definition.dimensions.iter().any(|dimension| dimension.name == name)
             || definition.attributes.iter().any(|attribute| {
-                attribute.name == name || components(&attribute.name, attribute.components).iter().any(|part| part == name)
+                attribute.name == name
+                    || components(&attribute.name, attribute.components).iter().any(|part| part == name)
             })
     };
     if let Some((element, _)) = definition.roles.iter().find(|(element, _)| !is_element(element)) {
-        return Err(Error::new(Kind::NotFound, format!("`{}` has no element `{element}` to give a role", definition.name)));
+        return Err(Error::new(
+            Kind::NotFound,
+            format!("`{}` has no element `{element}` to give a role", definition.name),
+        ));
     }
     let Some(type_name) = &definition.type_name else {
         return match definition.roles.first() {
             None => Ok(()),
-            Some((_, role)) => Err(Error::invalid(format!("the role `{role}` is of no type")).hint("give the TAR a type")),
+            Some((_, role)) => {
+                Err(Error::invalid(format!("the role `{role}` is of no type")).hint("give the TAR a type"))
+            }
         };
     };
     let roles = roles_of(session, type_name)?;
     for (number, (_, role)) in definition.roles.iter().enumerate() {
         if !roles.iter().any(|known| known.name == *role) {
             let known = types_text(&roles);
-            return Err(Error::new(Kind::NotFound, format!("the type `{type_name}` has no role `{role}`")).hint(format!("it has {known}")));
+            return Err(Error::new(Kind::NotFound, format!("the type `{type_name}` has no role `{role}`"))
+                .hint(format!("it has {known}")));
         }
         if definition.roles[..number].iter().any(|(_, other)| other == role) {
             return Err(Error::invalid(format!("the role `{role}` is bound twice")));
         }
     }
-    let unbound = roles.iter().find(|role| !role.is_optional && !definition.roles.iter().any(|(_, bound)| *bound == role.name));
+    let unbound =
+        roles.iter().find(|role| !role.is_optional && !definition.roles.iter().any(|(_, bound)| *bound == role.name));
     match unbound {
         None => Ok(()),
         Some(role) => Err(Error::invalid(format!("no element of `{}` has the role `{}`", definition.name, role.name))
@@ -368,10 +385,14 @@ pub fn show(session: &Session) -> Result<RecordBatch> {
             None => None,
         });
     }
-    let texts = |column: usize| Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row[column].as_str()))) as ArrayRef;
+    let texts = |column: usize| {
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row[column].as_str()))) as ArrayRef
+    };
     let mut columns = vec![("kind", texts(0)), ("name", texts(1)), ("type", texts(2)), ("elements", texts(3))];
     columns.push(("subtars", Arc::new(Int64Array::from(counts))));
-    Ok(RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, name == "subtars")))?)
+    Ok(RecordBatch::try_from_iter_with_nullable(
+        columns.into_iter().map(|(name, column)| (name, column, name == "subtars")),
+    )?)
 }
 
 #[cfg(test)]
@@ -380,20 +401,28 @@ mod tests {
 
     #[test]
     fn implicit_dimensions_have_the_coordinates_that_they_say() {
-        let count = |type_name: &str, low: &str, high: &str, step: &str| {
-            match implicit("x", ElementType::parse(type_name).unwrap(), low, high, step) {
-                Ok(Coordinates::Implicit { count, .. }) => Ok(count),
-                Ok(_) => unreachable!("it is implicit"),
-                Err(error) => Err(error.message),
-            }
+        let count = |type_name: &str, low: &str, high: &str, step: &str| match implicit(
+            "x",
+            ElementType::parse(type_name).unwrap(),
+            low,
+            high,
+            step,
+        ) {
+            Ok(Coordinates::Implicit { count, .. }) => Ok(count),
+            Ok(_) => unreachable!("it is implicit"),
+            Err(error) => Err(error.message),
         };
         assert_eq!(count("int", "1", "100", "1"), Ok(Some(100)));
         assert_eq!(count("int", "0", "9", "2"), Ok(Some(5)));
         assert_eq!(count("long", "0", "*", "1"), Ok(None));
         assert_eq!(count("double", "0", "1", "0.1"), Ok(Some(11)));
-        for (type_name, low, high, step) in
-            [("int", "5", "4", "1"), ("int", "0", "9", "0"), ("int", "0.5", "9", "1"), ("double", "0", "*", "1"), ("int:2", "0", "1", "1")]
-        {
+        for (type_name, low, high, step) in [
+            ("int", "5", "4", "1"),
+            ("int", "0", "9", "0"),
+            ("int", "0.5", "9", "1"),
+            ("double", "0", "*", "1"),
+            ("int:2", "0", "1", "1"),
+        ] {
             assert!(count(type_name, low, high, step).is_err(), "{type_name} {low} {high} {step}");
         }
     }

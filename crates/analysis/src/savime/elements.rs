@@ -78,7 +78,6 @@ pub fn name_of_arrow(data_type: &ArrowType) -> String {
     }
 }
 
-
 /// Names of arrays that a vector's components are.
 pub fn components(name: &str, components: u32) -> Vec<String> {
     match components {

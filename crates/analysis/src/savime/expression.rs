@@ -7,8 +7,8 @@ use super::syntax::{Node, Operator};
 use crate::error::{Error, Result};
 use arrow::datatypes::DataType;
 use datafusion::functions::math::expr_fn as math;
-use datafusion::logical_expr::{Expr, ExprSchemable, binary_expr, cast, lit};
 use datafusion::logical_expr::Operator as Sql;
+use datafusion::logical_expr::{Expr, ExprSchemable, binary_expr, cast, lit};
 
 /// What a row of the relation gives.
 pub fn expression(relation: &Relation, node: &Node) -> Result<Expr> {
@@ -19,8 +19,9 @@ pub fn expression(relation: &Relation, node: &Node) -> Result<Expr> {
         Node::Name(name) => match relation.expanded(name)?.as_slice() {
             [one] => column(one),
             _ => {
-                return Err(Error::invalid(format!("`{name}` is a vector"))
-                    .hint(format!("choose a component: {name}:0")));
+                return Err(
+                    Error::invalid(format!("`{name}` is a vector")).hint(format!("choose a component: {name}:0"))
+                );
             }
         },
         Node::Minus(inner) => expression(relation, inner)? * lit(-1i64),
@@ -35,8 +36,10 @@ pub fn predicate(relation: &Relation, node: &Node) -> Result<Expr> {
     let expr = expression(relation, node)?;
     match expr.get_type(relation.frame.schema())? {
         DataType::Boolean => Ok(expr),
-        _ => Err(Error::invalid("a condition is expected where there is a value")
-            .hint("compare it with something: v > 0")),
+        _ => {
+            Err(Error::invalid("a condition is expected where there is a value")
+                .hint("compare it with something: v > 0"))
+        }
     }
 }
 
@@ -110,7 +113,10 @@ fn function(relation: &Relation, name: &str, arguments: &[Node]) -> Result<Expr>
     let is_known = FUNCTIONS.contains(&name);
     if is_known && arguments.len() != wanted {
         let given = arguments.len();
-        return Err(Error::invalid(format!("`{name}` takes {wanted} argument{}: {given} are given", if wanted == 1 { "" } else { "s" })));
+        return Err(Error::invalid(format!(
+            "`{name}` takes {wanted} argument{}: {given} are given",
+            if wanted == 1 { "" } else { "s" }
+        )));
     }
     Ok(match name {
         "sin" => math::sin(one()?),

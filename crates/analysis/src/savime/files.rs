@@ -14,7 +14,9 @@ pub enum Place<'a> {
 impl<'a> Place<'a> {
     pub fn of(session: &'a Session, text: &str) -> Result<Place<'a>> {
         if text.contains(['"', '\'', '\n']) {
-            return Err(Error::invalid(format!("`{}` has quotes in it", text.escape_debug())).hint("give a path without them"));
+            return Err(
+                Error::invalid(format!("`{}` has quotes in it", text.escape_debug())).hint("give a path without them")
+            );
         }
         match text.strip_prefix('@') {
             Some("") => Err(Error::invalid("`@` names no file")),

@@ -25,8 +25,8 @@ mod syntax;
 mod tar;
 mod vtk;
 
-pub use lexer::{is_complete, split};
 pub use elements::name_of_arrow;
+pub use lexer::{is_complete, split};
 
 use crate::error::{Error, Result};
 use crate::session::{Queries, engine_failed, stream};
@@ -171,7 +171,8 @@ async fn rows(relation: relation::Relation) -> Result<SendableRecordBatchStream>
                 let slice = |first: usize| batch.slice(first, block.min(batch.num_rows() - first));
                 let with_schema = |batch: RecordBatch| {
                     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-                    RecordBatch::try_new_with_options(told.clone(), batch.columns().to_vec(), &options).map_err(Into::into)
+                    RecordBatch::try_new_with_options(told.clone(), batch.columns().to_vec(), &options)
+                        .map_err(Into::into)
                 };
                 starts.map(slice).map(with_schema).collect()
             }

@@ -3,22 +3,36 @@
 use super::elements::Number;
 use super::expression::{expression, number, predicate};
 use super::relation::{Element, Kind, Relation, column};
-use super::syntax::Node;
 use super::sum::exact_sum;
+use super::syntax::Node;
 use super::tar;
 use crate::error::{Error, Result};
 use crate::session::Queries;
+use arrow::datatypes::DataType;
 use datafusion::common::JoinType;
 use datafusion::functions_aggregate::expr_fn::{avg, count, max, min, sum};
 use datafusion::functions_window::expr_fn::row_number;
-use arrow::datatypes::DataType;
 use datafusion::logical_expr::{Expr, ExprFunctionExt, ExprSchemable, LogicalPlanBuilder, cast, lit};
 use datafusion::prelude::DataFrame;
 
 pub fn is_query(name: &str) -> bool {
     const OPERATORS: [&str; 16] = [
-        "aggregate", "att2dim", "cross", "derive", "dimjoin", "equijoin", "reorient", "scan", "select", "slice", "split",
-        "subset", "translate", "union", "where", "cross_join",
+        "aggregate",
+        "att2dim",
+        "cross",
+        "derive",
+        "dimjoin",
+        "equijoin",
+        "reorient",
+        "scan",
+        "select",
+        "slice",
+        "split",
+        "subset",
+        "translate",
+        "union",
+        "where",
+        "cross_join",
     ];
     OPERATORS.contains(&name)
 }
@@ -62,7 +76,8 @@ pub struct Call<'a> {
 impl Call<'_> {
     fn wrong(&self, usage: &str) -> Error {
         let given = self.arguments.len();
-        Error::invalid(format!("`{}` with {given} argument{}", self.name, if given == 1 { "" } else { "s" })).hint(usage)
+        Error::invalid(format!("`{}` with {given} argument{}", self.name, if given == 1 { "" } else { "s" }))
+            .hint(usage)
     }
 
     fn input(&self, number: usize, usage: &str) -> Result<Relation> {
@@ -145,7 +160,9 @@ impl Call<'_> {
                 if let Err((first, last)) = inside {
                     return Err(Error::new(
                         terrace_client::Kind::OutOfBounds,
-                        format!("{low} to {high} is not within the dimension `{name}`, which goes from {first} to {last}"),
+                        format!(
+                            "{low} to {high} is not within the dimension `{name}`, which goes from {first} to {last}"
+                        ),
                     ));
                 }
                 narrowed = Some(domain.within(low, high)?);
@@ -230,9 +247,8 @@ impl Call<'_> {
             let made = function(value.clone());
             let place = place_of(&mut functions, made.clone());
             let is_checked = is_long && made == sum(value.clone());
-            let checks = is_checked.then(|| {
-                (place_of(&mut functions, avg(value.clone())), place_of(&mut functions, count(lit(1i64))))
-            });
+            let checks = is_checked
+                .then(|| (place_of(&mut functions, avg(value.clone())), place_of(&mut functions, count(lit(1i64)))));
             names.push((new_name(new)?.to_owned(), Made { place, checks }));
             rest = &rest[3..];
         }
@@ -268,9 +284,7 @@ impl Call<'_> {
 
     fn split(&self) -> Result<Relation> {
         match self.arguments {
-            [_, Node::Int(cells)] if *cells > 0 => {
-                Ok(Relation { block: Some(*cells as usize), ..self.input(0, "")? })
-            }
+            [_, Node::Int(cells)] if *cells > 0 => Ok(Relation { block: Some(*cells as usize), ..self.input(0, "")? }),
             _ => Err(self.wrong("split(t, cells of a block)")),
         }
     }
@@ -331,9 +345,10 @@ impl Call<'_> {
         let [_, _] = self.arguments else { return Err(self.wrong("union(left, right)")) };
         let (left, right) = (self.input(0, "")?, self.input(1, "")?);
         let is_same = left.elements.len() == right.elements.len()
-            && left.elements.iter().all(|own| {
-                right.element(&own.name).is_some_and(|other| other.is_dimension() == own.is_dimension())
-            });
+            && left
+                .elements
+                .iter()
+                .all(|own| right.element(&own.name).is_some_and(|other| other.is_dimension() == own.is_dimension()));
         if !is_same {
             return Err(Error::invalid("the two sides of `union` have different elements").hint(format!(
                 "left: {}; right: {}",
@@ -345,7 +360,9 @@ impl Call<'_> {
         for name in &names {
             let (own, other) = (left.data_type(name)?, right.data_type(name)?);
             if own != other {
-                return Err(Error::invalid(format!("`{name}` is {own} on the left and {other} on the right of `union`")));
+                return Err(Error::invalid(format!(
+                    "`{name}` is {own} on the left and {other} on the right of `union`"
+                )));
             }
         }
         let columns = names.iter().map(|name| (column(name), name.clone())).collect();
@@ -421,7 +438,12 @@ fn crossed(left: Relation, right: Relation) -> Result<Relation> {
     Ok(Relation { frame: DataFrame::new(state, plan), elements, block: left.block })
 }
 
-fn joined(left: Relation, right: Relation, on: &[(String, String)], is_kept: impl Fn(&str) -> bool) -> Result<Relation> {
+fn joined(
+    left: Relation,
+    right: Relation,
+    on: &[(String, String)],
+    is_kept: impl Fn(&str) -> bool,
+) -> Result<Relation> {
     let same: Vec<Expr> = on.iter().map(|(l, r)| column(l).eq(column(r))).collect();
     let mut elements = left.elements;
     elements.extend(right.elements.into_iter().filter(|element| is_kept(&element.name)));

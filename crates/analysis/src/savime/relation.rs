@@ -61,7 +61,9 @@ impl Domain {
     pub fn coordinates(&self) -> Result<ArrayRef> {
         match self.extent() <= LISTED_MAX {
             true => Ok(self.axis.values(self.range.clone())),
-            false => Err(Error::invalid(format!("a dimension of {} coordinates is too long to be listed", self.extent()))),
+            false => {
+                Err(Error::invalid(format!("a dimension of {} coordinates is too long to be listed", self.extent())))
+            }
         }
     }
 
@@ -112,12 +114,16 @@ impl Domain {
     pub fn translated(&self, by: Number) -> Result<Domain> {
         let axis = match (&self.axis, by) {
             (Axis::Integer { low, step }, Number::Int(by)) => {
-                let low = low.checked_add(by).ok_or_else(|| Error::invalid("the dimension would leave 64-bit integers"))?;
+                let low =
+                    low.checked_add(by).ok_or_else(|| Error::invalid("the dimension would leave 64-bit integers"))?;
                 Axis::Integer { low, step: *step }
             }
             _ => {
                 let moved = match (Numbers::of(&self.coordinates()?)?, by) {
-                    (Numbers::Ints(values), Number::Int(by)) => Arc::new(arrow::compute::unary::<_, _, Int64Type>(&values, |value| value.wrapping_add(by))) as ArrayRef,
+                    (Numbers::Ints(values), Number::Int(by)) => {
+                        Arc::new(arrow::compute::unary::<_, _, Int64Type>(&values, |value| value.wrapping_add(by)))
+                            as ArrayRef
+                    }
                     (Numbers::Ints(values), Number::Real(by)) => {
                         Arc::new(arrow::compute::unary::<_, _, Float64Type>(&values, |value| value as f64 + by))
                     }
@@ -240,7 +246,8 @@ impl Relation {
             let is_component = |found: &&Element| {
                 found.name.strip_prefix(&prefix).is_some_and(|rest| rest.chars().all(|digit| digit.is_ascii_digit()))
             };
-            let found: Vec<String> = self.elements.iter().filter(is_component).map(|found| found.name.clone()).collect();
+            let found: Vec<String> =
+                self.elements.iter().filter(is_component).map(|found| found.name.clone()).collect();
             if !found.is_empty() {
                 return Ok(found);
             }

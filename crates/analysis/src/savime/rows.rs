@@ -53,7 +53,12 @@ impl Cells {
             match &element.kind {
                 ElementKind::Attribute => {
                     let (cell, bytes) = packed(values)?;
-                    cells.attributes.push(Values { name: element.name.clone(), role: element.role.clone(), cell, cells: bytes });
+                    cells.attributes.push(Values {
+                        name: element.name.clone(),
+                        role: element.role.clone(),
+                        cell,
+                        cells: bytes,
+                    });
                 }
                 ElementKind::Dimension(domain) => {
                     let domain = match domain {
@@ -82,7 +87,9 @@ impl Cells {
     pub fn coordinates_of(&self, dimension: usize) -> Result<Vec<i64>> {
         let side = &self.dimensions[dimension];
         match Numbers::of(&side.domain.coordinates()?)? {
-            Numbers::Ints(values) => Ok(self.indexes[dimension].iter().map(|&index| values.value(index as usize)).collect()),
+            Numbers::Ints(values) => {
+                Ok(self.indexes[dimension].iter().map(|&index| values.value(index as usize)).collect())
+            }
             Numbers::Reals(_) => Err(Error::invalid(format!("the dimension `{}` is not of whole numbers", side.name))),
         }
     }
@@ -97,7 +104,10 @@ impl Cells {
         let each: u64 = self.attributes.iter().map(|values| values.cell.size() as u64).sum::<u64>() + 9;
         let bytes = self.box_cells().saturating_mul(each);
         match bytes > BYTES_MAX {
-            true => Err(Error::new(Kind::NoSpace, format!("the box around the result's cells has {bytes} bytes: at most {BYTES_MAX}"))),
+            true => Err(Error::new(
+                Kind::NoSpace,
+                format!("the box around the result's cells has {bytes} bytes: at most {BYTES_MAX}"),
+            )),
             false => Ok(()),
         }
     }
@@ -108,12 +118,16 @@ impl Cells {
         let mut places = vec![0usize; self.rows];
         for (side, indexes) in self.dimensions.iter().zip(&self.indexes) {
             let extent = (side.range.end - side.range.start) as usize;
-            places.iter_mut().zip(indexes).for_each(|(place, index)| *place = *place * extent + (index - side.range.start) as usize);
+            places
+                .iter_mut()
+                .zip(indexes)
+                .for_each(|(place, index)| *place = *place * extent + (index - side.range.start) as usize);
         }
         let mut taken = vec![false; self.box_cells() as usize];
         for &place in &places {
             if std::mem::replace(&mut taken[place], true) {
-                return Err(Error::invalid("two rows of the result are of the same cell").hint("aggregate them by its dimensions first"));
+                return Err(Error::invalid("two rows of the result are of the same cell")
+                    .hint("aggregate them by its dimensions first"));
             }
         }
         Ok(places)
@@ -164,9 +178,9 @@ fn indexes(domain: &Domain, values: &ArrayRef, name: &str) -> Result<Vec<u64>> {
         .into_iter()
         .zip(&numbers)
         .map(|(index, number)| {
-            index.and_then(|index| index.checked_sub(domain.range.start)).ok_or_else(|| {
-                Error::invalid(format!("{number} is not a coordinate of the dimension `{name}`"))
-            })
+            index
+                .and_then(|index| index.checked_sub(domain.range.start))
+                .ok_or_else(|| Error::invalid(format!("{number} is not a coordinate of the dimension `{name}`")))
         })
         .collect()
 }

@@ -25,7 +25,9 @@ struct Script<'a> {
 }
 
 pub fn save(session: &Session, arguments: &[Node]) -> Result<String> {
-    let [path] = arguments else { return Err(Error::invalid("`save` takes a path").hint("save(\"path\"), below the root; or save(\"@path\")")) };
+    let [path] = arguments else {
+        return Err(Error::invalid("`save` takes a path").hint("save(\"path\"), below the root; or save(\"@path\")"));
+    };
     let place = Place::of(session, name_of(path)?)?;
     let data = place.with_suffix(".data");
     data.create_directory()?;
@@ -96,7 +98,10 @@ impl Script<'_> {
         }
         let roles = if said.roles.is_empty() { String::new() } else { format!(", \"{}\"", said.roles.join(",")) };
         let (dimensions, attributes) = (said.dimensions.join(" | "), said.attributes.join(" | "));
-        self.line(format_args!("create_tar(\"{}\", \"{}\", \"{dimensions}\", \"{attributes}\"{roles});", tar.name, said.type_name));
+        self.line(format_args!(
+            "create_tar(\"{}\", \"{}\", \"{dimensions}\", \"{attributes}\"{roles});",
+            tar.name, said.type_name
+        ));
         self.drop(&used);
         for subtar in known {
             self.subtar(tar, &said.attributes, subtar)?;
@@ -151,7 +156,9 @@ impl Script<'_> {
             };
             let indexes: Vec<u64> = places.iter().map(|place| range.start + (place / stride % extent) as u64).collect();
             let (type_name, cells) = match tar.axis(self.session, d)? {
-                Axis::Explicit(_) => ("long".to_owned(), indexes.iter().flat_map(|index| (*index as i64).to_le_bytes()).collect()),
+                Axis::Explicit(_) => {
+                    ("long".to_owned(), indexes.iter().flat_map(|index| (*index as i64).to_le_bytes()).collect())
+                }
                 axis => {
                     let (cell, cells) = packed(&axis.take(&indexes))?;
                     (super::elements::name_of(cell), cells)

@@ -1,10 +1,10 @@
 //! `store`: a result as a TAR.
 
+use super::elements::Number;
 use super::query::{name_of, relation};
 use super::relation::Domain;
 use super::rows::{Cells, Side, in_box, packed};
 use super::syntax::Node;
-use super::elements::Number;
 use super::tar::{Attribute, Coordinates, Definition, Dimension, array_of_cells};
 use crate::axis::Axis;
 use crate::error::{Error, Result};
@@ -13,7 +13,9 @@ use crate::tables::subtars::{self, PRESENT, Specification, SubTar};
 use terrace_client::{ArraySpec, Create, DataType};
 
 pub async fn store(queries: &Queries, arguments: &[Node]) -> Result<String> {
-    let [query, name] = arguments else { return Err(Error::invalid("`store` takes a query and a name").hint("store(q, \"name\")")) };
+    let [query, name] = arguments else {
+        return Err(Error::invalid("`store` takes a query and a name").hint("store(q, \"name\")"));
+    };
     let name = name_of(name)?;
     let cells = Cells::of(&relation(queries, query)?).await?;
     let session = &queries.objects().session;
@@ -51,7 +53,8 @@ pub async fn store(queries: &Queries, arguments: &[Node]) -> Result<String> {
             places.iter().for_each(|&place| there[place] = 1);
             present.put(&region, &there)?;
         }
-        let list = subtars::open(session, name, true)?.ok_or_else(|| Error::invalid(format!("`{name}` was dropped meanwhile")))?;
+        let list = subtars::open(session, name, true)?
+            .ok_or_else(|| Error::invalid(format!("`{name}` was dropped meanwhile")))?;
         subtars::append(&list, cells.dimensions.len(), 0, &subtar)
     };
     filled().inspect_err(|_| {

@@ -88,7 +88,8 @@ fn shown(tar: &Tar, subtar: &SubTar) -> String {
 }
 
 fn sides(session: &Session, tar: &Tar, text: &str) -> Result<Vec<Side>> {
-    let usage = "KIND,dimension,first,last[,dataset] for each dimension, with `|` between; KIND: ordered, partial or total";
+    let usage =
+        "KIND,dimension,first,last[,dataset] for each dimension, with `|` between; KIND: ordered, partial or total";
     let mut sides: Vec<Side> = vec![];
     for part in listed(text) {
         let (kind, name, first, last, dataset) = match part[..] {
@@ -118,15 +119,21 @@ fn sides(session: &Session, tar: &Tar, text: &str) -> Result<Vec<Side>> {
         let indexes = match (specification, dataset) {
             (Specification::Ordered, None) => None,
             (Specification::Ordered, Some(_)) => {
-                return Err(Error::invalid(format!("`ordered,{name}` takes no dataset: its coordinates are all there")));
+                return Err(Error::invalid(format!(
+                    "`ordered,{name}` takes no dataset: its coordinates are all there"
+                )));
             }
-            (_, None) => return Err(Error::invalid(format!("`{kind},{name}` needs the dataset of its coordinates")).hint(usage)),
+            (_, None) => {
+                return Err(Error::invalid(format!("`{kind},{name}` needs the dataset of its coordinates")).hint(usage));
+            }
             (_, Some(dataset)) => Some(indexes(session, &axis, extent, name, dataset, first..last + 1)?),
         };
         sides.push(Side { dimension, specification, bounds: first..last + 1, indexes });
     }
     if let Some(missing) = (0..tar.rank()).find(|d| !sides.iter().any(|side| side.dimension == *d)) {
-        return Err(Error::invalid(format!("nothing is said about the dimension `{}`", tar.dimensions[missing])).hint(usage));
+        return Err(
+            Error::invalid(format!("nothing is said about the dimension `{}`", tar.dimensions[missing])).hint(usage)
+        );
     }
     let totals = sides.iter().filter(|side| side.specification == Specification::Total).count();
     if totals > 0 && totals < sides.len() {
@@ -166,7 +173,14 @@ fn index(axis: &Axis, extent: Option<u64>, name: &str, text: &str) -> Result<u64
 }
 
 /// Indexes that a dataset says: by coordinates where the dimension is implicit, else by themselves.
-fn indexes(session: &Session, axis: &Axis, extent: Option<u64>, name: &str, dataset: &str, bounds: Range<u64>) -> Result<Vec<u64>> {
+fn indexes(
+    session: &Session,
+    axis: &Axis,
+    extent: Option<u64>,
+    name: &str,
+    dataset: &str,
+    bounds: Range<u64>,
+) -> Result<Vec<u64>> {
     let dataset = Dataset::open(session, dataset)?;
     let numbers = dataset.numbers(dataset.length)?;
     let found = match axis {
@@ -174,8 +188,10 @@ fn indexes(session: &Session, axis: &Axis, extent: Option<u64>, name: &str, data
             .iter()
             .map(|number| match number {
                 Number::Int(index) => Ok(u64::try_from(*index).ok()),
-                Number::Real(_) => Err(Error::invalid(format!("`{}` has no whole numbers, and `{name}` is explicit", dataset.name))
-                    .hint("coordinates of explicit dimensions are given by their indexes, as long")),
+                Number::Real(_) => {
+                    Err(Error::invalid(format!("`{}` has no whole numbers, and `{name}` is explicit", dataset.name))
+                        .hint("coordinates of explicit dimensions are given by their indexes, as long"))
+                }
             })
             .collect::<Result<Vec<_>>>()?,
         axis => indexes_of(axis, extent, &numbers)?,
@@ -234,8 +250,13 @@ pub fn indexes_of(axis: &Axis, extent: Option<u64>, numbers: &[Number]) -> Resul
                 numbers.iter().map(of).collect()
             }
             Numbers::Reals(values) => {
-                let known: std::collections::HashMap<u64, u64> =
-                    values.values().iter().enumerate().rev().map(|(index, value)| (value.to_bits(), index as u64)).collect();
+                let known: std::collections::HashMap<u64, u64> = values
+                    .values()
+                    .iter()
+                    .enumerate()
+                    .rev()
+                    .map(|(index, value)| (value.to_bits(), index as u64))
+                    .collect();
                 numbers.iter().map(|number| known.get(&number.real().to_bits()).copied()).collect()
             }
         },
@@ -255,8 +276,12 @@ fn sources(session: &Session, tar: &Tar, text: &str) -> Result<Vec<(String, Data
         for name in components(attribute, dataset.element.components) {
             let (_, array) = tar.arrays.iter().find(|(known, _)| *known == name).ok_or_else(|| {
                 let names: Vec<&str> = tar.arrays.iter().map(|(name, _)| name.as_str()).collect();
-                Error::new(Kind::NotFound, format!("`{}` has no attribute `{name}`", tar.name))
-                    .hint(format!("it has {}; the dataset `{}` is of {}", names.join(", "), dataset.name, dataset.element.text()))
+                Error::new(Kind::NotFound, format!("`{}` has no attribute `{name}`", tar.name)).hint(format!(
+                    "it has {}; the dataset `{}` is of {}",
+                    names.join(", "),
+                    dataset.name,
+                    dataset.element.text()
+                ))
             })?;
             if array.spec().data_type != dataset.element.cell {
                 return Err(Error::invalid(format!(
@@ -312,12 +337,19 @@ fn for_each_place(tar: &Tar, sides: &[Side], subtar: &SubTar, cells: u64, mut ac
     }
 }
 
-fn load_attribute(tar: &Tar, attribute: &str, dataset: &Dataset, sides: &[Side], subtar: &SubTar, cells: u64) -> Result<()> {
+fn load_attribute(
+    tar: &Tar,
+    attribute: &str,
+    dataset: &Dataset,
+    sides: &[Side],
+    subtar: &SubTar,
+    cells: u64,
+) -> Result<()> {
     let region = subtar.region()?;
     let size = dataset.element.cell.size();
     let count = dataset.element.components;
-    let is_in_order =
-        subtar.specification == Specification::Ordered && sides.iter().enumerate().all(|(number, side)| number == side.dimension);
+    let is_in_order = subtar.specification == Specification::Ordered
+        && sides.iter().enumerate().all(|(number, side)| number == side.dimension);
     let array = |name: &str| -> &Array {
         &tar.arrays.iter().find(|(known, _)| known == name).expect("looked up when the datasets were").1
     };
@@ -339,7 +371,8 @@ fn load_attribute(tar: &Tar, attribute: &str, dataset: &Dataset, sides: &[Side],
             let mut cells_of_box = vec![0u8; subtar.cells() as usize * size];
             let mut number = component;
             for_each_place(tar, sides, subtar, cells, |place| {
-                cells_of_box[place * size..(place + 1) * size].copy_from_slice(&values[number * size..(number + 1) * size]);
+                cells_of_box[place * size..(place + 1) * size]
+                    .copy_from_slice(&values[number * size..(number + 1) * size]);
                 number += count as usize;
             });
             array(name).put(&region, &cells_of_box)?;
@@ -349,7 +382,14 @@ fn load_attribute(tar: &Tar, attribute: &str, dataset: &Dataset, sides: &[Side],
 }
 
 /// Which cells there are, where the boxes of subTARs don't say it.
-fn say_present(session: &Session, tar: &Tar, known: &[SubTar], sides: &[Side], subtar: &SubTar, cells: u64) -> Result<()> {
+fn say_present(
+    session: &Session,
+    tar: &Tar,
+    known: &[SubTar],
+    sides: &[Side],
+    subtar: &SubTar,
+    cells: u64,
+) -> Result<()> {
     let mut shape = vec![];
     for d in 0..tar.rank() {
         shape.push(tar.extent(d)?);
@@ -373,7 +413,10 @@ fn say_present(session: &Session, tar: &Tar, known: &[SubTar], sides: &[Side], s
         present[place] = 1;
     });
     match is_twice {
-        true => Err(Error::invalid(format!("a cell of the subTAR is there twice, so nothing of it was loaded into `{}` ({SUBTARS})", tar.name))),
+        true => Err(Error::invalid(format!(
+            "a cell of the subTAR is there twice, so nothing of it was loaded into `{}` ({SUBTARS})",
+            tar.name
+        ))),
         false => Ok(array.put(&subtar.region()?, &present)?),
     }
 }

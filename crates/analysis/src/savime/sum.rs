@@ -4,16 +4,17 @@ use crate::error::Error;
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
 use datafusion::error::Result;
-use datafusion::logical_expr::{ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
+};
 
 /// How far a sum that went round 64 bits is from the mean times the count, at least.
 const ROUND: f64 = (1u64 << 62) as f64;
 
 /// `total` as it is, unless `mean` times `rows` says that it went round.
 pub fn exact_sum(total: Expr, mean: Expr, rows: Expr) -> Expr {
-    let types = [DataType::Int64, DataType::UInt64].map(|total| {
-        TypeSignature::Exact(vec![total, DataType::Float64, DataType::Int64])
-    });
+    let types = [DataType::Int64, DataType::UInt64]
+        .map(|total| TypeSignature::Exact(vec![total, DataType::Float64, DataType::Int64]));
     let signature = Signature::one_of(types.into(), Volatility::Immutable);
     ScalarUDF::new_from_impl(ExactSum { signature }).call(vec![total, mean, rows])
 }

@@ -306,7 +306,9 @@ mod tests {
     #[test]
     fn deep_nesting_is_refused_and_width_is_not() {
         let deep = |left: &str, right: &str| format!("f({}a{})", left.repeat(100_000), right.repeat(100_000));
-        for text in [deep("(", ")"), deep("f(", ")"), deep("-", ""), deep("not ", ""), deep("", "+a"), deep("", " and a")] {
+        for text in
+            [deep("(", ")"), deep("f(", ")"), deep("-", ""), deep("not ", ""), deep("", "+a"), deep("", " and a")]
+        {
             assert!(parse(&text).unwrap_err().message.contains("nested deeper"), "{}", &text[..20]);
         }
         assert!(parse(&format!("literal({}1)", "1,".repeat(100_000))).is_ok());

@@ -33,8 +33,15 @@ pub struct Dimension {
 #[derive(Clone, Debug)]
 pub enum Coordinates {
     /// `low + i * step`, so many (`None`: without an end). All whole numbers, or all floats.
-    Implicit { low: Number, step: Number, count: Option<u64> },
-    Explicit { cell: DataType, values: Vec<u8> },
+    Implicit {
+        low: Number,
+        step: Number,
+        count: Option<u64>,
+    },
+    Explicit {
+        cell: DataType,
+        values: Vec<u8>,
+    },
 }
 
 impl Dimension {
@@ -183,7 +190,9 @@ impl Tar {
         let entries = match session.list(name) {
             Ok(entries) if name != DATASETS && !name.is_empty() => entries,
             Ok(_) => return Err(missing()),
-            Err(error) if matches!(error.kind, Kind::NotFound | Kind::WrongKind | Kind::Invalid) => return Err(missing()),
+            Err(error) if matches!(error.kind, Kind::NotFound | Kind::WrongKind | Kind::Invalid) => {
+                return Err(missing());
+            }
             Err(error) => return Err(error.into()),
         };
         let mut arrays = vec![];
@@ -195,7 +204,8 @@ impl Tar {
         }
         let widest = arrays.iter().max_by_key(|(_, array)| array.spec().rank()).ok_or_else(missing)?;
         let dimensions = dimension_names(widest.1.spec());
-        let is_coordinates = |name: &str, array: &Array| array.spec().rank() == 1 && dimensions.iter().any(|d| d == name);
+        let is_coordinates =
+            |name: &str, array: &Array| array.spec().rank() == 1 && dimensions.iter().any(|d| d == name);
         arrays.retain(|(name, array)| dimension_names(array.spec()) == dimensions && !is_coordinates(name, array));
         let tags = session.tags(name)?.into_iter().collect();
         Ok(Tar { name: name.into(), dimensions, arrays, tags })
@@ -223,7 +233,8 @@ impl Tar {
 
     /// Where it is written at all: the extent that a dimension was defined with.
     pub fn extent(&self, d: usize) -> Result<Option<u64>> {
-        let (_, array) = self.arrays.first().ok_or_else(|| Error::invalid(format!("`{}` has no attributes", self.name)))?;
+        let (_, array) =
+            self.arrays.first().ok_or_else(|| Error::invalid(format!("`{}` has no attributes", self.name)))?;
         Ok(match array.spec().unlimited[d] {
             true => None,
             false => Some(array.shape()?[d]),

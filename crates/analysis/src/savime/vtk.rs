@@ -53,10 +53,13 @@ pub async fn catalyze(queries: &Queries, arguments: &[Node]) -> Result<String> {
     directory.create_directory()?;
     let pieces = Pieces::of(&field, mesh.is_some())?;
     let places = field.places()?;
-    let boxes: Vec<Vec<u8>> = field.attributes.iter().map(|values| in_box(values, &places, field.box_cells())).collect();
+    let boxes: Vec<Vec<u8>> =
+        field.attributes.iter().map(|values| in_box(values, &places, field.box_cells())).collect();
     let mut there = vec![0u8; field.box_cells() as usize];
     places.iter().for_each(|&place| there[place] = 1);
-    let mut collection = String::from("<?xml version=\"1.0\"?>\n<VTKFile type=\"Collection\" version=\"1.0\" byte_order=\"LittleEndian\">\n<Collection>\n");
+    let mut collection = String::from(
+        "<?xml version=\"1.0\"?>\n<VTKFile type=\"Collection\" version=\"1.0\" byte_order=\"LittleEndian\">\n<Collection>\n",
+    );
     let frames = pieces.frames(&field);
     for frame in &frames {
         let file = match &mesh {
@@ -120,16 +123,21 @@ impl Pieces {
             return Err(Error::invalid(format!("no dimension of the field has the role {wanted}"))
                 .hint("give the TAR a type and roles, as CartesianFieldData3d, or call its dimensions so"));
         }
-        let other = (0..field.dimensions.len()).find(|d| !space.contains(d) && time != Some(*d) && simulation != Some(*d));
+        let other =
+            (0..field.dimensions.len()).find(|d| !space.contains(d) && time != Some(*d) && simulation != Some(*d));
         if let Some(other) = other {
-            return Err(Error::invalid(format!("the dimension `{}` has no role in a picture", field.dimensions[other].name))
-                .hint("slice(t, dimension, coordinate) takes it away, aggregate does too"));
+            return Err(Error::invalid(format!(
+                "the dimension `{}` has no role in a picture",
+                field.dimensions[other].name
+            ))
+            .hint("slice(t, dimension, coordinate) takes it away, aggregate does too"));
         }
         Ok(Pieces { time, simulation, space })
     }
 
     fn frames(&self, field: &Cells) -> Vec<Frame> {
-        let extent = |d: Option<usize>| d.map_or(1, |d| field.dimensions[d].range.end - field.dimensions[d].range.start);
+        let extent =
+            |d: Option<usize>| d.map_or(1, |d| field.dimensions[d].range.end - field.dimensions[d].range.start);
         let mut frames = vec![];
         for simulation in 0..extent(self.simulation) {
             for time in 0..extent(self.time) {
@@ -157,7 +165,8 @@ impl Pieces {
             strides[d - 1] = strides[d] * extent_of(&field.dimensions[d]);
         }
         let first: usize = frame.at.iter().map(|&(d, index)| index as usize * strides[d]).sum();
-        let side = |number: usize| self.space.get(number).map_or((1, 0), |&d| (extent_of(&field.dimensions[d]), strides[d]));
+        let side =
+            |number: usize| self.space.get(number).map_or((1, 0), |&d| (extent_of(&field.dimensions[d]), strides[d]));
         let ((nx, sx), (ny, sy), (nz, sz)) = (side(0), side(1), side(2));
         for z in 0..nz {
             for y in 0..ny {
@@ -188,7 +197,10 @@ fn coordinate(side: &Side, index: u64) -> String {
     match side.domain.axis {
         Axis::Integer { low, step } => Number::Int(low.wrapping_add(step.wrapping_mul(at as i64))).to_string(),
         Axis::Real { low, step } => Number::Real(low + step * at as f64).to_string(),
-        Axis::Explicit(_) => real_coordinates(side).ok().and_then(|values| values.get(index as usize).map(|value| format!("{value:?}"))).unwrap_or_default(),
+        Axis::Explicit(_) => real_coordinates(side)
+            .ok()
+            .and_then(|values| values.get(index as usize).map(|value| format!("{value:?}")))
+            .unwrap_or_default(),
     }
 }
 
@@ -274,7 +286,9 @@ fn point_data(writer: &mut Writer, attributes: &[Values], points: &[Option<usize
         let vector = first.name.strip_suffix(":0");
         let is_next = |count: usize| {
             let name = vector.map(|vector| format!("{vector}:{count}"));
-            attributes.get(number + count).is_some_and(|next| Some(&next.name) == name.as_ref() && next.cell == first.cell)
+            attributes
+                .get(number + count)
+                .is_some_and(|next| Some(&next.name) == name.as_ref() && next.cell == first.cell)
         };
         let count = (1..).find(|&count| !is_next(count)).unwrap_or(1);
         let (size, nothing) = (first.cell.size(), nothing(first.cell));
@@ -298,7 +312,8 @@ fn point_data(writer: &mut Writer, attributes: &[Values], points: &[Option<usize
 
 fn structured(field: &Cells, pieces: &Pieces, frame: &Frame, boxes: &[Vec<u8>], there: &[u8]) -> Result<File> {
     let side = |number: usize| pieces.space.get(number).map(|&d| &field.dimensions[d]);
-    let extents: Vec<String> = (0..3).map(|n| format!("0 {}", side(n).map_or(0, |side| extent_of(side).max(1) - 1))).collect();
+    let extents: Vec<String> =
+        (0..3).map(|n| format!("0 {}", side(n).map_or(0, |side| extent_of(side).max(1) - 1))).collect();
     let extents = extents.join(" ");
     let is_even = (0..3).all(|number| !matches!(side(number).map(|side| &side.domain.axis), Some(Axis::Explicit(_))));
     let mut points = vec![];
@@ -308,7 +323,8 @@ fn structured(field: &Cells, pieces: &Pieces, frame: &Frame, boxes: &[Vec<u8>], 
         coordinates.push(side(number).map_or(Ok(vec![0.0]), real_coordinates)?);
     }
     if is_even {
-        let origin: Vec<String> = coordinates.iter().map(|values| format!("{:?}", values.first().unwrap_or(&0.0))).collect();
+        let origin: Vec<String> =
+            coordinates.iter().map(|values| format!("{:?}", values.first().unwrap_or(&0.0))).collect();
         let spacing = |number: usize| match side(number).map(|side| &side.domain.axis) {
             Some(Axis::Integer { step, .. }) => *step as f64,
             Some(Axis::Real { step, .. }) => *step,
@@ -382,15 +398,27 @@ impl Mesh {
             let (number, count) = match (told, indexes.len()) {
                 (Some(known), given) if given >= known.1 => *known,
                 (Some(known), given) => {
-                    return Err(Error::invalid(format!("a cell of VTK's type {} has {given} points, not {}", known.0, known.1)));
+                    return Err(Error::invalid(format!(
+                        "a cell of VTK's type {} has {given} points, not {}",
+                        known.0, known.1
+                    )));
                 }
-                (None, 4) => if is_flat { (9, 4) } else { (10, 4) },
+                (None, 4) => {
+                    if is_flat {
+                        (9, 4)
+                    } else {
+                        (10, 4)
+                    }
+                }
                 (None, given) => *CELL_TYPES.iter().find(|(_, count)| *count == given).ok_or_else(|| {
-                    Error::invalid(format!("a cell of {given} points is of no type")).hint("give the topology an attribute with the role celltype")
+                    Error::invalid(format!("a cell of {given} points is of no type"))
+                        .hint("give the topology an attribute with the role celltype")
                 })?,
             };
             for index in &indexes[..count] {
-                let number = number_of.get(index).ok_or_else(|| Error::invalid(format!("a cell has the point {index}, which the geometry has not")))?;
+                let number = number_of.get(index).ok_or_else(|| {
+                    Error::invalid(format!("a cell has the point {index}, which the geometry has not"))
+                })?;
                 mesh.connectivity.push(*number);
             }
             mesh.offsets.push(mesh.connectivity.len() as i64);
@@ -408,9 +436,8 @@ fn points_of(geometry: &Cells) -> Result<Vec<(i64, [f64; 3])>> {
     }
     let by_role = |wanted: &str| geometry.attributes.iter().find(|values| role(&values.name, &values.role) == wanted);
     let component = |number: usize| {
-        let of_coordinates = |values: &&Values| {
-            values.name.rsplit_once(':').is_some_and(|(_, last)| last == number.to_string())
-        };
+        let of_coordinates =
+            |values: &&Values| values.name.rsplit_once(':').is_some_and(|(_, last)| last == number.to_string());
         by_role(SPACE[number]).or_else(|| geometry.attributes.iter().find(of_coordinates))
     };
     let mut axes = vec![];
@@ -431,7 +458,8 @@ fn points_of(geometry: &Cells) -> Result<Vec<(i64, [f64; 3])>> {
 /// The type, where it is told, and the points' indexes of each cell, in order.
 fn cells_of(topology: &Cells) -> Result<Vec<(Option<i64>, Vec<i64>)>> {
     let dimension = |wanted: &str| topology.dimensions.iter().position(|side| role(&side.name, &side.role) == wanted);
-    let cell = dimension("incidentee").ok_or_else(|| Error::invalid("no dimension of the topology has the role incidentee"))?;
+    let cell = dimension("incidentee")
+        .ok_or_else(|| Error::invalid("no dimension of the topology has the role incidentee"))?;
     let type_of_cell = topology.attributes.iter().find(|values| role(&values.name, &values.role) == "celltype");
     let points: Vec<&Values> = topology
         .attributes
@@ -464,12 +492,23 @@ fn cells_of(topology: &Cells) -> Result<Vec<(Option<i64>, Vec<i64>)>> {
         .collect())
 }
 
-fn unstructured(field: &Cells, pieces: &Pieces, frame: &Frame, boxes: &[Vec<u8>], there: &[u8], mesh: &Mesh) -> Result<File> {
+fn unstructured(
+    field: &Cells,
+    pieces: &Pieces,
+    frame: &Frame,
+    boxes: &[Vec<u8>],
+    there: &[u8],
+    mesh: &Mesh,
+) -> Result<File> {
     let index = &field.dimensions[pieces.space[0]];
     let mut places = vec![];
     pieces.for_each_point(field, frame, |place| places.push(place));
-    let known: std::collections::HashMap<i64, usize> =
-        real_coordinates(index)?.iter().map(|&value| value as i64).zip(places).filter(|(_, place)| there[*place] == 1).collect();
+    let known: std::collections::HashMap<i64, usize> = real_coordinates(index)?
+        .iter()
+        .map(|&value| value as i64)
+        .zip(places)
+        .filter(|(_, place)| there[*place] == 1)
+        .collect();
     let points: Vec<Option<usize>> = mesh.points.iter().map(|(index, _)| known.get(index).copied()).collect();
     let mut writer = Writer::new("UnstructuredGrid");
     let (count, cells) = (points.len(), mesh.types.len());

@@ -144,7 +144,8 @@ impl Objects {
 
     /// The dimension of a container's arrays that grows, if there is one.
     pub fn step_dimension(&self, container: &str) -> Result<Option<String>> {
-        let is_column = |e: &terrace_client::Entry| e.kind == ObjectKind::Array && !e.name.starts_with(subtars::RESERVED);
+        let is_column =
+            |e: &terrace_client::Entry| e.kind == ObjectKind::Array && !e.name.starts_with(subtars::RESERVED);
         for entry in self.session.list(container)?.into_iter().filter(is_column) {
             let path = if container.is_empty() { entry.name } else { format!("{container}/{}", entry.name) };
             let array = self.array(&path)?;
@@ -176,7 +177,13 @@ fn shared_dimensions(members: &[Member]) -> Vec<String> {
     lists.iter().find(|(_, count)| *count == most).map(|(list, _)| (*list).clone()).unwrap_or_default()
 }
 
-fn grid_of(name: &str, members: Vec<Member>, tags: &BTreeMap<String, TagValue>, is_one_array: bool, is_tar: bool) -> Result<Grid> {
+fn grid_of(
+    name: &str,
+    members: Vec<Member>,
+    tags: &BTreeMap<String, TagValue>,
+    is_one_array: bool,
+    is_tar: bool,
+) -> Result<Grid> {
     let names = shared_dimensions(&members);
     let mut members: Vec<Member> = members
         .into_iter()

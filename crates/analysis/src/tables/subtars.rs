@@ -201,8 +201,12 @@ impl Loaded {
         let ones = Buffer::from_vec(vec![1u8; most as usize]);
         let mut boxes = MemoryArray::new(DataType::UInt8, &shape);
         for subtar in &self.subtars {
-            let bounds: Vec<Range<u64>> =
-                subtar.bounds.iter().zip(hull).map(|(own, hull)| own.start - hull.start..own.end - hull.start).collect();
+            let bounds: Vec<Range<u64>> = subtar
+                .bounds
+                .iter()
+                .zip(hull)
+                .map(|(own, hull)| own.start - hull.start..own.end - hull.start)
+                .collect();
             boxes.put(region(&bounds)?, ones.slice_with_length(0, subtar.cells() as usize))?;
         }
         Ok(Arc::new(boxes))
