@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import pathlib
 import resource
 import subprocess
@@ -47,12 +48,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--no-write", action="store_true", help="leave results/ as it is")
     args = parser.parse_args()
-    facts = provenance("benchmarks/predict/scale.py")
+    facts = {**provenance("benchmarks/predict/scale.py"), "load_before": os.getloadavg()[0]}
     jobs = [measure(*job) for job in JOBS]
     if args.no_write:
         return
     (RESULTS / "predict-scale.json").write_text(json.dumps({"provenance": facts, "jobs": jobs}, indent=2) + "\n")
-    lines = ["# How long a simulation takes", "", provenance_line(facts), "", "Files of 1 GiB, read, computed on, written to memory and flushed to 440 disks behind 44 servers; both ways together, one seed. Memory is the most that any so far took.", ""]
+    lines = ["# How long a simulation takes", "", provenance_line(facts), f"The machine's load was {facts['load_before']:.1f} before: on a quiet machine it takes less.", "", "Files of 1 GiB, read, computed on, written to memory and flushed to 440 disks behind 44 servers; both ways together, one seed. Memory is the most that any so far took.", ""]
     lines += ["| nodes | processes on each | files | iterations | events | the simulation took | memory | simulated: durable tier alone | with Terrace |", "| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
     for job in jobs:
         lines.append(f"| {job['nodes']:,} | {job['processes']} | {job['files']:,} | {job['iterations']} | {job['events']:,} | {job['took_s']:.2f} s | {job['memory_mib']:.0f} MiB | {job['alone_s']:.0f} s | {job['terrace_s']:.0f} s |")

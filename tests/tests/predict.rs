@@ -158,8 +158,16 @@ fn bad_input_is_refused_by_name() {
         ([&["--input", "1XB"][..], &storage].concat(), &["1XB", "XB"]),
         (with(&["--nodes", "0"]), &["nodes"]),
         (with(&["--nodes", "4000000000", "--simulate"]), &["nodes", "1000000"]),
-        (with(&["--processes", "4000000000", "--input", "9000TB", "--simulate"]), &["processes_per_node", "most that"]),
-        (with(&["--iterations", "4000000000", "--file-size", "1GB", "--simulate"]), &["iterations", "most that"]),
+        (
+            [&["--input", "9000GB", "--file-size", "1MB", "--processes", "4000000000", "--simulate"][..], &storage]
+                .concat(),
+            &["processes_per_node", "most that"],
+        ),
+        (
+            [&["--input", "1GB", "--file-size", "1GB", "--iterations", "4000000000", "--simulate"][..], &storage]
+                .concat(),
+            &["iterations", "most that"],
+        ),
         (with(&["--disks", "4000000", "--stripe", "4000000", "--processes", "9", "--simulate"]), &["stripe_disks"]),
         (with(&["--iterations", "0"]), &["iterations"]),
         (with(&["--iterations", "1", "--intermediate", "1GB"]), &["iterations"]),
@@ -207,7 +215,7 @@ fn an_answer_that_nobody_takes_is_a_failure_or_an_end_and_never_a_panic() {
     let place = tempfile::tempdir().unwrap();
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     for more in [&[][..], &["--json"], &["--sweep", "nodes=1..4"], &["--sweep", "nodes=1..4", "--json"]] {
-        let arguments = [&QUESTION, more].concat();
+        let arguments = [&QUESTION[..], more].concat();
         let predict = |stdout: std::process::Stdio, stderr: std::process::Stdio| {
             let mut command = Command::new(terrace_binary());
             command.current_dir(place.path()).arg("predict").args(&arguments).stdout(stdout).stderr(stderr);
