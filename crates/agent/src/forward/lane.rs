@@ -1,7 +1,6 @@
 //! A lane at work: a thread that sends the regions of its arrays to one target, in order, several on their way at a time.
 //!
-//! Of what the arrays of a container have to send, the lowest step goes first; each array's regions go in the order of its log.
-//! Containers take turns, by bytes.
+//! Of what its arrays have to send, the lowest step goes first; each array's regions go in the order of its log.
 
 use super::Lane;
 use super::feed::{Feed, Work};
@@ -138,7 +137,6 @@ pub struct Talk {
     link: Link,
     flight: VecDeque<Flight>,
     bytes: u64,
-    sent_bytes: u64,
 }
 
 struct Flight {
@@ -184,8 +182,7 @@ impl Agent {
             tags.look(self, lane, &feeds);
             let has_work = feeds.values_mut().any(|feed| feed.peek(forwards, lane).is_some());
             note_waiting(lane, &feeds);
-            let is_waiting = talk.as_ref().is_some_and(|talk| !talk.flight.is_empty());
-            if !has_work && !is_waiting && !tags.is_due(lane, &feeds) {
+            if !has_work && !tags.is_due(lane, &feeds) {
                 if talk.is_some() || feeds.values().all(|feed| feed.is_idle(forwards, lane)) {
                     rest(lane, &feeds);
                 }
@@ -197,7 +194,7 @@ impl Agent {
             let Some(conversation) = &mut talk else {
                 match lane.connect(who) {
                     Ok(link) => {
-                        talk = Some(Talk { link, flight: VecDeque::new(), bytes: 0, sent_bytes: 0 });
+                        talk = Some(Talk { link, flight: VecDeque::new(), bytes: 0 });
                         retry = RETRY_MIN;
                         feeds.values_mut().for_each(|feed| feed.is_made = false);
                         tags.begin_anew();
@@ -210,13 +207,8 @@ impl Agent {
                 }
                 continue;
             };
-            let done = self.turn(lane, &mut feeds, conversation).and_then(|()| match tags.is_due(lane, &feeds) {
-                true => {
-                    self.land(lane, &mut feeds, conversation)?;
-                    tags.send(lane, &mut feeds, conversation)
-                }
-                false => Ok(()),
-            });
+            let done =
+                self.turn(lane, &mut feeds, conversation).and_then(|()| tags.send(lane, &mut feeds, conversation));
             match done {
                 Ok(()) => {}
                 Err(Stop::Refused(array, error)) => {
@@ -324,28 +316,24 @@ impl Agent {
         let forwards = &self.objects.forwards;
         let begun = Instant::now();
         lane.note(Phase::Sending, String::new());
-        let mut shares: BTreeMap<String, u64> = BTreeMap::new();
         while begun.elapsed() < TURN && !self.schedule.has_ended() {
             let next = feeds.values_mut().filter_map(|feed| {
                 let (step, work) = feed.peek(forwards, lane)?;
-                let share = shares.get(feed.container()).copied().unwrap_or(0);
-                Some(((share, feed.container().to_owned(), step), feed.name.clone(), work))
+                Some((step, feed.name.clone(), work))
             });
-            let Some(((_, container, _), name, work)) = next.min_by(|a, b| a.0.cmp(&b.0)) else {
+            let Some((_, name, work)) = next.min_by_key(|(step, ..)| *step) else {
                 match talk.flight.is_empty() {
                     true => break,
                     false => self.receive(lane, feeds, talk)?,
                 }
                 continue;
             };
-            let before = talk.sent_bytes;
             self.send_work(lane, feeds, talk, &name, work)?;
-            *shares.entry(container).or_default() += talk.sent_bytes - before;
             while talk.flight.len() >= FLIGHT_MAX || talk.bytes >= FLIGHT_BYTES_MAX {
                 self.receive(lane, feeds, talk)?;
             }
         }
-        Ok(())
+        self.land(lane, feeds, talk)
     }
 
     /// Until nothing is on its way.
@@ -479,7 +467,6 @@ fn send_region(
         let work = (number == last).then(|| work.clone());
         talk.flight.push_back(Flight { array: name.into(), work, bytes: bytes as u64 });
         talk.bytes += bytes as u64;
-        talk.sent_bytes += bytes as u64;
     }
     Ok(())
 }
