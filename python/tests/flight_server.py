@@ -18,7 +18,7 @@ def connect(location: str, token: str | None = TOKEN, **options: str) -> Any:
     from adbc_driver_flightsql import DatabaseOptions
 
     given = {DatabaseOptions.AUTHORIZATION_HEADER.value: f"Bearer {token}"} if token else {}
-    return adbc_driver_flightsql.dbapi.connect(location, db_kwargs={**given, **options})
+    return adbc_driver_flightsql.dbapi.connect(location, db_kwargs={**given, **options}, autocommit=True)
 
 
 class FlightServer:
