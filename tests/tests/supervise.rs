@@ -482,8 +482,9 @@ fn a_run_whose_supervisor_and_keeper_are_killed_says_so_and_fails() {
     for (exit, code) in [("exit 0", 70), ("exit 7", 7)] {
         let mut run =
             place.start_with(&["--supervise-only"], &["busybox", "sh", "-c", &script.replace("exit 0", exit)]);
-        let index = place.root().join("first");
-        assert!(terrace_tests::wait_until(30, || index.symlink_metadata().is_ok() && !supervisors(&place).is_empty()));
+        let first = place.root().join("first");
+        let is_written = || std::fs::read_to_string(&first).is_ok_and(|text| text == "first\n");
+        assert!(terrace_tests::wait_until(30, || is_written() && !supervisors(&place).is_empty()));
         let supervisor = supervisors(&place)[0];
         let keeper = keeper_of(supervisor);
         kill(keeper);
