@@ -7,12 +7,12 @@ use crate::requests::{FlushWish, Outcome, Scope};
 use crate::server::Serving;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_core::objects::wire::{FRAME_BYTES, Frame, Request, Response, decode, encode};
 use terrace_core::objects::{Kind, ObjectError, Result, check_key};
-use terrace_objects::{array, normal_path, placed};
+use terrace_objects::{normal_path, placed};
 
 /// Accepts until the socket is shut down.
 pub fn serve(agent: &Arc<Agent>, listener: &UnixListener) {
