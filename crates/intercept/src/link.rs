@@ -66,6 +66,7 @@ impl Handle {
 }
 
 /// What `Handle::open` found.
+#[allow(clippy::large_enum_variant)] // there is no allocator to box it with, and it lives for one call
 pub enum Opened {
     Link(Link, Handle),
     /// Something is there, and it is no link of ours.

@@ -72,13 +72,12 @@ pub fn within(
                     return None;
                 }
             }
-            Some(found) if found.st_mode & libc::S_IFMT == libc::S_IFLNK => {
-                if link::read(index, parent.fd, base).is_none() {
-                    text = follow(&parent, directory, base, how)?;
-                    continue;
-                }
+            Some(found) if found.st_mode & libc::S_IFMT != libc::S_IFLNK => return None,
+            Some(_) if link::read(index, parent.fd, base).is_none() => {
+                text = follow(&parent, directory, base, how)?;
+                continue;
             }
-            Some(_) => return None,
+            Some(_) => {}
         }
         if how.resolve & libc::RESOLVE_CACHED != 0 {
             // An answer that every program that asks so expects.

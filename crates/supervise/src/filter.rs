@@ -301,7 +301,7 @@ mod tests {
     }
 
     fn verdict_for(arch: u32, nr: i64, pointer: u64, args: [u64; 6]) -> u32 {
-        let mut data = vec![0u8; 64];
+        let mut data = [0u8; 64];
         data[..4].copy_from_slice(&(nr as u32).to_le_bytes());
         data[4..8].copy_from_slice(&arch.to_le_bytes());
         data[8..16].copy_from_slice(&pointer.to_le_bytes());
