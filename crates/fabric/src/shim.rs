@@ -55,6 +55,8 @@ pub struct Endpoint {
 
 // SAFETY: an endpoint is used by one thread at a time (`&mut`), whichever that is (FI_THREAD_DOMAIN).
 unsafe impl Send for Endpoint {}
+// SAFETY: what needs no `&mut` only reads what stays as it was when the endpoint was opened.
+unsafe impl Sync for Endpoint {}
 
 /// A buffer that the peer may read and write while this lives.
 pub struct Exposed<'a> {
