@@ -209,9 +209,11 @@ fn every_function_that_installed_programs_import_from_the_c_library_is_classifie
                 continue;
             }
             match classes.get(&name) {
-                None => drop(wrong.insert(format!("{name} ({version}) is not classified"))),
+                None => {
+                    wrong.insert(format!("{name} ({version}) is not classified"));
+                }
                 Some(Class::Wrapped) if !library.contains(&name) => {
-                    drop(wrong.insert(format!("{name} is not in the library")))
+                    wrong.insert(format!("{name} is not in the library"));
                 }
                 Some(_) => {}
             }

@@ -140,7 +140,8 @@ fn a_flush_says_least_and_greatest_values_of_regions_and_a_new_log_keeps_them() 
     array.say_ranges().unwrap();
     let index = Place::open(&place.runtime().join("index")).unwrap();
     let stage = stages(&index).pop().unwrap();
-    terrace_objects::array::compact(&index, &stage, false).unwrap();
+    terrace_objects::array::compact(&index, &stage, terrace_objects::array::Drops::Nothing, &mut |_, _| Ok(()))
+        .unwrap();
     let after: Vec<_> = ranges();
     assert_eq!(after, [known[1], known[2], Some((7.0, 7.0))]);
     assert!(Path::new(&place.root().join("a/zarr.json")).exists());
