@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use terrace_client::{ArraySpec, Create, DataType, Kind, LockMode, Region, Session, TagValue};
 use terrace_core::objects::wire::{Request, encode};
-use terrace_tests::{Outcome, Random, Served, Wish, Workplace, compare_at_random, skipped, wait_until};
+use terrace_tests::{Random, Served, Wish, Workplace, compare_at_random, wait_until};
 
 const TOKEN: &str = Served::TOKEN;
 
@@ -167,49 +167,6 @@ fn an_address_that_others_reach_is_reached_by_tls_only_because_a_token_would_tra
     // SAFETY: our own child.
     unsafe { libc::kill(process.id() as i32, libc::SIGTERM) };
     assert_eq!(process.wait().unwrap().code(), Some(0));
-}
-
-/// An .npy file of float64 of this shape.
-fn npy(shape: [usize; 2], cells: &[u8]) -> Vec<u8> {
-    let header = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({}, {}), }}", shape[0], shape[1]);
-    let header = format!("{header:<117}\n");
-    [b"\x93NUMPY\x01\x00".as_slice(), &(header.len() as u16).to_le_bytes(), header.as_bytes(), cells].concat()
-}
-
-#[test]
-fn cells_go_by_libfabric_where_it_is_and_are_the_same() {
-    let place = Workplace::new();
-    let served = Served::begin(&place, &[]);
-    let path = |name: &str| place.scratch().join(name).display().to_string();
-    let by = |provider: &str, subcommand: &str, arguments: &[&str]| {
-        let mut command = place.terrace(subcommand);
-        command.env("TERRACE_AGENT", format!("tcp://{}", served.address)).env("TERRACE_TOKEN_FILE", path("token"));
-        command.env("TERRACE_FABRIC", provider).args(arguments);
-        Outcome::of(command.output().unwrap())
-    };
-    let file = npy([300, 700], &Random::new(23).bytes(300 * 700 * 8));
-    std::fs::write(path("in.npy"), &file).unwrap();
-    // Who names a fabric is told when it can't be had: what works below went by it.
-    let refused = by("nobodys", "put", &[&path("in.npy"), "none"]);
-    assert!(refused.code != 0 && refused.stderr.contains("libfabric"), "{}", refused.stderr);
-    if refused.stderr.contains("without libfabric") || refused.stderr.contains("can't be loaded") {
-        served.end();
-        return skipped("libfabric is not there (tests/setup.sh installs it)");
-    }
-    for provider in ["tcp", "shm"] {
-        let name = format!("by-{provider}");
-        for (subcommand, from, to) in [("put", path("in.npy"), name.clone()), ("get", name.clone(), path(&name))] {
-            let outcome = by(provider, subcommand, &[&from, &to]);
-            assert_eq!(outcome.code, 0, "{subcommand} by {provider}: {}", outcome.stderr);
-        }
-        assert!(std::fs::read(path(&name)).unwrap().ends_with(&file[128..]));
-        // Flushed and gone from the tier: then a copy is sent.
-        let here = Session::open(&served.index).unwrap();
-        here.evict(&name).unwrap();
-        assert_eq!(by(provider, "get", &[&name, &path("again")]).code, 0);
-        assert!(std::fs::read(path("again")).unwrap().ends_with(&file[128..]));
-    }
-    served.end();
 }
 
 #[test]
