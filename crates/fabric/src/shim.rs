@@ -245,11 +245,6 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_moved_both_ways_by_shared_memory() {
-        moves_both_ways("shm", None);
-    }
-
-    #[test]
     fn a_provider_that_is_not_there_is_named() {
         let Err(error) = Endpoint::open(Some("nobodys"), None) else { panic!("it was opened") };
         assert!(error.message.contains("nobodys") || error.message.contains("can't be loaded"), "{error}");
