@@ -1,6 +1,6 @@
 //! Cells that go by libfabric, beside the connection on which everything is asked.
 //!
-//! `TERRACE_FABRIC`: a provider (tcp, verbs, cxi, efa, shm), `auto` for the best one, or `off`. Unset, it is `auto` where the user has
+//! `TERRACE_FABRIC`: a provider (tcp, verbs, cxi, efa), `auto` for the best one, or `off`. Unset, it is `auto` where the user has
 //! said that nobody else is on the network (`plain://`), and `off` elsewhere: what a fabric moves is not encrypted, and it needs more
 //! than the one port that a tunnel has.
 
@@ -13,8 +13,6 @@ use terrace_fabric::{Endpoint, Exposed};
 /// From so many bytes on it pays to tell where they are.
 pub const BYTES_MIN: usize = 256 << 10;
 const VARIABLE: &str = "TERRACE_FABRIC";
-/// The provider for processes of one machine, which has no addresses of hosts.
-const ONE_MACHINE: &str = "shm";
 
 /// What one connection has beside it.
 pub enum Fabric {
@@ -108,11 +106,8 @@ pub fn talk(
 }
 
 fn meet(stream: &mut Stream, wish: &Wish) -> std::io::Result<Result<Endpoint>> {
-    let host = match (wish.provider.as_deref(), stream.socket()) {
-        (Some(ONE_MACHINE), _) | (_, None) => None,
-        (_, Some(socket)) => Some(socket.local_addr()?.ip().to_string()),
-    };
-    let opened = Endpoint::open(wish.provider.as_deref(), host.as_deref())
+    let at = stream.socket().map(|socket| socket.local_addr()).transpose()?;
+    let opened = Endpoint::open(wish.provider.as_deref(), at.map(|at| at.ip()))
         .and_then(|endpoint| Ok((endpoint.provider(), endpoint.address()?, endpoint)));
     let (provider, address, mut endpoint) = match opened {
         Ok(opened) => opened,

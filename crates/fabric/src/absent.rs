@@ -1,6 +1,7 @@
 //! This was built where libfabric's headers are missing.
 
 use std::marker::PhantomData;
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use terrace_core::objects::wire::There;
 use terrace_core::objects::{Kind, ObjectError, Result};
@@ -9,7 +10,7 @@ pub enum Endpoint {}
 pub struct Exposed<'a>(Endpoint, PhantomData<&'a mut [u8]>);
 
 impl Endpoint {
-    pub fn open(_provider: Option<&str>, _host: Option<&str>) -> Result<Endpoint> {
+    pub fn open(_provider: Option<&str>, _at: Option<IpAddr>) -> Result<Endpoint> {
         Err(ObjectError::new(Kind::System, "this was built without libfabric")
             .hint("install libfabric-dev where it is built, or leave TERRACE_FABRIC out"))
     }

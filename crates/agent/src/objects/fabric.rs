@@ -9,9 +9,6 @@ use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Response, There};
 use terrace_core::objects::{Kind, ObjectError, Region, Result};
 use terrace_fabric::Endpoint;
 
-/// The provider for processes of one machine, which has no addresses of hosts.
-const ONE_MACHINE: &str = "shm";
-
 /// What one connection has beside it.
 pub struct Beside {
     connection: TcpStream,
@@ -26,11 +23,8 @@ impl Beside {
     /// An endpoint where the client has reached this agent.
     pub fn meet(&mut self, provider: &str, client: &[u8]) -> Response {
         let met = (|| {
-            let host = match provider == ONE_MACHINE {
-                true => None,
-                false => self.connection.local_addr().ok().map(|address| address.ip().to_string()),
-            };
-            let mut endpoint = Endpoint::open(Some(provider), host.as_deref())?;
+            let at = self.connection.local_addr().ok().map(|address| address.ip());
+            let mut endpoint = Endpoint::open(Some(provider), at)?;
             endpoint.meet(client)?;
             Ok((endpoint.address()?, endpoint))
         })();
