@@ -366,33 +366,15 @@ pub struct GetArgs {
     pub file: PathBuf,
 }
 
+/// What queries of every language have in common.
 #[derive(Args, Debug)]
-pub struct SqlArgs {
-    #[command(flatten)]
-    pub settings: SettingArgs,
+pub struct AskedArgs {
     /// Ask an agent elsewhere: tcp://ADDRESS:PORT, with the token in TERRACE_TOKEN or TERRACE_TOKEN_FILE
     #[arg(long, value_name = "TARGET")]
     pub connect: Option<String>,
-    /// The query; without it, the standard input, or a prompt
-    pub query: Option<OsString>,
-    /// Read queries, ended by semicolons, from a file
-    #[arg(long, short, value_name = "FILE", conflicts_with = "query")]
-    pub file: Option<PathBuf>,
-    /// How rows are written: table, csv, json, ndjson, arrow, parquet [default: table, or what the output's name says]
-    #[arg(long, value_name = "FORMAT")]
-    pub format: Option<OsString>,
     /// Write rows into this file
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Ask the query, which says $step, once for each step of this container when it is complete, until a signal comes
-    #[arg(long, value_name = "CONTAINER", requires = "query")]
-    pub watch: Option<OsString>,
-    /// The first step that is watched [default: 0]
-    #[arg(long, value_name = "STEP", requires = "watch")]
-    pub from: Option<OsString>,
-    /// End after so many steps
-    #[arg(long, value_name = "N", requires = "watch")]
-    pub steps: Option<OsString>,
     /// Most memory that queries may hold
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<OsString>,
@@ -408,12 +390,34 @@ pub struct SqlArgs {
 }
 
 #[derive(Args, Debug)]
+pub struct SqlArgs {
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// The query; without it, the standard input, or a prompt
+    pub query: Option<OsString>,
+    /// Read queries, ended by semicolons, from a file
+    #[arg(long, short, value_name = "FILE", conflicts_with = "query")]
+    pub file: Option<PathBuf>,
+    /// How rows are written: table, csv, json, ndjson, arrow, parquet [default: table, or what the output's name says]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<OsString>,
+    /// Ask the query, which says $step, once for each step of this container when it is complete, until a signal comes
+    #[arg(long, value_name = "CONTAINER", requires = "query")]
+    pub watch: Option<OsString>,
+    /// The first step that is watched [default: 0]
+    #[arg(long, value_name = "STEP", requires = "watch")]
+    pub from: Option<OsString>,
+    /// End after so many steps
+    #[arg(long, value_name = "N", requires = "watch")]
+    pub steps: Option<OsString>,
+    #[command(flatten)]
+    pub asked: AskedArgs,
+}
+
+#[derive(Args, Debug)]
 pub struct SavimeArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Ask an agent elsewhere: tcp://ADDRESS:PORT, with the token in TERRACE_TOKEN or TERRACE_TOKEN_FILE
-    #[arg(long, value_name = "TARGET")]
-    pub connect: Option<String>,
     /// The commands; without them, the standard input, or a prompt
     pub query: Option<OsString>,
     /// Read commands, ended by semicolons, from a file
@@ -422,21 +426,8 @@ pub struct SavimeArgs {
     /// How rows are written: table, csv, json, ndjson, arrow, parquet, savime [default: table, or what the output's name says]
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<OsString>,
-    /// Write rows into this file
-    #[arg(long, short, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// Most memory that queries may hold
-    #[arg(long, value_name = "SIZE")]
-    pub memory: Option<OsString>,
-    /// Let sorts and joins that don't fit go on in this directory
-    #[arg(long, value_name = "DIR")]
-    pub spill: Option<PathBuf>,
-    /// Threads of queries [default: one for each processor]
-    #[arg(long, value_name = "N")]
-    pub query_threads: Option<OsString>,
-    /// Answer without array-native plans, for comparison
-    #[arg(long)]
-    pub generic: bool,
+    #[command(flatten)]
+    pub asked: AskedArgs,
 }
 
 #[derive(Args, Debug)]

@@ -4,41 +4,30 @@
 //! A program of its own, because its library (DataFusion) would make every other command several times as large.
 
 use crate::agent_process::{self, ensure};
-use crate::args::{SavimeArgs, SettingArgs, SqlArgs};
+use crate::args::{AskedArgs, SavimeArgs, SettingArgs, SqlArgs};
 use crate::bench::beside;
 use crate::check;
 use crate::failure::{Failure, Result, code};
 use crate::resolve::resolve;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 use terrace_index::INDEX_ENV;
 
 pub fn sql(args: &SqlArgs) -> Result<i32> {
-    let mut told = Told::default();
-    told.option("--file", args.file.as_ref().map(|path| path.into()));
-    told.option("--format", args.format.clone());
-    told.option("--output", args.output.as_ref().map(|path| path.into()));
+    let mut told = Told::of(&args.file, &args.format, &args.asked);
     told.option("--watch", args.watch.clone());
     told.option("--from", args.from.clone());
     told.option("--steps", args.steps.clone());
-    told.option("--memory", args.memory.clone());
-    told.option("--spill", args.spill.as_ref().map(|path| path.into()));
-    told.option("--threads", args.query_threads.clone());
-    told.query(args.generic, &args.query);
-    call("sql", told, &args.connect, &args.settings)
+    told.query(&args.query);
+    call("sql", told, &args.asked.connect, &args.settings)
 }
 
 pub fn savime(args: &SavimeArgs) -> Result<i32> {
-    let mut told = Told::default();
-    told.option("--file", args.file.as_ref().map(|path| path.into()));
-    told.option("--format", args.format.clone());
-    told.option("--output", args.output.as_ref().map(|path| path.into()));
-    told.option("--memory", args.memory.clone());
-    told.option("--spill", args.spill.as_ref().map(|path| path.into()));
-    told.option("--threads", args.query_threads.clone());
-    told.query(args.generic, &args.query);
-    call("savime", told, &args.connect, &args.settings)
+    let mut told = Told::of(&args.file, &args.format, &args.asked);
+    told.query(&args.query);
+    call("savime", told, &args.asked.connect, &args.settings)
 }
 
 /// Arguments that are handed on.
@@ -46,16 +35,28 @@ pub fn savime(args: &SavimeArgs) -> Result<i32> {
 struct Told(Vec<OsString>);
 
 impl Told {
+    fn of(file: &Option<PathBuf>, format: &Option<OsString>, asked: &AskedArgs) -> Told {
+        let path = |path: &Option<PathBuf>| path.clone().map(OsString::from);
+        let mut told = Told::default();
+        told.option("--file", path(file));
+        told.option("--format", format.clone());
+        told.option("--output", path(&asked.output));
+        told.option("--memory", asked.memory.clone());
+        told.option("--spill", path(&asked.spill));
+        told.option("--threads", asked.query_threads.clone());
+        if asked.generic {
+            told.0.push("--generic".into());
+        }
+        told
+    }
+
     fn option(&mut self, name: &str, value: Option<OsString>) {
         if let Some(value) = value {
             self.0.extend([name.into(), value]);
         }
     }
 
-    fn query(&mut self, is_generic: bool, query: &Option<OsString>) {
-        if is_generic {
-            self.0.push("--generic".into());
-        }
+    fn query(&mut self, query: &Option<OsString>) {
         if let Some(query) = query {
             self.0.extend(["--".into(), query.clone()]);
         }
