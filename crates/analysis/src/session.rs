@@ -8,11 +8,13 @@ use arrow::datatypes::SchemaRef;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
 use futures::{FutureExt, StreamExt};
+use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,6 +49,13 @@ pub struct Queries {
 /// Rows of a batch: larger than DataFusion's own choice, because batches are mostly views of tier memory.
 const BATCH_ROWS: usize = 16 << 10;
 
+/// How many of those who hold most an error names.
+const CONSUMERS_NAMED: NonZeroUsize = NonZeroUsize::new(3).unwrap();
+/// A sort with less than this gets no further; so many threads as have it work at once.
+const THREAD_BYTES_MIN: usize = 32 << 20;
+/// What a sort keeps free to merge what it has spilled, as DataFusion has it.
+const MERGE_BYTES_MAX: usize = 10 << 20;
+
 /// A context without any tables, for those who bring their own.
 pub fn context(options: &Options) -> Result<SessionContext> {
     let mut config = SessionConfig::new()
@@ -61,7 +70,12 @@ pub fn context(options: &Options) -> Result<SessionContext> {
     }
     let mut runtime = RuntimeEnvBuilder::new();
     if let Some(bytes) = options.memory_bytes_max {
-        runtime = runtime.with_memory_limit(bytes, 1.0);
+        let threads = config.target_partitions().min(bytes / THREAD_BYTES_MIN).max(1);
+        let merge_bytes = (bytes / threads / 4).min(MERGE_BYTES_MAX);
+        config = config.with_target_partitions(threads).with_sort_spill_reservation_bytes(merge_bytes);
+        // Each sort, join and aggregate has its part, so that one that spills late leaves the others theirs.
+        let pool = TrackConsumersPool::new(FairSpillPool::new(bytes), CONSUMERS_NAMED);
+        runtime = runtime.with_memory_pool(Arc::new(pool));
     }
     let spilling = match &options.spill {
         Some(directory) => DiskManagerMode::Directories(vec![directory.clone()]),
