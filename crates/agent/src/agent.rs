@@ -55,6 +55,14 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// A file of this tier, with so many bytes, is durable now.
+    pub fn flushed(&self, tier: usize, size: u64) {
+        let (files, bytes) = &self.written[tier];
+        for (total, more) in [(&self.flushed_files, 1), (&self.flushed_bytes, size), (files, 1), (bytes, size)] {
+            total.fetch_add(more, Relaxed);
+        }
+    }
+
     pub fn counters(&self) -> Counters {
         let count = |value: &AtomicU64| value.load(Relaxed);
         let seconds = |value: &AtomicU64| value.load(Relaxed) as f64 / 1e6;

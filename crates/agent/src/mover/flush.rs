@@ -177,11 +177,6 @@ impl Agent {
         let committed = self.commit_batch(batch, sync);
         for (file, _) in &committed {
             self.note_success(file.number, file.serial);
-            self.totals.flushed_files.fetch_add(1, Relaxed);
-            self.totals.flushed_bytes.fetch_add(file.stat.size, Relaxed);
-            let (files, bytes) = &self.totals.written[self.devices[self.device_of(file.number)].tier];
-            files.fetch_add(1, Relaxed);
-            bytes.fetch_add(file.stat.size, Relaxed);
         }
         let count = committed.len();
         let evictions: Vec<u32> =
@@ -326,6 +321,8 @@ impl Agent {
         self.attributes_again(file, after);
         // Once more: a name that was told of just before may have been noted in between.
         self.forget_link(file.number);
+        // Counted first: who sees that nothing is left to be flushed finds it counted.
+        self.totals.flushed(self.devices[self.device_of(file.number)].tier, file.stat.size);
         if file.is_snapshot || !is_equal {
             // Somebody may go on writing the object, and nobody will read it there. Or a program that we don't reach wrote
             // the new file at once: then that has the newest bytes.
