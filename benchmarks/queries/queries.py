@@ -1,4 +1,4 @@
-"""Eight queries on a velocity grid, by five engines; medians in ms, and each answer compared with NumPy's."""
+"""Nine queries on a velocity grid, by five engines; medians in ms, and each answer compared with NumPy's."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ w = random.random((X, Y, Z))
 LOW, HIGH = X // 4, X // 2
 THRESHOLD = float(np.quantile(v[:4], 0.99))
 MIDDLE = 3500.0
+FACTORS = np.array([0.5, 1.0, 2.0])
 
 
 class NumPy:
@@ -41,6 +42,7 @@ class NumPy:
         "filter of 1%, with coordinates": lambda: (*np.nonzero(v > THRESHOLD), v[v > THRESHOLD]),
         "filter, count and sum": lambda: ((m := v > MIDDLE).sum(), v[m].sum()),
         "two fields joined, mean by x": lambda: (v - w).mean(axis=(1, 2)),
+        "crossed with three factors, mean by factor": lambda: np.array([(v * factor).mean() for factor in FACTORS]),
         "cells at the maximum of their x": lambda: np.nonzero(v == v.max(axis=(1, 2))[:, None, None]),
     }
 
@@ -69,6 +71,7 @@ def dask_queries():
         "filter of 1%, with coordinates": filtered,
         "filter, count and sum": lambda: dask.compute((dv > MIDDLE).sum().data, dv.where(dv > MIDDLE).sum().data),
         "two fields joined, mean by x": lambda: (dv - dw).mean(["y", "z"]).compute(),
+        "crossed with three factors, mean by factor": lambda: dask.compute(*((dv * factor).mean().data for factor in FACTORS)),
         "cells at the maximum of their x": lambda: dask.compute(*dask.array.nonzero((dv == dv.max(["y", "z"])).data)),
     }
 
@@ -81,8 +84,13 @@ SQL = {
     "filter of 1%, with coordinates": f"SELECT x, y, z, v FROM {{t}} WHERE v > {THRESHOLD!r}",
     "filter, count and sum": f"SELECT count(*) AS n, sum(v) AS s FROM {{t}} WHERE v > {MIDDLE!r}",
     "two fields joined, mean by x": "SELECT a.x, avg(a.v - b.w) AS m FROM {t} a JOIN {u} b ON a.x = b.x AND a.y = b.y AND a.z = b.z GROUP BY a.x",
+    "crossed with three factors, mean by factor": "SELECT f.k, avg(a.v * f.factor) AS m FROM {t} a CROSS JOIN {f} f GROUP BY f.k",
     "cells at the maximum of their x": "SELECT a.x, y, z FROM {t} a JOIN (SELECT x, max(v) AS m FROM {t} GROUP BY x) q ON a.x = q.x AND a.v = q.m",
 }
+
+
+def named(text, grid, other, factors):
+    return text.format(t=grid, u=other, f=factors)
 
 
 def parquet_files():
@@ -108,7 +116,9 @@ def duckdb_queries():
     connection.execute("SET threads = 2")
     for name, path in paths.items():
         connection.execute(f"CREATE TABLE {name}t AS SELECT * FROM '{path}'")
-    return {name: (lambda text=text.format(t="vt", u="wt"): connection.execute(text).arrow()) for name, text in SQL.items()}
+    connection.execute("CREATE TABLE ft (k BIGINT, factor DOUBLE)")
+    connection.executemany("INSERT INTO ft VALUES (?, ?)", list(enumerate(FACTORS.tolist())))
+    return {name: (lambda text=named(text, "vt", "wt", "ft"): connection.execute(text).arrow()) for name, text in SQL.items()}
 
 
 def datafusion_queries():
@@ -117,7 +127,8 @@ def datafusion_queries():
     context = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(2))
     for name, path in parquet_files().items():
         context.register_parquet(f"{name}t", str(path))
-    return {name: (lambda text=text.format(t="vt", u="wt"): context.sql(text).to_arrow_table()) for name, text in SQL.items()}
+    context.from_pydict({"k": list(range(len(FACTORS))), "factor": FACTORS.tolist()}, "ft")
+    return {name: (lambda text=named(text, "vt", "wt", "ft"): context.sql(text).to_arrow_table()) for name, text in SQL.items()}
 
 
 def terrace_queries():
@@ -131,7 +142,9 @@ def terrace_queries():
         array[: X // 2] = field[: X // 2]
         array[X // 2 :] = field[X // 2 :]
     print(f"staged {2 * v.nbytes / 2**20:.0f} MiB in {time.perf_counter() - begun:.2f} s", file=sys.stderr)
-    return {name: (lambda text=text.format(t="grid", u="other"): session.sql(text).arrow()) for name, text in SQL.items()}
+    factors = session.create_container("factors").create_array("factor", FACTORS.shape, "f8", dimensions=["k"])
+    factors[:] = FACTORS
+    return {name: (lambda text=named(text, "grid", "other", "factors"): session.sql(text).arrow()) for name, text in SQL.items()}
 
 
 def values(answer):
@@ -147,7 +160,7 @@ def values(answer):
 def check(query, answer, wanted):
     got = values(answer)
     match query:
-        case "subset, mean by x" | "mean by x" | "mean by z" | "two fields joined, mean by x":
+        case "subset, mean by x" | "mean by x" | "mean by z" | "two fields joined, mean by x" | "crossed with three factors, mean by factor":
             np.testing.assert_allclose(got[1], wanted, rtol=1e-9)
         case "range subset":
             np.testing.assert_array_equal(got[3], wanted.reshape(-1))
@@ -180,7 +193,7 @@ def main():
         queries = prepare()
         for query, call in queries.items():
             # What takes seconds is not measured as often.
-            slow = engine in ("DuckDB", "DataFusion, Parquet") and ("joined" in query or "maximum" in query)
+            slow = engine in ("DuckDB", "DataFusion, Parquet") and any(word in query for word in ("joined", "maximum", "crossed"))
             median, answer = measure(call, 1 if slow else asked.repeat)
             if engine == "NumPy":
                 wanted[query] = answer

@@ -49,12 +49,12 @@ pub fn config(args: &ConfigArgs) -> Result<i32> {
     }
     println!();
     print!("{tiers}");
-    let mut forwards = Table::new(&["forward", "to", "keep", "from"]);
+    let mut forwards = Table::new(&["forward", "to", "where", "keep", "from"]);
     for rule in &resolved.settings.forwards {
         let targets: Vec<&str> = rule.targets.iter().map(|target| target.address.as_str()).collect();
         let keep = if rule.keep == Keep::None { "none" } else { "durable" };
         let origin = resolved.wanted.origin(FORWARD).into();
-        forwards.row([rule.containers.join(" "), targets.join(", "), keep.into(), origin]);
+        forwards.row([rule.containers.join(" "), targets.join(", "), rule.conditions.join(", "), keep.into(), origin]);
     }
     if !forwards.is_empty() {
         println!();

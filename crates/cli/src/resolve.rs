@@ -159,7 +159,8 @@ fn forward_settings(wanted: &Wanted, base: &Path) -> Result<Vec<ForwardSettings>
         for (list, patterns) in [("forward.container", &containers), ("forward.arrays", &arrays)] {
             Patterns::compile(list, patterns).map_err(terrace_core::refusal::Refusal::from)?;
         }
-        rules.push(ForwardSettings { containers, targets: targets.collect(), arrays, keep: rule.keep });
+        let conditions = rule.conditions.clone();
+        rules.push(ForwardSettings { containers, targets: targets.collect(), arrays, conditions, keep: rule.keep });
     }
     let targets: usize = rules.iter().map(|rule| rule.targets.len()).sum();
     if targets > TARGETS_MAX {

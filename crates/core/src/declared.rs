@@ -171,7 +171,7 @@ pub const SETTINGS: [Declaration; 20] = [
 pub const KEEPS: [&str; 2] = ["durable", "none"];
 
 /// Keys of one `[[forward]]` entry.
-pub const FORWARD_SETTINGS: [Declaration; 6] = [
+pub const FORWARD_SETTINGS: [Declaration; 7] = [
     setting("container", "", Kind::Patterns, "", "Patterns of containers below the root (or of single arrays)."),
     setting(
         "target",
@@ -189,6 +189,13 @@ pub const FORWARD_SETTINGS: [Declaration; 6] = [
         "Of the target's certificate, or one for each target. If not given: what is in TOKEN_FILE.fingerprint.",
     ),
     setting("arrays", "", Kind::Patterns, "", "Only arrays of these names (patterns)."),
+    setting(
+        "where",
+        "",
+        Kind::Patterns,
+        "",
+        "Only cells that meet all of these, such as `> 3.5`; others have the fill value there.",
+    ),
     setting(
         "keep",
         "",

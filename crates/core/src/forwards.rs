@@ -1,6 +1,7 @@
 //! Rules for forwarding as the user writes them: `[[forward]]` in terrace.toml, or one text for each in a flag or the environment.
 
 use crate::declared::{Checked, FORWARD_SETTINGS};
+use crate::objects::few::Condition;
 use crate::refusal::{Refusal, nearest};
 use crate::settings::Keep;
 use std::path::PathBuf;
@@ -14,12 +15,13 @@ pub struct WantedForward {
     pub token_files: Vec<PathBuf>,
     pub fingerprints: Vec<String>,
     pub arrays: Vec<String>,
+    pub conditions: Vec<String>,
     pub keep: Keep,
 }
 
 const WAY_OUT: &str = "start each rule with a line `[[forward]]`, then `container`, `target`, `token_file`";
 const TEXT_WAY_OUT: &str =
-    "write CONTAINER=TARGET[,TARGET…] token_file=FILE [fingerprint=HEX] [arrays=NAME,NAME] [keep=none]";
+    "write CONTAINER=TARGET[,TARGET…] token_file=FILE [fingerprint=HEX] [arrays=NAME,NAME] [where=>3.5,<9] [keep=none]";
 
 pub fn of_value(entry: &Value, number: usize, origin: &str) -> Result<WantedForward, Refusal> {
     let Value::Table(table) = entry else {
@@ -75,6 +77,7 @@ fn put(
         ("token_file", Checked::List(list)) => rule.token_files = list.into_iter().map(PathBuf::from).collect(),
         ("fingerprint", Checked::List(list)) => rule.fingerprints = list,
         ("arrays", Checked::List(list)) => rule.arrays = list,
+        ("where", Checked::List(list)) => rule.conditions = list,
         ("keep", Checked::Text(word)) => rule.keep = if word == "none" { Keep::None } else { Keep::Durable },
         (key, _) => unreachable!("`{key}` is checked against its kind"),
     }
@@ -88,6 +91,12 @@ fn checked(rule: WantedForward, number: usize, origin: &str) -> Result<WantedFor
     }
     if rule.targets.is_empty() {
         return refuse("has no `target`".into(), "name an agent, such as target = \"tcp://10.1.2.3:7788\"");
+    }
+    if let Err(reason) = Condition::parse(&rule.conditions) {
+        return refuse(
+            format!("has a `where` that can't be read: {reason}"),
+            "write comparisons, such as where = \"> 3.5\"",
+        );
     }
     for target in &rule.targets {
         let scheme = target.split_once("://").map(|(scheme, _)| scheme);
@@ -120,13 +129,16 @@ mod tests {
     #[test]
     fn a_rule_is_the_same_as_a_table_and_as_text() {
         let table: Value = toml::from_str::<toml::Table>(
-            "container = \"run*\"\ntarget = [\"tcp://a:1\", \"tls://b:2\"]\ntoken_file = \"/t\"\narrays = [\"p\", \"v*\"]\nkeep = \"none\"",
+            "container = \"run*\"\ntarget = [\"tcp://a:1\", \"tls://b:2\"]\ntoken_file = \"/t\"\narrays = [\"p\", \"v*\"]\nwhere = [\"> 3.5\", \"< 9\"]\nkeep = \"none\"",
         )
         .unwrap()
         .into();
-        let text = "run*=tcp://a:1,tls://b:2 token_file=/t arrays=p,v* keep=none";
+        let text = "run*=tcp://a:1,tls://b:2 token_file=/t arrays=p,v* where=>3.5,<9 keep=none";
         let rule = of_text(text, 0, "--forward").unwrap();
-        assert_eq!(of_value(&table, 0, "terrace.toml").unwrap(), rule);
+        let of_table = of_value(&table, 0, "terrace.toml").unwrap();
+        let conditions = |rule: &WantedForward| Condition::parse(&rule.conditions).unwrap();
+        assert_eq!(conditions(&of_table), conditions(&rule));
+        assert_eq!(WantedForward { conditions: rule.conditions.clone(), ..of_table }, rule);
         assert_eq!((rule.targets.len(), rule.keep), (2, Keep::None));
     }
 
@@ -137,6 +149,7 @@ mod tests {
             ("run=tcp://a:1", "0 `token_file`"),
             ("run=a:1 token_file=t", "`a:1`"),
             ("run=tcp://a:1 token_file=t keep=all", "none of"),
+            ("run=tcp://a:1 token_file=t where=3.5", "begins with none of"),
             ("run=tcp://a:1 tokenfile=t", "unknown key"),
             ("run=tcp://a:1,tcp://a:1 token_file=t", "twice"),
             ("run=tcp://a:1,tcp://b:1,tcp://c:1 token_file=t,u", "2 `token_file` for 3"),

@@ -70,6 +70,9 @@ pub struct ForwardSettings {
     /// Names of arrays, as patterns; empty: all of them.
     #[serde(default)]
     pub arrays: Vec<String>,
+    /// Only cells that meet all of these comparisons (`objects::few`).
+    #[serde(default)]
+    pub conditions: Vec<String>,
     #[serde(default)]
     pub keep: Keep,
 }

@@ -1,16 +1,18 @@
 //! A lane at work: a thread that sends the regions of its arrays to one target, in order, several on their way at a time.
 //!
-//! Of what its arrays have to send, the lowest step goes first; each array's regions go in the order of its log.
+//! Containers take turns, by bytes. Of what a container's arrays have to send, the lowest step goes first; each array's regions go in
+//! the order of its log.
 
 use super::Lane;
 use super::feed::{Feed, Work};
+use super::sending::Sending;
 use super::tags::TagPass;
 use crate::agent::Agent;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use terrace_client::{FINGERPRINT_SUFFIX, Link, checked_fingerprint};
-use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request, Response};
-use terrace_core::objects::{Kind, ObjectError, Region, Result, TagValue, cells};
+use terrace_core::objects::wire::{Request, Response};
+use terrace_core::objects::{Kind, ObjectError, Region, Result, TagValue};
 use terrace_objects::array::{self, Log};
 
 /// A target that takes nothing and says nothing for so long is taken to be away.
@@ -134,16 +136,38 @@ impl Lane {
 
 /// A connection, and what is on its way.
 pub struct Talk {
-    link: Link,
-    flight: VecDeque<Flight>,
-    bytes: u64,
+    pub(super) link: Link,
+    pub(super) flight: VecDeque<Flight>,
+    pub(super) bytes: u64,
+    shares: Shares,
 }
 
-struct Flight {
-    array: String,
+/// Bytes sent of each container, so that none waits for all that another one has.
+#[derive(Default)]
+struct Shares {
+    by_container: BTreeMap<String, u64>,
+    /// Of the container that was served last.
+    last: u64,
+}
+
+impl Shares {
+    /// One that had nothing to send for long is not served alone until it has caught up.
+    fn of(&self, container: &str) -> u64 {
+        let own = self.by_container.get(container).copied().unwrap_or(0);
+        own.max(self.last.saturating_sub(FLIGHT_BYTES_MAX))
+    }
+
+    fn add(&mut self, container: &str, bytes: u64) {
+        self.last = self.of(container) + bytes;
+        self.by_container.insert(container.to_owned(), self.last);
+    }
+}
+
+pub(super) struct Flight {
+    pub array: String,
     /// `None`: a part of a region whose last part comes later.
-    work: Option<Work>,
-    bytes: u64,
+    pub work: Option<Work>,
+    pub bytes: u64,
 }
 
 /// Why a turn ended early.
@@ -194,7 +218,7 @@ impl Agent {
             let Some(conversation) = &mut talk else {
                 match lane.connect(who) {
                     Ok(link) => {
-                        talk = Some(Talk { link, flight: VecDeque::new(), bytes: 0 });
+                        talk = Some(Talk { link, flight: VecDeque::new(), bytes: 0, shares: Shares::default() });
                         retry = RETRY_MIN;
                         feeds.values_mut().for_each(|feed| feed.is_made = false);
                         tags.begin_anew();
@@ -319,16 +343,20 @@ impl Agent {
         while begun.elapsed() < TURN && !self.schedule.has_ended() {
             let next = feeds.values_mut().filter_map(|feed| {
                 let (step, work) = feed.peek(forwards, lane)?;
-                Some((step, feed.name.clone(), work))
+                let container = feed.container().to_owned();
+                Some(((talk.shares.of(&container), container, step), feed.name.clone(), work))
             });
-            let Some((_, name, work)) = next.min_by_key(|(step, ..)| *step) else {
+            let Some(((_, container, _), name, work)) = next.min_by(|a, b| a.0.cmp(&b.0)) else {
                 match talk.flight.is_empty() {
                     true => break,
                     false => self.receive(lane, feeds, talk)?,
                 }
                 continue;
             };
+            let before = talk.bytes;
             self.send_work(lane, feeds, talk, &name, work)?;
+            // What is landed meanwhile counts for little: an array is made once.
+            talk.shares.add(&container, talk.bytes.saturating_sub(before));
             while talk.flight.len() >= FLIGHT_MAX || talk.bytes >= FLIGHT_BYTES_MAX {
                 self.receive(lane, feeds, talk)?;
             }
@@ -399,6 +427,8 @@ impl Agent {
         }
         let Some(feed) = feeds.get_mut(name) else { return Ok(()) };
         let refused = |error: ObjectError| Stop::Refused(name.into(), error);
+        let (data_type, fill) = (feed.spec.data_type, feed.spec.fill.clone());
+        let sending = Sending { data_type, fill, condition: self.objects.forwards.condition_of(name) };
         match &work {
             Work::Shape(shape) => {
                 talk.link.send(&Request::Resize { path: name.into(), shape: shape.clone() }, &[])?;
@@ -406,15 +436,14 @@ impl Agent {
             }
             Work::Cut(region) => {
                 let Some(cut) = self.read_back(lane, feed, region).map_err(refused)? else { return Ok(()) };
-                send_region(talk, name, region, feed.spec.data_type.size(), &cut, &work)?;
+                sending.send(talk, name, region, &cut, &work).map_err(refused)??;
             }
             Work::Record { number, region } => {
-                let size = feed.spec.data_type.size();
                 let tail = feed.tail.as_mut().expect("a record is one of a log");
-                let lent = tail
-                    .lend(&self.objects.place, *number, |cells| send_region(talk, name, region, size, cells, &work));
+                let lent =
+                    tail.lend(&self.objects.place, *number, |cells| sending.send(talk, name, region, cells, &work));
                 match lent.map_err(refused)? {
-                    Some(sent) => sent?,
+                    Some(sent) => sent.map_err(refused)??,
                     None => {
                         // The generation has ended, and what has become of it is told by the next; or a newer one covers it.
                         if tail.is_current() {
@@ -445,52 +474,6 @@ impl Agent {
             got => got.map(|()| Some(buffer)),
         }
     }
-}
-
-/// A region's cells, in as many messages as it takes.
-fn send_region(
-    talk: &mut Talk,
-    name: &str,
-    region: &Region,
-    size: usize,
-    packed: &[u8],
-    work: &Work,
-) -> std::io::Result<()> {
-    let parts = parts(region, size, PAYLOAD_BYTES_MAX);
-    let last = parts.len().saturating_sub(1);
-    let mut at = 0;
-    for (number, part) in parts.into_iter().enumerate() {
-        let bytes = part.cells() as usize * size;
-        let request = Request::PutRegion { path: name.into(), region: part, step: 0 };
-        talk.link.send(&request, &packed[at..at + bytes])?;
-        at += bytes;
-        let work = (number == last).then(|| work.clone());
-        talk.flight.push_back(Flight { array: name.into(), work, bytes: bytes as u64 });
-        talk.bytes += bytes as u64;
-    }
-    Ok(())
-}
-
-/// The region in pieces whose packed cells are runs of its own, none with more bytes than `most`.
-fn parts(region: &Region, size: usize, most: u64) -> Vec<Region> {
-    let bytes = region.cells().saturating_mul(size as u64);
-    let Some(dimension) = region.count().iter().position(|&count| count > 1).filter(|_| bytes > most) else {
-        return vec![*region];
-    };
-    let row: u64 = cells(&region.count()[dimension + 1..]).unwrap_or(u64::MAX).saturating_mul(size as u64).max(1);
-    let (total, rows) = (region.count()[dimension], (most / row).max(1));
-    let mut found = vec![];
-    let mut done = 0;
-    while done < total {
-        let count_here = rows.min(total - done);
-        let (mut offset, mut count) = (region.offset().to_vec(), region.count().to_vec());
-        offset[dimension] += done * region.stride()[dimension];
-        count[dimension] = count_here;
-        let part = Region::strided(&offset, &count, region.stride()).expect("a part of a region is one");
-        found.extend(parts(&part, size, most));
-        done += count_here;
-    }
-    found
 }
 
 /// Sees to it that the target has this array, and not another one of its name.
@@ -588,32 +571,5 @@ fn rest(lane: &Lane, feeds: &Feeds) {
     let mut state = lane.state.lock().unwrap();
     if !feeds.values().any(Feed::is_refused) {
         (state.phase, state.reason) = (Phase::Idle, String::new());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_region_that_is_too_large_for_one_message_travels_in_runs_of_its_cells() {
-        let region = Region::block(&[3, 0, 0], &[2, 10, 7]).unwrap();
-        assert_eq!(parts(&region, 8, 1 << 20), [region]);
-        for most in [8, 56, 100, 300, 560, 561] {
-            let parts = parts(&region, 8, most);
-            assert!(parts.iter().all(|part| part.cells() * 8 <= most), "{parts:?}");
-            // Packed one after the other they are the region: cells in C order.
-            let mut all = vec![];
-            for part in &parts {
-                for i in 0..part.count()[0] {
-                    for j in 0..part.count()[1] {
-                        let offset = part.offset();
-                        all.extend((0..part.count()[2]).map(|k| (offset[0] + i, offset[1] + j, offset[2] + k)));
-                    }
-                }
-            }
-            assert_eq!(all.len() as u64, region.cells());
-            assert!(all.is_sorted());
-        }
     }
 }

@@ -20,17 +20,19 @@
 mod cuts;
 mod feed;
 mod lane;
+mod sending;
 mod status;
 mod tags;
 
 use crate::agent::Agent;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use cuts::Cuts;
 use lane::LaneState;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
+use terrace_core::objects::few::Condition;
 use terrace_core::objects::{Kind, ObjectError, Region, choose, key_of_chunk, key_of_name};
 use terrace_core::policy::Patterns;
 use terrace_core::settings::{ForwardSettings, Keep, Settings, TargetSettings};
@@ -49,6 +51,8 @@ pub struct Forwards {
 struct Rule {
     containers: Patterns,
     arrays: Option<Patterns>,
+    /// Cells that don't meet it are not sent.
+    condition: Condition,
     keep: Keep,
     /// Numbers of its lanes.
     lanes: std::ops::Range<usize>,
@@ -83,6 +87,7 @@ impl Forwards {
                     true => None,
                     false => Some(Patterns::compile("forward.arrays", &rule.arrays)?),
                 },
+                condition: Condition::parse(&rule.conditions).map_err(|reason| Error::Settings { reason })?,
                 keep: rule.keep,
                 lanes: first..lanes.len(),
             });
@@ -103,6 +108,10 @@ impl Forwards {
 
     pub fn lanes_of(&self, name: &str) -> &[Lane] {
         self.rule_of(name).map_or(&[], |rule| &self.lanes[rule.lanes.clone()])
+    }
+
+    fn condition_of(&self, name: &str) -> Option<&Condition> {
+        self.rule_of(name).map(|rule| &rule.condition).filter(|condition| !condition.is_empty())
     }
 
     /// A container whose tags go to this lane.
@@ -129,7 +138,8 @@ impl Lane {
 /// Depends on all that decides which regions the lane has to send.
 fn lane_id(rule: &ForwardSettings, number: u32) -> u64 {
     let targets: Vec<&str> = rule.targets.iter().map(|target| target.address.as_str()).collect();
-    key_of_name(&format!("{}\n{}\n{number}", targets.join(" "), rule.arrays.join(" "))).max(1)
+    let (targets, arrays, conditions) = (targets.join(" "), rule.arrays.join(" "), rule.conditions.join(" "));
+    key_of_name(&format!("{targets}\n{arrays}\n{conditions}\n{number}")).max(1)
 }
 
 /// The dimension that steps are counted by: the first that grows.

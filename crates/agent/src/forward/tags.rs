@@ -11,8 +11,8 @@ type Tags = BTreeMap<String, TagValue>;
 
 #[derive(Default)]
 pub struct TagPass {
-    /// The index of tags when it was last looked at.
-    seen: Option<u64>,
+    /// The index of tags, and the arrays there were, when they were last looked at.
+    seen: Option<(u64, Vec<String>)>,
     /// What the target was told, by object.
     told: BTreeMap<String, Tags>,
     /// What it is to be told, when these marks are reached: array, generation of its log, record.
@@ -30,13 +30,17 @@ impl TagPass {
         let forwards = &agent.objects.forwards;
         let (version, mut objects) = {
             let tags = agent.objects.tags.lock().unwrap();
-            if self.wanted.is_some() || self.seen == Some(tags.version) {
+            let is_seen =
+                |(version, arrays): &(u64, Vec<String>)| *version == tags.version && arrays.iter().eq(feeds.keys());
+            if self.wanted.is_some() || self.seen.as_ref().is_some_and(is_seen) {
                 return;
             }
             (tags.version, tags.all())
         };
         objects.retain(|name, _| {
-            feeds.contains_key(name) || (forwards.has_container(lane, name) && agent.is_container(name))
+            feeds.contains_key(name)
+                || self.told.contains_key(name)
+                || (forwards.has_container(lane, name) && agent.is_container(name))
         });
         for tags in objects.values_mut() {
             tags.remove(SOURCE_TAG);
@@ -49,7 +53,7 @@ impl TagPass {
             let log = feed.tail.as_ref()?.log();
             Some((feed.name.clone(), log.ino(), log.tail()))
         });
-        self.seen = Some(version);
+        self.seen = Some((version, feeds.keys().cloned().collect()));
         if objects.iter().any(|(name, tags)| self.told.get(name).unwrap_or(&Tags::new()) != tags) {
             self.wanted = Some((objects, marks.collect()));
         }

@@ -9,8 +9,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use terrace_client::{Array, Bytes, Create, LockMode, RegionLock, Session};
-use terrace_core::objects::wire::{Request, Response};
-use terrace_core::objects::{Kind, ObjectError, Region, Result};
+use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request, Response};
+use terrace_core::objects::{Kind, ObjectError, Region, Result, few};
 
 /// How often a client that waits for a lock is looked after.
 const LOOK: Duration = Duration::from_millis(200);
@@ -46,6 +46,7 @@ impl Elsewhere {
                 file.flush()
             }),
             Request::SetLength { path, length } => self.file(&path, true).and_then(|file| file.set_len(length)),
+            Request::PutFew { path, region, count } => self.put_few(&path, &region, count, &payload),
             Request::CreateContainer { path } => self.session.create_container(&path, Create::New),
             Request::Remove { path, with_contents } => {
                 self.forget(&path);
@@ -100,6 +101,12 @@ impl Elsewhere {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
         Ok(put)
+    }
+
+    fn put_few(&mut self, path: &str, region: &Region, count: u64, payload: &[u8]) -> Result<()> {
+        let fill = self.array(path)?.spec().fill.clone();
+        let bytes = few::check(region, fill.len(), count, PAYLOAD_BYTES_MAX)?;
+        self.put_by(path, region, bytes as u64, |place| few::scatter(payload, count, &fill, place))
     }
 
     /// `bring` writes the cells straight into the tier.

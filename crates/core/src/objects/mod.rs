@@ -8,6 +8,7 @@
 
 mod data_type;
 mod error;
+pub mod few;
 mod overlap;
 mod parts;
 mod region;

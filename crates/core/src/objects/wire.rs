@@ -225,6 +225,12 @@ pub enum Request {
     Forwarder {
         who: u64,
     },
+    /// As `PutRegion`: the payload has so many of the region's cells (`few`), and all others get the fill value.
+    PutFew {
+        path: String,
+        region: Region,
+        count: u64,
+    },
 }
 
 /// Memory of another process, as it told (fi_mr(3)).
@@ -329,6 +335,7 @@ mod tests {
             Request::CreateArray { path: "a".into(), spec },
             Request::PutTags { path: "".into(), tags: vec![("k".into(), TagValue::Floats(vec![1.0, -0.0]))] },
             Request::Lock { path: "x".into(), region, exclusive: true, patience_ms: Some(9) },
+            Request::PutFew { path: "a/b".into(), region, count: 3 },
             Request::Root,
         ]
     }
@@ -361,7 +368,7 @@ mod tests {
         }
 
         #[test]
-        fn a_damaged_message_is_a_message_or_an_error(which in 0usize..6, at in any::<usize>(), value in any::<u8>(), cut in any::<usize>()) {
+        fn a_damaged_message_is_a_message_or_an_error(which in 0usize..7, at in any::<usize>(), value in any::<u8>(), cut in any::<usize>()) {
             let mut sent = encode(&requests()[which], 0).unwrap().split_off(FRAME_BYTES);
             let place = at % sent.len();
             sent[place] = value;
