@@ -118,7 +118,7 @@ def duckdb_queries():
         connection.execute(f"CREATE TABLE {name}t AS SELECT * FROM '{path}'")
     connection.execute("CREATE TABLE ft (k BIGINT, factor DOUBLE)")
     connection.executemany("INSERT INTO ft VALUES (?, ?)", list(enumerate(FACTORS.tolist())))
-    return {name: (lambda text=named(text, "vt", "wt", "ft"): connection.execute(text).arrow()) for name, text in SQL.items()}
+    return {name: (lambda text=named(text, "vt", "wt", "ft"): connection.execute(text).to_arrow_table()) for name, text in SQL.items()}
 
 
 def datafusion_queries():

@@ -2,6 +2,8 @@
 //! catalogue.
 
 use arrow::datatypes::SchemaRef;
+use datafusion::common::Statistics;
+use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -20,6 +22,8 @@ pub trait Work: Send + Sync {
     fn describe(&self) -> String;
     fn schema(&self) -> SchemaRef;
     fn partitions(&self) -> usize;
+    /// About how many there are, over all partitions: joins hold the smaller side.
+    fn rows(&self) -> usize;
     fn stream(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream>;
 }
 
@@ -78,6 +82,12 @@ impl ExecutionPlan for ArrayExec {
     }
     fn with_new_children(self: Arc<Self>, _: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(self)
+    }
+    fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
+        let parts = partition.map_or(1, |_| self.work.partitions());
+        let mut statistics = Statistics::new_unknown(&self.work.schema());
+        statistics.num_rows = Precision::Inexact(self.work.rows() / parts);
+        Ok(Arc::new(statistics))
     }
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let stream = self.work.stream(partition, context)?;

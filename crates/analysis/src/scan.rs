@@ -138,6 +138,10 @@ impl Work for Scan {
     fn partitions(&self) -> usize {
         self.partitions
     }
+    fn rows(&self) -> usize {
+        let cells = (0..self.grid.rank()).map(|d| self.selection.count(d)).product::<u64>();
+        self.limit.map_or(cells as usize, |limit| limit.min(cells as usize))
+    }
     fn stream(&self, partition: usize, _: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let share = |number: usize| self.tiles.len() * number / self.partitions;
         let rows = Rows {

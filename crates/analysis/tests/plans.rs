@@ -233,8 +233,22 @@ fn queries(a: i64, t: f64) -> Vec<(String, Option<&'static str>)> {
             ),
             zip,
         ),
+        ("SELECT c.x, sum(g.v * c.k), count(*), min(c.k) FROM g CROSS JOIN c GROUP BY c.x".into(), reduce),
+        (format!("SELECT c.x, g.z, max(g.v - k) FROM c, g WHERE k > {a} AND g.y > -1 GROUP BY g.z, c.x"), reduce),
+        (format!("SELECT g.x, c.x, v, k FROM g CROSS JOIN c WHERE v > {t} AND c.x > {a}"), zip),
         ("SELECT g.x, h.x, g.v FROM g JOIN h ON g.x = h.x AND g.y = h.y WHERE g.v = h.v".into(), None),
         ("SELECT g.x, h.v FROM g LEFT JOIN h ON g.x = h.x AND g.y = h.y AND g.z = h.z".into(), None),
+    ]
+}
+
+/// Of which a large grid would have too many rows.
+fn products(a: i64) -> Vec<(String, Option<&'static str>)> {
+    vec![
+        ("SELECT g.z, h.z, g.x, h.v - g.v FROM g JOIN h ON g.x = h.x AND h.y = g.y".into(), Some("⋈")),
+        (
+            format!("SELECT h.z, count(*), sum(g.v * h.v) FROM h JOIN g ON g.z = h.z AND g.x > {a} GROUP BY h.z"),
+            Some("⋈"),
+        ),
     ]
 }
 
@@ -245,7 +259,7 @@ proptest! {
         let (native, generic) = (context(true), context(false));
         world.register(&native);
         world.register(&generic);
-        for (query, _) in queries(a, t) {
+        for (query, _) in queries(a, t).into_iter().chain(products(a)) {
             let (own, other) = (answer(&native, &query), answer(&generic, &query));
             prop_assert!(is_near(&rows(&own), &rows(&other)),
                 "{query}\n{}\n{}\n{}", plan_of(&native, &query),

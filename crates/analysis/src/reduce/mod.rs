@@ -427,6 +427,9 @@ impl Work for Run {
     fn partitions(&self) -> usize {
         1
     }
+    fn rows(&self) -> usize {
+        self.reduced.groups() as usize
+    }
     fn stream(&self, _: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let (reduced, threads) = (self.reduced.clone(), self.threads);
         let sets = if reduced.groups() > GROUPS_SHARED_MAX { 1 } else { threads };

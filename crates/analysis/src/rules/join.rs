@@ -1,10 +1,10 @@
-//! Inner joins on dimensions: where all dimensions of one side meet dimensions of the other whose coordinates are the same, the
-//! two are one grid. Columns of the side with fewer dimensions are the same along the others.
+//! Inner joins on dimensions: where dimensions of one side meet dimensions of the other whose coordinates are the same, the two are
+//! one grid. Columns of either side are the same along dimensions that only the other one has; in a cross join that is all of them.
 
 use super::aggregate::dimension_of;
 use super::resolve::{Resolved, renamed, resolve, scan_as};
 use crate::axis::Axis;
-use crate::grid::{Column, Dimension, Grid, Meaning, is_of_rows};
+use crate::grid::{Column, Dimension, Grid, Meaning, RANK_MAX, is_of_rows};
 use crate::scan::GridTable;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan};
@@ -31,10 +31,16 @@ pub fn replaced(join: &Join) -> Result<Option<LogicalPlan>> {
             _ => conditions.push((on_left, on_right)),
         }
     }
-    let is_swapped = pairs.len() < right.grid.rank();
-    if pairs.is_empty() || is_swapped && pairs.len() < left.grid.rank() {
+    let is_covered = |side: &Resolved| pairs.len() == side.grid.rank();
+    let is_product = !is_covered(&left) && !is_covered(&right);
+    // Where values must be equal, too, a hash join looks at fewer rows than there are in the product.
+    if is_product && !conditions.is_empty() {
         return Ok(None);
     }
+    let is_swapped = match is_product {
+        true => left.grid.cells() < right.grid.cells(),
+        false => !is_covered(&right),
+    };
     let (wide, narrow) = if is_swapped { (&right, &left) } else { (&left, &right) };
     let pairs: Vec<(usize, usize)> = pairs.into_iter().map(|(l, r)| if is_swapped { (r, l) } else { (l, r) }).collect();
     let Some(zipped) = zip(wide, narrow, &pairs)? else { return Ok(None) };
@@ -73,23 +79,32 @@ struct Zipped {
 
 fn zip(wide: &Resolved, narrow: &Resolved, pairs: &[(usize, usize)]) -> Result<Option<Zipped>> {
     let (wide, narrow) = (&wide.grid, &narrow.grid);
-    let mut dimensions: Vec<Dimension> = wide.dimensions.clone();
+    // What only the narrow side has comes first: along the others cells lie side by side.
+    let own: Vec<usize> = (0..narrow.rank()).filter(|n| !pairs.iter().any(|(_, met)| met == n)).collect();
+    let mut dimensions: Vec<Dimension> = own.iter().map(|&n| narrow.dimensions[n].clone()).collect();
+    let cells = dimensions.iter().try_fold(wide.cells(), |cells, dimension| cells.checked_mul(dimension.extent));
+    if dimensions.len() + wide.rank() > RANK_MAX || cells.is_none() {
+        return Ok(None);
+    }
+    dimensions.extend(wide.dimensions.iter().cloned());
+    let own_count = own.len();
     // By how much an index of each side is greater than that of the zipped grid.
     let mut wide_shift = vec![0i64; wide.rank()];
     let mut narrow_shift = vec![0i64; narrow.rank()];
     let mut met = vec![0; narrow.rank()];
+    own.iter().enumerate().for_each(|(position, &n)| met[n] = position);
     for &(w, n) in pairs {
-        let (own, other) = (&wide.dimensions[w], &narrow.dimensions[n]);
-        let Some(shift) = own.axis.shift_to(own.extent, &other.axis, other.extent) else { return Ok(None) };
+        let (near, other) = (&wide.dimensions[w], &narrow.dimensions[n]);
+        let Some(shift) = near.axis.shift_to(near.extent, &other.axis, other.extent) else { return Ok(None) };
         let first = (-shift).max(0);
-        let end = (own.extent as i64).min(other.extent as i64 - shift).max(first);
-        dimensions[w].extent = (end - first) as u64;
-        if let Axis::Integer { low, step } = own.axis {
-            dimensions[w].axis = Axis::Integer { low: low.wrapping_add(step.wrapping_mul(first)), step };
+        let end = (near.extent as i64).min(other.extent as i64 - shift).max(first);
+        met[n] = own_count + w;
+        dimensions[met[n]].extent = (end - first) as u64;
+        if let Axis::Integer { low, step } = near.axis {
+            dimensions[met[n]].axis = Axis::Integer { low: low.wrapping_add(step.wrapping_mul(first)), step };
         }
         wide_shift[w] = first;
         narrow_shift[n] = first + shift;
-        met[n] = w;
     }
     let shifted = |column: &Column, dimension: &dyn Fn(usize) -> (usize, i64)| {
         let along = column.along.iter().map(|&(d, shift)| {
@@ -98,7 +113,8 @@ fn zip(wide: &Resolved, narrow: &Resolved, pairs: &[(usize, usize)]) -> Result<O
         });
         column.moved(along.collect())
     };
-    let mut columns: Vec<Column> = wide.columns.iter().map(|column| shifted(column, &|d| (d, wide_shift[d]))).collect();
+    let mut columns: Vec<Column> =
+        wide.columns.iter().map(|column| shifted(column, &|d| (own_count + d, wide_shift[d]))).collect();
     columns.extend(narrow.columns.iter().map(|column| shifted(column, &|d| (met[d], narrow_shift[d]))));
     let mut names: Vec<String> = wide.schema().fields().iter().map(|field| field.name().clone()).collect();
     let mut names_of_narrow = vec![];
@@ -110,7 +126,11 @@ fn zip(wide: &Resolved, narrow: &Resolved, pairs: &[(usize, usize)]) -> Result<O
         names.push(name.clone());
         names_of_narrow.push(name);
     }
-    let mut fields = wide.fields.clone();
+    let of_wide = wide.fields.iter().map(|field| match *field {
+        Meaning::Dimension(d) => Meaning::Dimension(own_count + d),
+        Meaning::Column(c) => Meaning::Column(c),
+    });
+    let mut fields: Vec<Meaning> = of_wide.collect();
     fields.extend(narrow.fields.iter().map(|field| match *field {
         Meaning::Dimension(d) => Meaning::Dimension(met[d]),
         Meaning::Column(c) => Meaning::Column(wide.columns.len() + c),
