@@ -306,6 +306,51 @@ fn regions_that_left_the_tier_before_they_were_sent_are_read_back_and_sent() {
 }
 
 #[test]
+fn large_puts_to_an_agent_elsewhere_keep_their_order_and_are_put_again_when_a_connection_is_lost() {
+    const CELLS: u64 = 32 << 10;
+    let place = Wish::default().tier("ram", "256MiB").build();
+    let served = Served::begin(&place, &[]);
+    let network = Proxy::to(&served.address);
+    let session = Session::connect_to(&network.address, Served::TOKEN).unwrap();
+    let spec = ArraySpec::new(DataType::Float64, &[0, CELLS]).unlimited(0).chunks(&[1, CELLS]);
+    let array = make(&session, "study/run/v", &spec, Create::New);
+    let fixed = make(&session, "study/run/w", &ArraySpec::new(DataType::Float64, &[2, CELLS]), Create::New);
+    let region = |step| Region::block(&[step, 0], &[1, CELLS]).unwrap();
+    let cells = |value: u64| vec![value as f64; CELLS as usize];
+    let stager = session.stager(StagerSpec { queue_bytes: 64 << 20, ..StagerSpec::default() }).unwrap();
+    // All wait at the cut, and then go together.
+    network.cut();
+    for step in 0..100 {
+        let _ = stager.put(&array, &region(step), &bytes_of(&cells(step))).unwrap();
+        // Of puts of one region the last one stays.
+        let _ = stager.put_owned(&array, &region(100), bytes_of(&cells(1000 + step))).unwrap();
+        if step == 50 {
+            let _ = stager.put_owned(&fixed, &region(2), bytes_of(&cells(7))).unwrap();
+        }
+    }
+    for _ in 0..10 {
+        network.mend();
+        std::thread::sleep(Duration::from_millis(20));
+        network.cut();
+        network.sever();
+    }
+    network.mend();
+    let told = stager.sync(Arrived::Staged, Some(Duration::from_secs(90))).unwrap_err();
+    assert!(told.message.contains("study/run/w") || told.kind == Kind::OutOfBounds, "{told}");
+    let counters = stager.counters();
+    assert_eq!((counters.failed_puts, counters.done_puts, counters.queued_bytes), (1, 200, 0), "{counters:?}");
+    assert_eq!(counters.done_bytes, 200 * CELLS * 8);
+    let near = Session::open(&served.index).unwrap();
+    let found = near.open_array("study/run/v", false).unwrap();
+    for step in 0..100 {
+        assert!(found.get_values::<f64>(&region(step)).unwrap() == cells(step), "step {step}");
+    }
+    assert!(found.get_values::<f64>(&region(100)).unwrap() == cells(1099));
+    drop((stager, array, fixed, session, found, near));
+    served.end();
+}
+
+#[test]
 fn a_container_that_is_far_behind_holds_no_other_one_up() {
     const CELLS: u64 = 128 << 10;
     let staging = Wish::default().tier("ram", "256MiB").build();
@@ -324,6 +369,8 @@ fn a_container_that_is_far_behind_holds_no_other_one_up() {
     for step in 0..5 {
         new.put_values(&region(1000 + step), &vec![step as f64; CELLS as usize]).unwrap();
     }
+    // The agent looks for new arrays now and then.
+    std::thread::sleep(Duration::from_millis(500));
     network.mend();
     // Of 105 MiB a third has passed.
     assert!(wait_until(60, || network.passed() > 35 << 20));
@@ -331,7 +378,13 @@ fn a_container_that_is_far_behind_holds_no_other_one_up() {
     let elsewhere = Session::connect_to(&there.address, Served::TOKEN).unwrap();
     let arrived =
         |name: &str| elsewhere.open_array(name, false).and_then(|array| array.shape()).map_or(0, |shape| shape[0]);
-    assert!(wait_until(20, || arrived("study/b/v") == 1005), "{} of the new one", arrived("study/b/v"));
+    assert!(
+        wait_until(20, || arrived("study/b/v") == 1005),
+        "{} of the new one, {} of the old one: {:?}",
+        arrived("study/b/v"),
+        arrived("study/a/v"),
+        forwards(&staging)
+    );
     assert!(arrived("study/a/v") < 100, "all of the old one");
 }
 

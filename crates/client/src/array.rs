@@ -103,6 +103,14 @@ impl Array {
         }
     }
 
+    /// The array of one agent elsewhere.
+    pub(crate) fn elsewhere(&self) -> Option<&RemoteArray> {
+        match &*self.backend {
+            Backend::Elsewhere(array) => Some(array),
+            Backend::Here(_) | Backend::Spread(_) => None,
+        }
+    }
+
     /// This node's part of the array: for the agent, which moves cells between it and other nodes.
     #[doc(hidden)]
     pub fn handle(&self) -> Option<&ArrayHandle> {

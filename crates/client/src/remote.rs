@@ -72,6 +72,12 @@ impl RemoteArray {
         Ok(())
     }
 
+    /// A put as a message, where it goes as one: not too much at once, and not by a fabric.
+    pub fn put_request(&self, region: &Region, bytes: usize) -> Option<Request> {
+        let goes = bytes as u64 <= PAYLOAD_BYTES_MAX && self.agent.is_without_fabric();
+        goes.then(|| Request::PutRegion { path: self.path.clone(), region: *region, step: 0 })
+    }
+
     pub fn put(&self, region: &Region, cells: &[u8]) -> Result<()> {
         if !self.writable {
             return Err(ObjectError::new(Kind::WrongKind, format!("`{}` was opened for reading only", self.path)));

@@ -210,6 +210,58 @@ impl Agent {
         refused.map_or(Ok(answer == Response::Done), Err)
     }
 
+    /// Cells go over connections, whatever is asked.
+    pub fn is_without_fabric(&self) -> bool {
+        let is_private = matches!(&self.address, Address::Tcp { security: Security::Plain, .. });
+        self.without_fabric.load(Relaxed) || !fabric::is_wanted(is_private)
+    }
+
+    /// Requests without answers of their own, one after the other: each is sent before the one before it is answered, so that a long way
+    /// is kept full. What became of each; what was not answered when a conversation ended is sent again, in order.
+    pub fn each_done(&self, requests: &[(Request, &[u8])]) -> Vec<Result<()>> {
+        let begun = Instant::now();
+        let mut done: Vec<Result<()>> = vec![];
+        loop {
+            let ended = self.take().and_then(|mut stream| {
+                // Answers are short: what the agent writes while we send fits into the socket.
+                for (request, payload) in &requests[done.len()..] {
+                    send(&mut stream, request, payload)?;
+                }
+                while done.len() < requests.len() {
+                    done.push(match receive(&mut stream)? {
+                        (Response::Done, 0) => Ok(()),
+                        (Response::Failed(error), 0) => Err(error),
+                        (other, _) => return Err(broken(unexpected(&other))),
+                    });
+                }
+                self.give(stream);
+                Ok(())
+            });
+            let Err(error) = ended else { return done };
+            match self.lost(&error, begun) {
+                Some(error) => {
+                    done.resize(requests.len(), Err(error));
+                    return done;
+                }
+                None => std::thread::sleep(RETRY),
+            }
+        }
+    }
+
+    /// Why a conversation that has ended so is not begun again.
+    fn lost(&self, error: &std::io::Error, begun: Instant) -> Option<ObjectError> {
+        match error.kind() {
+            std::io::ErrorKind::InvalidData => Some(ObjectError::new(Kind::Protocol, error.to_string())),
+            std::io::ErrorKind::PermissionDenied => Some(ObjectError::new(Kind::Denied, error.to_string())),
+            _ if begun.elapsed() < PATIENCE => None,
+            _ => {
+                let root = self.root.display();
+                let away = ObjectError::new(Kind::NoAgent, format!("the agent of {root} does not answer: {error}"));
+                Some(away.hint(format!("start one: terrace serve --root {root}")))
+            }
+        }
+    }
+
     fn converse<T>(
         &self,
         mut talk: impl FnMut(&mut Stream) -> std::io::Result<(Response, T)>,
@@ -226,21 +278,10 @@ impl Agent {
                     self.give(stream);
                     return Ok(answer);
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-                    return Err(ObjectError::new(Kind::Protocol, error.to_string()));
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                    return Err(ObjectError::new(Kind::Denied, error.to_string()));
-                }
-                Err(_) if begun.elapsed() < PATIENCE => std::thread::sleep(RETRY),
-                Err(error) => {
-                    let root = self.root.display();
-                    return Err(ObjectError::new(
-                        Kind::NoAgent,
-                        format!("the agent of {root} does not answer: {error}"),
-                    )
-                    .hint(format!("start one: terrace serve --root {root}")));
-                }
+                Err(error) => match self.lost(&error, begun) {
+                    Some(error) => return Err(error),
+                    None => std::thread::sleep(RETRY),
+                },
             }
         }
     }

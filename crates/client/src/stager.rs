@@ -1,7 +1,7 @@
 //! Staging: puts that a program starts and does not wait for, as many as fit into a queue of so many bytes.
 //!
 //! ```text
-//!   put ─▶ queue of the array's container ─▶ I/O thread: small neighbours joined ─▶ array
+//!   put ─▶ queue of the array's container ─▶ I/O thread: small neighbours joined, large ones in a row ─▶ array
 //!                 │ full: put waits, or says that it dropped                            │ failed: kept for sync
 //!                 ▼                                                                     ▼
 //!            counters                       sync: all earlier puts have arrived where it was asked
@@ -11,6 +11,7 @@
 //! keep several threads busy. A put that failed does not keep later ones from being done: `sync` tells.
 
 use crate::array::Array;
+use crate::rpc::Agent;
 use crate::session::Session;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -89,6 +90,9 @@ pub struct StagerCounters {
 /// Puts that are smaller than this are joined with their neighbours, up to so many bytes.
 const SMALL: usize = 64 << 10;
 const JOINED_MAX: usize = 1 << 20;
+/// Larger ones to an agent elsewhere are sent without waiting for each other, so many and so many bytes at a time.
+const ROW_MAX: usize = 64;
+const ROW_BYTES_MAX: u64 = 64 << 20;
 /// More errors than this are counted, not kept.
 const ERRORS_MAX: usize = 16;
 
@@ -121,6 +125,8 @@ struct State {
     promised: u64,
     counters: StagerCounters,
     errors: Vec<ObjectError>,
+    /// Memory of copies that were put, for the next ones: first touch is slow. With what is queued it is no more than the queue may have.
+    spare: Vec<Vec<u8>>,
     /// Containers that were put to since the last such `sync`.
     unsent: BTreeSet<String>,
     undurable: BTreeSet<String>,
@@ -136,6 +142,23 @@ struct Queue {
 struct Job {
     number: u64,
     work: Work,
+}
+
+impl Job {
+    fn bytes(&self) -> u64 {
+        match &self.work {
+            Work::Put { cells, .. } => cells.bytes().len() as u64,
+            Work::Publish { .. } => 0,
+        }
+    }
+
+    /// Puts it, if it is a put.
+    fn put(&self) -> Result<()> {
+        match &self.work {
+            Work::Put { array, region, cells } => array.put(region, cells.bytes()),
+            Work::Publish { .. } => Ok(()),
+        }
+    }
 }
 
 enum Work {
@@ -188,13 +211,17 @@ impl Stager {
     pub fn put(&self, array: &Array, region: &Region, cells: &[u8]) -> Result<Staged> {
         self.check(array, region, cells.len())?;
         // Copied when there is room: a copy that waits would be memory without a bound.
-        self.admit(array, region, cells.len(), || Cells::Owned(cells.to_vec()))
+        self.admit(array, region, cells.len(), |mut spare| {
+            spare.clear();
+            spare.extend_from_slice(cells);
+            Cells::Owned(spare)
+        })
     }
 
     /// Queues a put of these cells.
     pub fn put_owned(&self, array: &Array, region: &Region, cells: Vec<u8>) -> Result<Staged> {
         self.check(array, region, cells.len())?;
-        self.admit(array, region, cells.len(), || Cells::Owned(cells))
+        self.admit(array, region, cells.len(), |_| Cells::Owned(cells))
     }
 
     /// Queues a put from the program's own memory, without a copy.
@@ -209,7 +236,7 @@ impl Stager {
         bytes: usize,
     ) -> Result<Staged> {
         self.check(array, region, bytes)?;
-        self.admit(array, region, bytes, || Cells::Borrowed(cells, bytes))
+        self.admit(array, region, bytes, |_| Cells::Borrowed(cells, bytes))
     }
 
     /// Room for a whole step of so many bytes: the puts that follow have it. `Dropped`: there is none, and the step is counted as
@@ -328,7 +355,13 @@ impl Stager {
         }
     }
 
-    fn admit(&self, array: &Array, region: &Region, bytes: usize, cells: impl FnOnce() -> Cells) -> Result<Staged> {
+    fn admit(
+        &self,
+        array: &Array,
+        region: &Region,
+        bytes: usize,
+        cells: impl FnOnce(Vec<u8>) -> Cells,
+    ) -> Result<Staged> {
         let container = self.container_of(array)?;
         let state = self.shared.locked();
         let (mut state, has_room) = self.wait_for_room(state, bytes as u64);
@@ -340,8 +373,9 @@ impl Stager {
         state.promised = state.promised.saturating_sub(bytes as u64);
         // The room is taken; the copy needs no lock.
         state.counters.queued_bytes += bytes as u64;
+        let spare = state.take_spare(bytes, self.shared.spec.queue_bytes);
         drop(state);
-        let cells = cells();
+        let cells = cells(spare);
         let mut state = self.shared.locked();
         state.counters.queued_bytes -= bytes as u64;
         state.queue(container, Work::Put { array: array.clone(), region: *region, cells }, bytes as u64);
@@ -414,6 +448,37 @@ impl State {
         }
     }
 
+    /// Memory for a copy of so many bytes.
+    fn take_spare(&mut self, bytes: usize, most: u64) -> Vec<u8> {
+        let fits = |spare: &Vec<u8>| (bytes..=bytes.saturating_mul(2)).contains(&spare.capacity());
+        let found = self.spare.iter().position(fits).map(|place| self.spare.swap_remove(place));
+        self.drop_spare(most);
+        found.unwrap_or_default()
+    }
+
+    fn drop_spare(&mut self, most: u64) {
+        let mut kept = self.counters.queued_bytes;
+        self.spare.retain(|spare| {
+            kept += spare.capacity() as u64;
+            kept <= most
+        });
+    }
+
+    /// Puts that go on behind these, each by itself.
+    fn take_row(&mut self, container: &str, first: &[Job], most: u64) -> Vec<Job> {
+        let mut row = vec![];
+        let ([first], Some(queue)) = (first, self.queues.get_mut(container)) else { return row };
+        let Some((agent, mut bytes)) = alone(first) else { return row };
+        while let Some((other, more)) = queue.jobs.front().and_then(alone) {
+            bytes += more;
+            if row.len() + 1 >= ROW_MAX || bytes > most || !Arc::ptr_eq(agent, other) {
+                break;
+            }
+            row.extend(queue.jobs.pop_front());
+        }
+        row
+    }
+
     /// The next job of a container, and those that can be done with it: their regions are neighbours, and their packed cells, one
     /// after the other, are those of one region.
     fn take(&mut self, container: &str) -> Vec<Job> {
@@ -440,6 +505,13 @@ fn small(job: &Job) -> Option<(&Array, &Region, usize)> {
         Work::Put { array, region, cells } => Some((array, region, cells.bytes().len())).filter(|put| put.2 < SMALL),
         Work::Publish { .. } => None,
     }
+}
+
+/// A large put to an agent elsewhere, and its bytes.
+fn alone(job: &Job) -> Option<(&Arc<Agent>, u64)> {
+    let Work::Put { array, cells, .. } = &job.work else { return None };
+    let agent = &array.elsewhere()?.agent;
+    Some((agent, cells.bytes().len() as u64)).filter(|(_, bytes)| *bytes >= SMALL as u64)
 }
 
 fn joined(first: &Region, next: &Region) -> Option<Region> {
@@ -475,27 +547,37 @@ impl Shared {
                 state = self.queued.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
                 continue;
             };
-            let jobs = state.take(&container);
+            let mut jobs = state.take(&container);
+            // The program fills the other half of the queue meanwhile.
+            let row = state.take_row(&container, &jobs, ROW_BYTES_MAX.min(self.spec.queue_bytes / 2));
             drop(state);
             let begun = Instant::now();
-            let (failures, bytes) = self.run(&container, &jobs);
+            let together = jobs.len();
+            jobs.extend(row);
+            let bytes = jobs.iter().map(Job::bytes).sum::<u64>();
+            let (failures, done_bytes) = match jobs.len() > together {
+                true => self.run_row(&jobs),
+                false => self.run(&container, &jobs),
+            };
             let busy = begun.elapsed().as_secs_f64();
-            let numbers: Vec<u64> = jobs.iter().map(|job| job.number).collect();
-            drop(jobs);
             state = self.locked();
-            for number in &numbers {
-                state.open.remove(number);
-            }
             let counters = &mut state.counters;
-            counters.queued_puts -= numbers.len() as u64;
+            counters.queued_puts -= jobs.len() as u64;
             counters.queued_bytes -= bytes;
             counters.busy_s += busy;
             counters.failed_puts += failures.len() as u64;
-            counters.done_puts += (numbers.len() - failures.len()) as u64;
+            counters.done_puts += (jobs.len() - failures.len()) as u64;
+            counters.done_bytes += done_bytes;
             if failures.is_empty() {
-                counters.done_bytes += bytes;
-                counters.joined_puts += numbers.len() as u64 - 1;
+                counters.joined_puts += together as u64 - 1;
             }
+            for job in jobs {
+                state.open.remove(&job.number);
+                if let Work::Put { cells: Cells::Owned(copy), .. } = job.work {
+                    state.spare.push(copy);
+                }
+            }
+            state.drop_spare(self.spec.queue_bytes);
             for error in failures {
                 if state.errors.len() < ERRORS_MAX {
                     state.errors.push(error);
@@ -512,7 +594,30 @@ impl Shared {
         }
     }
 
-    /// The failures of these jobs, and the bytes that they had.
+    /// Puts to one agent elsewhere, each sent before the one before it is answered: the failures, and the bytes that were put.
+    fn run_row(&self, jobs: &[Job]) -> (Vec<ObjectError>, u64) {
+        let messages = jobs.iter().filter_map(|job| {
+            let Work::Put { array, region, cells } = &job.work else { return None };
+            let array = array.elsewhere()?;
+            Some((&array.agent, array.put_request(region, cells.bytes().len())?, cells.bytes()))
+        });
+        let messages: Vec<(&Arc<Agent>, Request, &[u8])> = messages.collect();
+        let outcomes: Vec<Result<()>> = match messages.first() {
+            Some((agent, ..)) if messages.len() == jobs.len() => {
+                let agent = (*agent).clone();
+                let requests: Vec<(Request, &[u8])> =
+                    messages.into_iter().map(|(_, request, cells)| (request, cells)).collect();
+                agent.each_done(&requests)
+            }
+            // Some go by a fabric, or in a way of their own.
+            _ => jobs.iter().map(Job::put).collect(),
+        };
+        let done = outcomes.iter().zip(jobs).filter(|(outcome, _)| outcome.is_ok());
+        let bytes = done.map(|(_, job)| job.bytes()).sum();
+        (outcomes.into_iter().filter_map(Result::err).collect(), bytes)
+    }
+
+    /// The failures of these jobs, and the bytes that were put.
     fn run(&self, container: &str, jobs: &[Job]) -> (Vec<ObjectError>, u64) {
         let mut bytes = 0;
         let mut whole: Option<(Array, Region, Vec<u8>)> = None;
@@ -520,7 +625,10 @@ impl Shared {
             let Work::Put { array, region, cells } = &job.work else { continue };
             bytes += cells.bytes().len() as u64;
             if jobs.len() == 1 {
-                return (array.put(region, cells.bytes()).err().into_iter().collect(), bytes);
+                return match job.put() {
+                    Ok(()) => (vec![], bytes),
+                    Err(error) => (vec![error], 0),
+                };
             }
             match &mut whole {
                 None => whole = Some((array.clone(), *region, cells.bytes().to_vec())),
@@ -535,11 +643,10 @@ impl Shared {
                 return (vec![], bytes);
             }
             // One by one, so that only those fail that can't be done.
-            let one = |job: &Job| match &job.work {
-                Work::Put { array, region, cells } => array.put(region, cells.bytes()).err(),
-                Work::Publish { .. } => None,
-            };
-            return (jobs.iter().filter_map(one).collect(), bytes);
+            let outcomes: Vec<Result<()>> = jobs.iter().map(Job::put).collect();
+            let done = outcomes.iter().zip(jobs).filter(|(outcome, _)| outcome.is_ok());
+            let bytes = done.map(|(_, job)| job.bytes()).sum();
+            return (outcomes.into_iter().filter_map(Result::err).collect(), bytes);
         }
         let published = jobs.iter().map(|job| match job.work {
             Work::Publish { steps } => self.session.publish_steps(container, steps),
