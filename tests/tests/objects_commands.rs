@@ -2,7 +2,7 @@
 
 use std::process::Command;
 use terrace_client::{DataType, Region, Session};
-use terrace_tests::{Outcome, Workplace};
+use terrace_tests::{Outcome, Served, Workplace, terrace_binary};
 
 fn say(place: &Workplace, subcommand: &str, arguments: &[&str]) -> Outcome {
     Outcome::of(place.terrace(subcommand).args(arguments).output().unwrap())
@@ -61,6 +61,27 @@ fn objects_are_put_described_tagged_found_got_and_removed() {
     well(&place, "rm", &["-r", "study"]);
     assert!(!place.root().join("study").exists());
     shell.ends_and_leaves();
+}
+
+#[test]
+fn commands_go_to_the_agent_that_the_environment_names_unless_a_root_is_named() {
+    let (place, elsewhere) = (Workplace::new(), tempfile::tempdir().unwrap());
+    let served = Served::begin(&place, &[]);
+    std::fs::write(place.scratch().join("in.txt"), "some words").unwrap();
+    let program = terrace_binary();
+    let in_another_directory = |words: &[&str]| {
+        let mut command = Command::new(&program);
+        command.current_dir(elsewhere.path()).env("TERRACE_INDEX", &served.index).args(words);
+        Outcome::of(command.output().unwrap())
+    };
+    let put = in_another_directory(&["put", place.scratch().join("in.txt").to_str().unwrap(), "study/text"]);
+    assert_eq!(put.code, 0, "{}", put.stderr);
+    let asked =
+        in_another_directory(&["sql", "--format", "csv", "SELECT name FROM terrace.objects WHERE kind = 'bytes'"]);
+    assert_eq!((asked.code, asked.stdout.as_str()), (0, "name\ntext\n"), "{}", asked.stderr);
+    let named = in_another_directory(&["stat", "--root", elsewhere.path().to_str().unwrap(), "study/text"]);
+    assert!(named.code != 0 && named.stderr.contains("study/text"), "{}", named.stderr);
+    served.end();
 }
 
 /// NumPy and zarr-python, as they are installed for the other tests, read what a flush leaves.

@@ -4,7 +4,7 @@ use crate::agent_process::{self, ensure};
 use crate::args::{GetArgs, ObjectsArgs, PutArgs, RemoveArgs, TagArgs};
 use crate::failure::{Failure, Result, code};
 use crate::list::json;
-use crate::resolve::resolve;
+use crate::resolve::{named_agent, resolve};
 use crate::{check, npy};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -32,6 +32,9 @@ impl From<ObjectError> for Failure {
 
 /// A session with the agent of these settings; one is started if none runs, and leaves when nobody needs it.
 fn session(args: &crate::args::SettingArgs) -> Result<Session> {
+    if let Some(index) = named_agent(args) {
+        return Ok(Session::open(&index)?);
+    }
     let settings = resolve(args)?.settings;
     if has_several_agents(&settings) {
         return Ok(Session::connect(&settings.root.to_string_lossy())?);

@@ -19,6 +19,7 @@ use terrace_core::settings::{
 };
 use terrace_core::size::Size;
 use terrace_core::wanted::{Wanted, WantedTier};
+use terrace_index::INDEX_ENV;
 
 pub struct Resolved {
     pub settings: Settings,
@@ -31,6 +32,16 @@ pub struct Resolved {
 /// The user that files and directories belong to.
 pub fn uid() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// The index of the agent that the environment names (`terrace serve`, `terrace run`), where nothing names a root.
+pub fn named_agent(args: &SettingArgs) -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|text| !text.is_empty());
+    let is_root_named = args.root.is_some() || args.config.is_some() || args.sea.is_some();
+    if is_root_named || variable("TERRACE_ROOT").is_some() || find_file(args).is_some() {
+        return None;
+    }
+    variable(INDEX_ENV).map(PathBuf::from)
 }
 
 pub fn resolve(args: &SettingArgs) -> Result<Resolved> {

@@ -8,7 +8,7 @@ use crate::args::{AskedArgs, SavimeArgs, SettingArgs, SqlArgs};
 use crate::bench::beside;
 use crate::check;
 use crate::failure::{Failure, Result, code};
-use crate::resolve::resolve;
+use crate::resolve::{named_agent, resolve};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -73,6 +73,8 @@ fn call(language: &str, told: Told, connect: &Option<String>, settings: &Setting
         Some(target) => {
             command.args(["--connect", target]);
         }
+        // It is in the environment already.
+        None if named_agent(settings).is_some() => {}
         None => {
             let settings = resolve(settings)?.settings;
             let settings = match crate::control_client::running(&settings)? {
