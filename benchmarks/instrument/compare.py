@@ -120,6 +120,7 @@ def own_cost(memory: pathlib.Path, program: str, rounds: int) -> dict:
     size, bare, tool = 256 * MIB, [], []
     for turn in range(rounds):
         bare.append(float(subprocess.run([program, memory / "bare", str(size), "4096"], capture_output=True, text=True, check=True).stdout))
+        (memory / DATA).unlink(missing_ok=True)
         row = ours(memory, "write", 4096, size, False, turn)
         tool.append(row["elapsed_s"] * 1e9 / row["requests"])
     differences = [b - a for a, b in zip(bare, tool)]

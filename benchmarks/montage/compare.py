@@ -90,6 +90,8 @@ def other_node() -> Iterator[str]:
             subprocess.run(command.split(), check=True)
         yield name
     finally:
+        # The name of a namespace goes at once, its links when the last socket there has ended.
+        subprocess.run(["ip", "link", "del", near], check=False)
         subprocess.run(["ip", "netns", "del", name], check=False)
 
 

@@ -15,8 +15,12 @@ node=terrace-link-$$
 near=tl$$
 other=
 cleanup() {
-    for process in $other; do kill "$process" 2>/dev/null && wait "$process" 2>/dev/null; done
-    ip netns del "$node" 2>/dev/null
+    for process in $other; do
+        kill "$process" 2>/dev/null || true
+        wait "$process" 2>/dev/null || true
+    done
+    ip link del "$near" 2>/dev/null || true
+    ip netns del "$node" 2>/dev/null || true
     rm -rf "$root" "$tier"
 }
 trap cleanup EXIT
