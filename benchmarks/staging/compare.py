@@ -125,7 +125,8 @@ def main() -> None:
 
     memory = pathlib.Path(tempfile.mkdtemp(prefix="staging-", dir="/dev/shm"))
     disk = pathlib.Path(tempfile.mkdtemp(prefix="staging-", dir="/var/tmp"))
-    room = int(max(options.sizes) * GIB * 1.1) + 512 * MIB
+    # All is put twice, and only the second time is measured: what the first put is not there to be evicted.
+    room = int(max(options.sizes) * GIB * 2.2) + GIB
     program = options.binaries / "staging"
     ends: list[object] = []
     results: list[dict] = []
@@ -219,7 +220,7 @@ def main() -> None:
     text = tables(results, computing)
     print(text)
     if not options.no_write:
-        page = f"# Staging\n\n{provenance_line(facts)}\nMedians of {options.rounds} rounds, in which all ways take turns.\n\n{text}"
+        page = f"# Staging\n\n{provenance_line(facts)}\nMedians of {options.rounds} rounds, in which all ways take turns. Terrace and\nmemcpy do all of it twice, and the second time is measured: the memory has been touched.\n\n{text}"
         (RESULTS / "staging.md").write_text(page)
         (RESULTS / "staging.json").write_text(json.dumps(facts | {"results": results, "computing": computing}, indent=1) + "\n")
 
