@@ -73,9 +73,14 @@ pub fn context(options: &Options) -> Result<SessionContext> {
         let threads = config.target_partitions().min(bytes / THREAD_BYTES_MIN).max(1);
         let merge_bytes = (bytes / threads / 4).min(MERGE_BYTES_MAX);
         config = config.with_target_partitions(threads).with_sort_spill_reservation_bytes(merge_bytes);
-        // Each sort, join and aggregate has its part, so that one that spills late leaves the others theirs.
-        let pool = TrackConsumersPool::new(FairSpillPool::new(bytes), CONSUMERS_NAMED);
-        runtime = runtime.with_memory_pool(Arc::new(pool));
+        runtime = match options.spill {
+            // Each sort, join and aggregate has its part, so that one that spills late leaves the others theirs.
+            Some(_) => {
+                let pool = TrackConsumersPool::new(FairSpillPool::new(bytes), CONSUMERS_NAMED);
+                runtime.with_memory_pool(Arc::new(pool))
+            }
+            None => runtime.with_memory_limit(bytes, 1.0),
+        };
     }
     let spilling = match &options.spill {
         Some(directory) => DiskManagerMode::Directories(vec![directory.clone()]),

@@ -37,8 +37,10 @@ pub fn uid() -> u32 {
 /// The index of the agent that the environment names (`terrace serve`, `terrace run`), where nothing names a root.
 pub fn named_agent(args: &SettingArgs) -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|text| !text.is_empty());
-    let is_root_named = args.root.is_some() || args.config.is_some() || args.sea.is_some();
-    if is_root_named || variable("TERRACE_ROOT").is_some() || find_file(args).is_some() {
+    let is_said = args.root.is_some() || args.config.is_some() || args.sea.is_some();
+    let is_placed = args.state.is_some() || args.runtime.is_some();
+    let names = ["TERRACE_ROOT", "TERRACE_STATE", "TERRACE_RUNTIME"];
+    if is_said || is_placed || names.iter().any(|name| variable(name).is_some()) || find_file(args).is_some() {
         return None;
     }
     variable(INDEX_ENV).map(PathBuf::from)

@@ -5,6 +5,7 @@
 
 use crate::fabric::{self, Cells, Fabric};
 use crate::tls::{self, TlsStream};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
@@ -217,15 +218,24 @@ impl Agent {
     }
 
     /// Requests without answers of their own, one after the other: each is sent before the one before it is answered, so that a long way
-    /// is kept full. What became of each; what was not answered when a conversation ended is sent again, in order.
+    /// is kept full. What became of each. What was not answered when a conversation ended is sent again, in order, in one that the
+    /// agent begins only when the older one has ended: none of its requests takes effect later.
     pub fn each_done(&self, requests: &[(Request, &[u8])]) -> Vec<Result<()>> {
-        let begun = Instant::now();
+        let who = RandomState::new().hash_one(std::process::id());
         let mut done: Vec<Result<()>> = vec![];
-        loop {
+        // Since when nothing was answered.
+        let mut begun = Instant::now();
+        while done.len() < requests.len() {
+            let before = done.len();
             let ended = self.take().and_then(|mut stream| {
                 // Answers are short: what the agent writes while we send fits into the socket.
-                for (request, payload) in &requests[done.len()..] {
+                send(&mut stream, &Request::Forwarder { who }, &[])?;
+                for (request, payload) in &requests[before..] {
                     send(&mut stream, request, payload)?;
+                }
+                match receive(&mut stream)? {
+                    (Response::Done, 0) => {}
+                    (other, _) => return Err(std::io::Error::other(unexpected(&other).message)),
                 }
                 while done.len() < requests.len() {
                     done.push(match receive(&mut stream)? {
@@ -237,15 +247,20 @@ impl Agent {
                 self.give(stream);
                 Ok(())
             });
-            let Err(error) = ended else { return done };
+            let Err(error) = ended else { break };
+            if done.len() > before {
+                begun = Instant::now();
+            }
             match self.lost(&error, begun) {
+                // This one is given up, and the next has its own patience.
                 Some(error) => {
-                    done.resize(requests.len(), Err(error));
-                    return done;
+                    done.push(Err(error));
+                    begun = Instant::now();
                 }
                 None => std::thread::sleep(RETRY),
             }
         }
+        done
     }
 
     /// Why a conversation that has ended so is not begun again.

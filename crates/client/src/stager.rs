@@ -125,8 +125,10 @@ struct State {
     promised: u64,
     counters: StagerCounters,
     errors: Vec<ObjectError>,
-    /// Memory of copies that were put, for the next ones: first touch is slow. With what is queued it is no more than the queue may have.
-    spare: Vec<Vec<u8>>,
+    /// Memory of large copies that were put, for the next ones: first touch is slow. With what is queued it is no more than the queue
+    /// may have.
+    spare: VecDeque<Vec<u8>>,
+    spare_bytes: u64,
     /// Containers that were put to since the last such `sync`.
     unsent: BTreeSet<String>,
     undurable: BTreeSet<String>,
@@ -149,6 +151,14 @@ impl Job {
         match &self.work {
             Work::Put { cells, .. } => cells.bytes().len() as u64,
             Work::Publish { .. } => 0,
+        }
+    }
+
+    /// What may be used again of it.
+    fn copy(self) -> Option<Vec<u8>> {
+        match self.work {
+            Work::Put { cells: Cells::Owned(copy), .. } => Some(copy).filter(|copy| copy.capacity() >= SMALL),
+            _ => None,
         }
     }
 
@@ -211,7 +221,7 @@ impl Stager {
     pub fn put(&self, array: &Array, region: &Region, cells: &[u8]) -> Result<Staged> {
         self.check(array, region, cells.len())?;
         // Copied when there is room: a copy that waits would be memory without a bound.
-        self.admit(array, region, cells.len(), |mut spare| {
+        self.admit(array, region, cells.len(), true, |mut spare| {
             spare.clear();
             spare.extend_from_slice(cells);
             Cells::Owned(spare)
@@ -221,7 +231,7 @@ impl Stager {
     /// Queues a put of these cells.
     pub fn put_owned(&self, array: &Array, region: &Region, cells: Vec<u8>) -> Result<Staged> {
         self.check(array, region, cells.len())?;
-        self.admit(array, region, cells.len(), |_| Cells::Owned(cells))
+        self.admit(array, region, cells.len(), false, |_| Cells::Owned(cells))
     }
 
     /// Queues a put from the program's own memory, without a copy.
@@ -236,7 +246,7 @@ impl Stager {
         bytes: usize,
     ) -> Result<Staged> {
         self.check(array, region, bytes)?;
-        self.admit(array, region, bytes, |_| Cells::Borrowed(cells, bytes))
+        self.admit(array, region, bytes, false, |_| Cells::Borrowed(cells, bytes))
     }
 
     /// Room for a whole step of so many bytes: the puts that follow have it. `Dropped`: there is none, and the step is counted as
@@ -360,6 +370,7 @@ impl Stager {
         array: &Array,
         region: &Region,
         bytes: usize,
+        is_copied: bool,
         cells: impl FnOnce(Vec<u8>) -> Cells,
     ) -> Result<Staged> {
         let container = self.container_of(array)?;
@@ -373,8 +384,10 @@ impl Stager {
         state.promised = state.promised.saturating_sub(bytes as u64);
         // The room is taken; the copy needs no lock.
         state.counters.queued_bytes += bytes as u64;
-        let spare = state.take_spare(bytes, self.shared.spec.queue_bytes);
+        let spare = if is_copied { state.take_spare(bytes) } else { vec![] };
+        let dropped = state.drop_spare(self.shared.spec.queue_bytes);
         drop(state);
+        drop(dropped);
         let cells = cells(spare);
         let mut state = self.shared.locked();
         state.counters.queued_bytes -= bytes as u64;
@@ -449,19 +462,28 @@ impl State {
     }
 
     /// Memory for a copy of so many bytes.
-    fn take_spare(&mut self, bytes: usize, most: u64) -> Vec<u8> {
-        let fits = |spare: &Vec<u8>| (bytes..=bytes.saturating_mul(2)).contains(&spare.capacity());
-        let found = self.spare.iter().position(fits).map(|place| self.spare.swap_remove(place));
-        self.drop_spare(most);
+    fn take_spare(&mut self, bytes: usize) -> Vec<u8> {
+        let fits = |spare: &Vec<u8>| (bytes..=bytes + bytes / 8).contains(&spare.capacity());
+        let found = self.spare.iter().position(fits).and_then(|place| self.spare.remove(place));
+        self.spare_bytes -= found.as_ref().map_or(0, |spare| spare.capacity() as u64);
         found.unwrap_or_default()
     }
 
-    fn drop_spare(&mut self, most: u64) {
-        let mut kept = self.counters.queued_bytes;
-        self.spare.retain(|spare| {
-            kept += spare.capacity() as u64;
-            kept <= most
-        });
+    fn give_spare(&mut self, spare: Vec<u8>) {
+        self.spare_bytes += spare.capacity() as u64;
+        self.spare.push_back(spare);
+    }
+
+    /// The oldest of what is too much, to be dropped without the lock.
+    fn drop_spare(&mut self, most: u64) -> Vec<Vec<u8>> {
+        let mut dropped = vec![];
+        while self.spare_bytes + self.counters.queued_bytes > most
+            && let Some(spare) = self.spare.pop_front()
+        {
+            self.spare_bytes -= spare.capacity() as u64;
+            dropped.push(spare);
+        }
+        dropped
     }
 
     /// Puts that go on behind these, each by itself.
@@ -560,24 +582,25 @@ impl Shared {
                 false => self.run(&container, &jobs),
             };
             let busy = begun.elapsed().as_secs_f64();
+            let numbers: Vec<u64> = jobs.iter().map(|job| job.number).collect();
+            // The arrays may be closed by this: not under the lock.
+            let copies: Vec<Vec<u8>> = jobs.into_iter().filter_map(Job::copy).collect();
             state = self.locked();
             let counters = &mut state.counters;
-            counters.queued_puts -= jobs.len() as u64;
+            counters.queued_puts -= numbers.len() as u64;
             counters.queued_bytes -= bytes;
             counters.busy_s += busy;
             counters.failed_puts += failures.len() as u64;
-            counters.done_puts += (jobs.len() - failures.len()) as u64;
+            counters.done_puts += (numbers.len() - failures.len()) as u64;
             counters.done_bytes += done_bytes;
             if failures.is_empty() {
                 counters.joined_puts += together as u64 - 1;
             }
-            for job in jobs {
-                state.open.remove(&job.number);
-                if let Work::Put { cells: Cells::Owned(copy), .. } = job.work {
-                    state.spare.push(copy);
-                }
+            for number in numbers {
+                state.open.remove(&number);
             }
-            state.drop_spare(self.spec.queue_bytes);
+            copies.into_iter().for_each(|copy| state.give_spare(copy));
+            let dropped = state.drop_spare(self.spec.queue_bytes);
             for error in failures {
                 if state.errors.len() < ERRORS_MAX {
                     state.errors.push(error);
@@ -591,6 +614,11 @@ impl Shared {
                 self.queued.notify_one();
             }
             self.done.notify_all();
+            if !dropped.is_empty() {
+                drop(state);
+                drop(dropped);
+                state = self.locked();
+            }
         }
     }
 

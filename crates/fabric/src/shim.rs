@@ -78,7 +78,7 @@ impl Endpoint {
     /// `provider`: `None`, the best there is. `at`: the address to be reached at, else any.
     pub fn open(provider: Option<&str>, at: Option<IpAddr>) -> Result<Endpoint> {
         // Its version 1.17 crashes a process when another endpoint there is closed.
-        if provider == Some(ONE_MACHINE) {
+        if provider.is_some_and(|names| names.split(';').any(|name| name.trim().eq_ignore_ascii_case(ONE_MACHINE))) {
             return Err(ObjectError::invalid("libfabric's shm is for processes of one machine")
                 .hint("an agent of this machine is reached by TERRACE_INDEX, without libfabric"));
         }

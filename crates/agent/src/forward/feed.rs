@@ -29,6 +29,8 @@ pub struct Feed {
     pub in_flight: usize,
     /// The target has the array.
     pub is_made: bool,
+    /// It was made there just now, without any tags.
+    pub is_new_there: bool,
     refused: Option<Instant>,
     /// Answers to what was sent after a refused region are no progress, until it is sent again.
     is_blocked: bool,
@@ -65,6 +67,7 @@ impl Feed {
             cut_sent: 0,
             in_flight: 0,
             is_made: false,
+            is_new_there: false,
             refused: None,
             is_blocked: false,
             identity: identity_of(&directory),

@@ -203,7 +203,7 @@ impl Agent {
                 discovered = Some(Instant::now());
             }
             self.follow_generations(lane, &mut feeds);
-            tags.look(self, lane, &feeds);
+            tags.look(self, lane, &mut feeds);
             let has_work = feeds.values_mut().any(|feed| feed.peek(forwards, lane).is_some());
             note_waiting(lane, &feeds);
             if !has_work && !tags.is_due(lane, &feeds) {
@@ -353,10 +353,14 @@ impl Agent {
                 }
                 continue;
             };
-            let before = talk.bytes;
+            // By what is looked at: a condition may leave little of it.
+            let looked_at = match &work {
+                Work::Cut(region) | Work::Record { region, .. } => region.cells(),
+                Work::Shape(_) => 0,
+            };
+            let size = feeds.get(&name).map_or(1, |feed| feed.spec.data_type.size()) as u64;
             self.send_work(lane, feeds, talk, &name, work)?;
-            // What is landed meanwhile counts for little: an array is made once.
-            talk.shares.add(&container, talk.bytes.saturating_sub(before));
+            talk.shares.add(&container, looked_at.saturating_mul(size).max(1));
             while talk.flight.len() >= FLIGHT_MAX || talk.bytes >= FLIGHT_BYTES_MAX {
                 self.receive(lane, feeds, talk)?;
             }
@@ -522,7 +526,7 @@ pub fn make_array(feed: &mut Feed, talk: &mut Talk) -> std::result::Result<(), S
         }
     }
     ask(Request::PutTags { path: name.clone(), tags: vec![(SOURCE_TAG.into(), source)] })?.map_err(refused)?;
-    feed.is_made = true;
+    (feed.is_made, feed.is_new_there) = (true, true);
     Ok(())
 }
 

@@ -138,8 +138,11 @@ impl Lane {
 /// Depends on all that decides which regions the lane has to send.
 fn lane_id(rule: &ForwardSettings, number: u32) -> u64 {
     let targets: Vec<&str> = rule.targets.iter().map(|target| target.address.as_str()).collect();
-    let (targets, arrays, conditions) = (targets.join(" "), rule.arrays.join(" "), rule.conditions.join(" "));
-    key_of_name(&format!("{targets}\n{arrays}\n{conditions}\n{number}")).max(1)
+    let mut text = format!("{}\n{}\n{number}", targets.join(" "), rule.arrays.join(" "));
+    if !rule.conditions.is_empty() {
+        text += &format!("\n{}", rule.conditions.join(" "));
+    }
+    key_of_name(&text).max(1)
 }
 
 /// The dimension that steps are counted by: the first that grows.

@@ -2,7 +2,7 @@
 
 use super::feed::Work;
 use super::lane::{Flight, Talk};
-use terrace_core::objects::few::{self, Condition};
+use terrace_core::objects::few::{Condition, Gathered};
 use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request};
 use terrace_core::objects::{DataType, ObjectError, Region, Result, cells};
 
@@ -51,18 +51,14 @@ impl Sending<'_> {
 
     /// Cells that meet the condition, as what is shorter: those alone with their positions, or all with the others filled.
     fn only(&self, condition: &Condition, name: &str, region: Region, cells: &[u8]) -> Result<(Request, Vec<u8>)> {
-        let positions = condition.positions(self.data_type, cells).ok_or_else(|| {
+        let gathered = condition.gather(self.data_type, &self.fill, cells).ok_or_else(|| {
             ObjectError::invalid(format!("cells of the type {} can't be compared with numbers", self.data_type))
                 .hint("leave the array out of the rule that has `where`")
         })?;
-        let count = positions.len() as u64;
-        let payload = few::gather(cells, self.fill.len(), &positions);
-        if payload.len() < cells.len() {
-            return Ok((Request::PutFew { path: name.into(), region, count }, payload));
-        }
-        let mut all = vec![0; cells.len()];
-        few::scatter(&payload, count, &self.fill, &mut all)?;
-        Ok((Request::PutRegion { path: name.into(), region, step: 0 }, all))
+        Ok(match gathered {
+            Gathered::Few { count, payload } => (Request::PutFew { path: name.into(), region, count }, payload),
+            Gathered::Many(all) => (Request::PutRegion { path: name.into(), region, step: 0 }, all),
+        })
     }
 }
 

@@ -4,8 +4,8 @@ use super::Lane;
 use super::lane::{Feeds, SOURCE_TAG, Stop, Talk, make_array};
 use crate::agent::Agent;
 use std::collections::BTreeMap;
-use terrace_core::objects::TagValue;
 use terrace_core::objects::wire::Request;
+use terrace_core::objects::{Kind, TagValue};
 
 type Tags = BTreeMap<String, TagValue>;
 
@@ -26,8 +26,13 @@ impl TagPass {
         self.seen = None;
     }
 
-    pub fn look(&mut self, agent: &Agent, lane: &Lane, feeds: &Feeds) {
+    pub fn look(&mut self, agent: &Agent, lane: &Lane, feeds: &mut Feeds) {
         let forwards = &agent.objects.forwards;
+        for feed in feeds.values_mut().filter(|feed| feed.is_new_there) {
+            feed.is_new_there = false;
+            self.told.remove(&feed.name);
+            self.seen = None;
+        }
         let (version, mut objects) = {
             let tags = agent.objects.tags.lock().unwrap();
             let is_seen =
@@ -95,7 +100,11 @@ impl TagPass {
                 talk.ask_for(name, &Request::PutTags { path: name.clone(), tags: changed })?;
             }
             for key in told.keys().filter(|key| !tags.contains_key(*key)) {
-                talk.ask_for(name, &Request::DeleteTag { path: name.clone(), key: key.clone() })?;
+                match talk.ask_for(name, &Request::DeleteTag { path: name.clone(), key: key.clone() }) {
+                    // It is gone already.
+                    Err(Stop::Refused(_, error)) if error.kind == Kind::NotFound => {}
+                    deleted => deleted?,
+                }
             }
             *told = tags.clone();
         }

@@ -18,7 +18,7 @@ pub use cells::{CellType, arrow_type};
 pub use reader::TileReader;
 pub use selection::{Selection, is_of_rows, select, unqualified};
 pub use source::{MemoryArray, Picture, RANK_MAX, Source};
-pub use tiles::{Tile, tiles};
+pub use tiles::{TILE_CELLS, Tile, tiles};
 
 use crate::axis::Axis;
 use crate::error::{Error, Result};

@@ -23,7 +23,7 @@ impl Tile {
 }
 
 /// Cells of a tile at most, unless one row of the innermost dimension has more.
-const TILE_CELLS: u64 = 1 << 17;
+pub const TILE_CELLS: u64 = 1 << 17;
 /// Where layers cut the grid into more pieces than this, tiles are put together from several layers.
 const PIECES_MAX: usize = 1 << 16;
 

@@ -4,7 +4,7 @@
 use super::aggregate::dimension_of;
 use super::resolve::{Resolved, renamed, resolve, scan_as};
 use crate::axis::Axis;
-use crate::grid::{Column, Dimension, Grid, Meaning, RANK_MAX, is_of_rows};
+use crate::grid::{Column, Dimension, Grid, Meaning, RANK_MAX, TILE_CELLS, is_of_rows};
 use crate::scan::GridTable;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan};
@@ -33,8 +33,7 @@ pub fn replaced(join: &Join) -> Result<Option<LogicalPlan>> {
     }
     let is_covered = |side: &Resolved| pairs.len() == side.grid.rank();
     let is_product = !is_covered(&left) && !is_covered(&right);
-    // Where values must be equal, too, a hash join looks at fewer rows than there are in the product.
-    if is_product && !conditions.is_empty() {
+    if is_product && !(conditions.is_empty() && is_cheap(&left, &right, &pairs)) {
         return Ok(None);
     }
     let is_swapped = match is_product {
@@ -70,6 +69,36 @@ pub fn replaced(join: &Join) -> Result<Option<LogicalPlan>> {
     }
     scan_as("grid_zip", Arc::new(GridTable(grid)), filters, outputs, &join.schema).map(Some)
 }
+
+/// A product is read tile by tile, however few of its cells are rows: where values decide which are, or must be equal, a join of
+/// rows looks at fewer, unless there are not many at all. And all tiles are known before the first is read.
+fn is_cheap(left: &Resolved, right: &Resolved, pairs: &[(usize, usize)]) -> bool {
+    let own = |side: &Resolved, met: &dyn Fn(usize) -> bool| {
+        let unmet = side.grid.dimensions.iter().enumerate().filter(|(d, _)| !met(*d));
+        unmet.fold(1u64, |cells, (_, dimension)| cells.saturating_mul(dimension.extent))
+    };
+    let (only_left, only_right) =
+        (own(left, &|d| pairs.iter().any(|pair| pair.0 == d)), own(right, &|d| pairs.iter().any(|pair| pair.1 == d)));
+    let (wide, outer) = match left.grid.cells() < right.grid.cells() {
+        true => (right.grid.cells(), only_left),
+        false => (left.grid.cells(), only_right),
+    };
+    let by_values = |side: &Resolved| {
+        let of_values = |filter: &Expr| {
+            filter.column_refs().iter().any(|column| {
+                let field = side.grid.schema().index_of(&column.name);
+                field.is_ok_and(|field| matches!(side.grid.fields[field], Meaning::Column(_)))
+            })
+        };
+        !side.grid.presence.is_empty() || side.filters.iter().any(of_values)
+    };
+    let cells = wide.saturating_mul(outer);
+    let tiles = outer.saturating_mul(wide / TILE_CELLS + 1);
+    tiles <= PRODUCT_TILES_MAX && (cells <= PRODUCT_SMALL || !(by_values(left) || by_values(right)))
+}
+
+const PRODUCT_SMALL: u64 = 4 << 20;
+const PRODUCT_TILES_MAX: u64 = 1 << 17;
 
 struct Zipped {
     grid: Grid,

@@ -64,26 +64,57 @@ impl Condition {
         self.0.is_empty()
     }
 
-    /// Where the packed cells meet it. `None`: cells of this type can't be compared.
-    pub fn positions(&self, data_type: DataType, cells: &[u8]) -> Option<Vec<u64>> {
-        macro_rules! positions {
+    /// What travels of packed cells of which those that don't meet it have the fill value. `None`: cells of this type can't be compared.
+    pub fn gather(&self, data_type: DataType, fill: &[u8], cells: &[u8]) -> Option<Gathered> {
+        let size = fill.len();
+        let (mut found, mut gaps, mut count, mut next) = (vec![], vec![], 0u64, 0);
+        let mut is_few = true;
+        self.each(data_type, cells, |position, meets| {
+            if meets {
+                found.extend_from_slice(&cells[position * size..][..size]);
+                put_leb128((position - next) as u64, &mut gaps);
+                count += 1;
+                next = position + 1;
+                is_few = found.len() + gaps.len() < cells.len();
+            }
+            is_few
+        })?;
+        if is_few {
+            found.append(&mut gaps);
+            return Some(Gathered::Few { count, payload: found });
+        }
+        drop((found, gaps));
+        let mut all = cells.to_vec();
+        self.each(data_type, cells, |position, meets| {
+            if !meets {
+                all[position * size..][..size].copy_from_slice(fill);
+            }
+            true
+        })?;
+        Some(Gathered::Many(all))
+    }
+
+    /// Looks at packed cells in their order, as long as `visit` wants. `None`: cells of this type can't be compared.
+    fn each(&self, data_type: DataType, cells: &[u8], mut visit: impl FnMut(usize, bool) -> bool) -> Option<()> {
+        macro_rules! each {
             ($type:ty, $holds:expr) => {{
-                let values = cells
-                    .chunks_exact(size_of::<$type>())
-                    .map(|cell| <$type>::from_le_bytes(cell.try_into().expect("exact chunks")));
                 let holds = $holds;
-                let kept = values.zip(0u64..).filter(|(value, _)| self.0.iter().all(|one| holds(one, *value)));
-                Some(kept.map(|(_, position)| position).collect())
+                for (position, cell) in cells.chunks_exact(size_of::<$type>()).enumerate() {
+                    let value = <$type>::from_le_bytes(cell.try_into().expect("exact chunks"));
+                    if !visit(position, self.0.iter().all(|one| holds(one, value))) {
+                        break;
+                    }
+                }
             }};
         }
         macro_rules! floats {
             ($type:ty) => {
-                positions!($type, |one: &Comparison, value: $type| one.operator.holds(value as f64, one.float))
+                each!($type, |one: &Comparison, value: $type| one.operator.holds(value as f64, one.float))
             };
         }
         macro_rules! wide {
             ($type:ty) => {
-                positions!($type, |one: &Comparison, value: $type| match one.integer {
+                each!($type, |one: &Comparison, value: $type| match one.integer {
                     Some(integer) => one.operator.holds(i128::from(value), integer),
                     None => one.operator.holds(value as f64, one.float),
                 })
@@ -100,9 +131,19 @@ impl Condition {
             DataType::UInt64 => wide!(u64),
             DataType::Float32 => floats!(f32),
             DataType::Float64 => floats!(f64),
-            DataType::Complex64 | DataType::Complex128 | DataType::Bytes(_) => None,
+            DataType::Complex64 | DataType::Complex128 | DataType::Bytes(_) => return None,
         }
+        Some(())
     }
+}
+
+/// The shorter of both.
+#[derive(Debug, PartialEq)]
+pub enum Gathered {
+    /// The payload of those that meet the condition.
+    Few { count: u64, payload: Vec<u8> },
+    /// All cells.
+    Many(Vec<u8>),
 }
 
 fn comparison(text: &str) -> std::result::Result<Comparison, String> {
@@ -113,28 +154,21 @@ fn comparison(text: &str) -> std::result::Result<Comparison, String> {
     };
     let number = number.trim();
     match number.parse::<f64>() {
-        Ok(float) if float.is_finite() => Ok(Comparison { operator, float, integer: number.parse().ok() }),
+        Ok(float) if float.is_finite() => {
+            let is_whole = float.fract() == 0.0 && float.abs() < 1e38;
+            let integer = number.parse().ok().or_else(|| is_whole.then_some(float as i128));
+            Ok(Comparison { operator, float, integer })
+        }
         _ => Err(format!("`{number}` in `{text}` is not a number")),
     }
 }
 
-/// The payload of the cells at these positions, which ascend.
-pub fn gather(cells: &[u8], size: usize, positions: &[u64]) -> Vec<u8> {
-    let mut payload = Vec::with_capacity(positions.len() * (size + 2));
-    for &position in positions {
-        payload.extend_from_slice(&cells[position as usize * size..][..size]);
+fn put_leb128(mut value: u64, bytes: &mut Vec<u8>) {
+    while value >= 0x80 {
+        bytes.push(value as u8 | 0x80);
+        value >>= 7;
     }
-    let mut next = 0;
-    for &position in positions {
-        let mut gap = position - next;
-        while gap >= 0x80 {
-            payload.push(gap as u8 | 0x80);
-            gap >>= 7;
-        }
-        payload.push(gap as u8);
-        next = position + 1;
-    }
-    payload
+    bytes.push(value as u8);
 }
 
 /// Bytes of the whole region, into which so many cells of a payload go. Refused: more than one transfer has.
@@ -185,22 +219,33 @@ mod tests {
         Condition::parse(&texts.iter().map(|text| text.to_string()).collect::<Vec<_>>()).unwrap()
     }
 
+    fn met(texts: &[&str], data_type: DataType, cells: &[u8]) -> Option<Vec<usize>> {
+        let mut found = vec![];
+        condition(texts).each(data_type, cells, |position, meets| {
+            found.extend(meets.then_some(position));
+            true
+        })?;
+        Some(found)
+    }
+
     #[test]
     fn cells_are_found_by_all_comparisons_and_nan_by_none() {
         let values = [1.0f64, 3.5, f64::NAN, 4.0, -2.0, 9.0];
         let cells: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         for (texts, wanted) in [
-            (&["> 3.5"][..], &[3u64, 5][..]),
+            (&["> 3.5"][..], &[3, 5][..]),
             (&[">=3.5", "< 9"], &[1, 3]),
             (&["!= 4"], &[0, 1, 4, 5]),
             (&["= -2"], &[4]),
             (&["<=-2e0", "<0"], &[4]),
         ] {
-            assert_eq!(condition(texts).positions(DataType::Float64, &cells).unwrap(), wanted, "{texts:?}");
+            assert_eq!(met(texts, DataType::Float64, &cells).unwrap(), wanted, "{texts:?}");
         }
         let large: Vec<u8> = [i64::MAX, i64::MAX - 1].iter().flat_map(|value| value.to_le_bytes()).collect();
-        assert_eq!(condition(&["= 9223372036854775806"]).positions(DataType::Int64, &large).unwrap(), [1]);
-        assert_eq!(condition(&["> 1"]).positions(DataType::Bytes(3), b"abc"), None);
+        assert_eq!(met(&["= 9223372036854775806"], DataType::Int64, &large).unwrap(), [1]);
+        let near: Vec<u8> = [10i64.pow(18), 10i64.pow(18) - 1].iter().flat_map(|value| value.to_le_bytes()).collect();
+        assert_eq!(met(&["< 1e18"], DataType::Int64, &near).unwrap(), [1]);
+        assert_eq!(met(&["> 1"], DataType::Bytes(3), b"abc"), None);
     }
 
     #[test]
@@ -215,10 +260,16 @@ mod tests {
         #[test]
         fn what_is_gathered_is_scattered_again(cells in proptest::collection::vec(any::<i16>(), 0..2000), least in any::<i16>()) {
             let packed: Vec<u8> = cells.iter().flat_map(|cell| cell.to_le_bytes()).collect();
-            let positions = condition(&[&format!("> {least}")]).positions(DataType::Int16, &packed).unwrap();
-            let payload = gather(&packed, 2, &positions);
-            let mut place = vec![0xee; packed.len()];
-            scatter(&payload, positions.len() as u64, &7i16.to_le_bytes(), &mut place).unwrap();
+            let fill = 7i16.to_le_bytes();
+            let place = match condition(&[&format!("> {least}")]).gather(DataType::Int16, &fill, &packed).unwrap() {
+                Gathered::Few { count, payload } => {
+                    prop_assert!(payload.len() < packed.len() || packed.is_empty());
+                    let mut place = vec![0xee; packed.len()];
+                    scatter(&payload, count, &fill, &mut place).unwrap();
+                    place
+                }
+                Gathered::Many(all) => all,
+            };
             let wanted: Vec<u8> =
                 cells.iter().flat_map(|cell| if *cell > least { *cell } else { 7 }.to_le_bytes()).collect();
             prop_assert_eq!(place, wanted);
