@@ -195,8 +195,8 @@ fn kills_of_either_agent_and_a_cut_of_the_network_lose_nothing_and_stop_nobody()
     let network = Proxy::to(&there.address);
     let here = Served::begin(&staging, &["--forward", &rule(&staging, "run", &network.address, "")]);
     // The simulation goes on all the while.
-    let steps = 3300;
-    let simulation = simulate(Session::open(&here.index).unwrap(), "run", Duration::from_millis(20), steps);
+    let steps = 700;
+    let simulation = simulate(Session::open(&here.index).unwrap(), "run", Duration::from_millis(100), steps);
     let reader = analyse(there.address.clone(), "run", steps);
     let rest = || std::thread::sleep(Duration::from_millis(700));
     rest();
