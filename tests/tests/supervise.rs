@@ -10,9 +10,17 @@ use std::time::{Duration, Instant};
 use terrace_core::control::Request;
 use terrace_tests::{Outcome, Tree, Wish, Workplace, compile};
 
+fn source_directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/supervise")
+}
+
+fn source(name: &str) -> PathBuf {
+    source_directory().join(format!("{name}.c"))
+}
+
 /// A static program, made from a source in `supervise/`.
 fn program(place: &Workplace, name: &str) -> String {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/supervise").join(format!("{name}.c"));
+    let source = source(name);
     let binary = place.scratch().join(name);
     let made = Command::new("cc").args(["-O1", "-static", "-pthread", "-o"]).arg(&binary).arg(source).status().unwrap();
     assert!(made.success(), "{name}.c does not compile");
@@ -250,6 +258,19 @@ fn a_call_that_says_eintr_was_not_done_and_can_be_repeated() {
 }
 
 #[test]
+fn attributes_of_a_flushed_file_change_by_name_and_by_descriptor_alike() {
+    let place = Wish::default().tier("ram", "64MiB").settle("1ms").mover("fsync = false").build();
+    holds(&place, &[&program(&place, "attributes")]);
+    // The same program, dynamically linked.
+    let source = std::fs::read_to_string(source("attributes")).unwrap();
+    let source = source.replace("\"check.h\"", &format!("{:?}", source_directory().join("check.h")));
+    let dynamic = compile(&place.scratch(), "attributes_dynamic", &source);
+    for flags in [&["--preload-only"][..], &[]] {
+        place.run_with(flags, &[dynamic.to_str().unwrap()]).ok();
+    }
+}
+
+#[test]
 fn a_static_program_copies_a_range_between_the_root_and_a_tier() {
     let place = Wish::default().tier("ram", "64MiB").settle("1h").build();
     let bytes: Vec<u8> = (0..6_000_000u32).map(|number| (number.wrapping_mul(number) >> 3) as u8).collect();
@@ -336,7 +357,7 @@ fn a_program_without_a_descriptor_left_makes_and_cuts_nothing() {
 
 /// A dynamic program from the same source: its calls go by the library's `syscall`.
 fn dynamic(place: &Workplace, name: &str) -> String {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/supervise").join(format!("{name}.c"));
+    let source = source(name);
     let binary = place.scratch().join(format!("{name}-dynamic"));
     let made = Command::new("cc").args(["-O1", "-o"]).arg(&binary).arg(source).status().unwrap();
     assert!(made.success(), "{name}.c does not compile");

@@ -123,6 +123,8 @@ impl Agent {
             self.settle(number)
         } else if is(CallKind::Promote) {
             self.promote(number, path)
+        } else if is(CallKind::Carry) {
+            self.carry_replica(number)
         } else if is(CallKind::PathOf) {
             let found = self.path_of(number).ok_or(libc::ENOENT)?;
             let len = found.len().min(PATH_MAX);

@@ -78,10 +78,12 @@ impl Agent {
         let mut wanted = HashMap::new();
         for number in 0..self.index.records_end() {
             let record = self.record(number);
-            if matches!(record.state(), State::Clean | State::Durable) {
+            let ino = record.durable_ino.load(Acquire);
+            // What lost its name has none to be found: its inode number may be another file's by now.
+            if matches!(record.state(), State::Clean | State::Durable) && self.is_of_durable(number, ino) {
                 let serial = record.serial.load(Acquire);
                 if self.catalogue().path(number, serial).is_none() {
-                    wanted.insert(record.durable_ino.load(Acquire), number);
+                    wanted.insert(ino, number);
                 }
             }
         }

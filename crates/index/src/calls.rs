@@ -25,6 +25,8 @@ pub enum CallKind {
     /// The object behind the sent descriptor: open it again on behalf of a program whose user may not enter the tier's
     /// directory. `size` has the open flags; the reply carries the descriptor.
     OpenFor = 7,
+    /// Owner, mode, times or extended attributes of the replica of `record` changed: the root's file is to have them too.
+    Carry = 8,
 }
 
 #[derive(Clone, Copy)]

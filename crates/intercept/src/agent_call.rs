@@ -144,6 +144,12 @@ pub fn settle(index: Index, record: u32) -> i32 {
     call(index, &Request { kind: CallKind::Settle, record, size: 0, path: b"", fd: -1 }).status
 }
 
+/// Tells the agent that attributes of the record's replica changed: the root's file gets them. What can't be done now is done at the
+/// replica's eviction.
+pub fn carry(index: Index, record: u32) {
+    call(index, &Request { kind: CallKind::Carry, record, size: 0, path: b"", fd: -1 });
+}
+
 /// Asks the agent to make all placed files below a directory real ones. 0, or an errno.
 pub fn settle_below(index: Index, directory: &[u8]) -> i32 {
     call(

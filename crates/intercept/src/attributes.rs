@@ -1,7 +1,6 @@
 //! Attributes. By path they reach the object through the link, natively. Left are the calls that say "of the link itself", which
-//! for a program is the file, and statfs, whose answer must be the root's.
+//! for a program is the file, and statfs, whose answer must be the root's. What changes attributes is in `changes`.
 
-use crate::names::between_commits;
 use crate::{gate, link, open, process, real, stat};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::*;
@@ -20,77 +19,6 @@ pub fn through(dirfd: i32, path: *const c_char, flags: i32) -> i32 {
 
 pub fn is_ours(dirfd: i32, path: *const c_char) -> bool {
     !path.is_null() && process::index().is_some_and(|index| link::read(index, dirfd, path).is_some())
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fchownat(dirfd: c_int, path: *const c_char, owner: u32, group: u32, flags: c_int) -> c_int {
-    let flags = through(dirfd, path, flags);
-    // SAFETY: the program's own arguments, here and below.
-    real::outcome(unsafe {
-        gate::call5(libc::SYS_fchownat, dirfd as usize, path as usize, owner as usize, group as usize, flags as usize)
-    }) as c_int
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lchown(path: *const c_char, owner: u32, group: u32) -> c_int {
-    unsafe { fchownat(CWD, path, owner, group, libc::AT_SYMLINK_NOFOLLOW) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fchmodat(dirfd: c_int, path: *const c_char, mode: u32, flags: c_int) -> c_int {
-    let real = crate::real!("fchmodat": fn(c_int, *const c_char, u32, c_int) -> c_int);
-    unsafe { real(dirfd, path, mode, through(dirfd, path, flags)) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lchmod(path: *const c_char, mode: u32) -> c_int {
-    unsafe { fchmodat(CWD, path, mode, libc::AT_SYMLINK_NOFOLLOW) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn utimensat(
-    dirfd: c_int,
-    path: *const c_char,
-    times: *const libc::timespec,
-    flags: c_int,
-) -> c_int {
-    if path.is_null() {
-        // utimensat(2) with NULL means the descriptor; glibc's function refuses it.
-        return real::outcome(-(libc::EINVAL as isize)) as c_int;
-    }
-    let flags = through(dirfd, path, flags);
-    let set =
-        || unsafe { gate::call4(libc::SYS_utimensat, dirfd as usize, path as usize, times as usize, flags as usize) };
-    let result = match process::index() {
-        // A commit puts its directory's time back: it must not be the one from before this call.
-        Some(index) if is_directory_of_root(index, dirfd, path, flags) => between_commits(index, set),
-        _ => set(),
-    };
-    real::outcome(result) as c_int
-}
-
-fn is_directory_of_root(index: Index, dirfd: c_int, path: *const c_char, flags: c_int) -> bool {
-    process::may_be_below_root(index, dirfd, path)
-        && stat::natively(dirfd, path, flags & libc::AT_SYMLINK_NOFOLLOW).is_some_and(|found| {
-            found.st_mode & libc::S_IFMT == libc::S_IFDIR && found.st_dev == index.header.root_dev.load(Relaxed)
-        })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lutimes(path: *const c_char, times: *const libc::timeval) -> c_int {
-    if times.is_null() {
-        return unsafe { utimensat(CWD, path, core::ptr::null(), libc::AT_SYMLINK_NOFOLLOW) };
-    }
-    let mut converted = [libc::timespec { tv_sec: 0, tv_nsec: 0 }; 2];
-    for (i, out) in converted.iter_mut().enumerate() {
-        // SAFETY: lutimes(3) takes two values.
-        let time = unsafe { *times.add(i) };
-        if !(0..1_000_000).contains(&time.tv_usec) {
-            return real::outcome(-(libc::EINVAL as isize)) as c_int;
-        }
-        *out = libc::timespec { tv_sec: time.tv_sec, tv_nsec: time.tv_usec * 1000 };
-    }
-    unsafe { utimensat(CWD, path, converted.as_ptr(), libc::AT_SYMLINK_NOFOLLOW) }
 }
 
 /// Extended attributes "of the link": of the object, where the link is ours.
@@ -114,52 +42,6 @@ pub unsafe fn xattr_call(nr: i64, path: usize, rest: &[usize]) -> isize {
 xattr_hooks! {
     lgetxattr(name: *const c_char, value: *mut c_void, size: usize) -> isize, libc::SYS_lgetxattr, libc::SYS_getxattr;
     llistxattr(list: *mut c_char, size: usize) -> isize, libc::SYS_llistxattr, libc::SYS_listxattr;
-    lremovexattr(name: *const c_char) -> c_int, libc::SYS_lremovexattr, libc::SYS_removexattr;
-}
-
-/// An attribute that the tier's file system can't keep (older kernels' tmpfs): the file becomes a real one first.
-fn set_xattr(
-    path: *const c_char,
-    name: *const c_char,
-    value: *const c_void,
-    size: usize,
-    flags: c_int,
-    follow: bool,
-) -> c_int {
-    let nr = if follow || is_ours(CWD, path) { libc::SYS_setxattr } else { libc::SYS_lsetxattr };
-    // SAFETY: the program's own arguments.
-    let set = || unsafe { gate::call5(nr, path as usize, name as usize, value as usize, size, flags as usize) };
-    let mut result = set();
-    if result == -(libc::EOPNOTSUPP as isize)
-        && !path.is_null()
-        && let Some(index) = process::index()
-        && open::settle_path(index, CWD, path, follow)
-    {
-        result = set();
-    }
-    real::outcome(result) as c_int
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn setxattr(
-    path: *const c_char,
-    name: *const c_char,
-    value: *const c_void,
-    size: usize,
-    flags: c_int,
-) -> c_int {
-    set_xattr(path, name, value, size, flags, true)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn lsetxattr(
-    path: *const c_char,
-    name: *const c_char,
-    value: *const c_void,
-    size: usize,
-    flags: c_int,
-) -> c_int {
-    set_xattr(path, name, value, size, flags, false)
 }
 
 /// truncate(2) of a placed file counts its room; of a replicated one, makes it current first: as an open for writing does.

@@ -5,7 +5,7 @@
 //! it can't happen twice; a file that is open for writing is noted as one whose descriptors can't be exchanged; and the
 //! record of a new file is announced before its name is made (see `terrace_index::behalf::Intent`).
 
-use crate::{attributes, data_calls, directory, gate, link, names, open, open_how, process, real, stat};
+use crate::{attributes, changes, data_calls, directory, gate, link, names, open, open_how, process, real, stat};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
 use terrace_index::Index;
@@ -176,28 +176,23 @@ unsafe extern "C" fn link(olddir: i32, old: *const c_char, newdir: i32, new: *co
     names::link_at(olddir, old, newdir, new, flags)
 }
 
-/// The kernel's result again, from a hook's.
-fn raw(result: isize) -> isize {
-    if result == -1 { -(real::errno() as isize) } else { result }
-}
-
 unsafe extern "C" fn chown(dirfd: i32, path: *const c_char, user: u32, group: u32, flags: i32) -> isize {
-    if !attributes::is_ours(dirfd, path) {
+    if !changes::concerns(dirfd, path, flags) {
         return LEAVE;
     }
     // SAFETY: the supervisor's own arguments, here and below.
-    raw(unsafe { attributes::fchownat(dirfd, path, user, group, flags) } as isize)
+    real::raw(unsafe { changes::fchownat(dirfd, path, user, group, flags) } as isize)
 }
 
-unsafe extern "C" fn chmod(dirfd: i32, path: *const c_char, mode: u32, _flags: i32) -> isize {
-    if !attributes::is_ours(dirfd, path) {
+unsafe extern "C" fn chmod(dirfd: i32, path: *const c_char, mode: u32, flags: i32) -> isize {
+    if !changes::concerns(dirfd, path, flags) {
         return LEAVE;
     }
-    unsafe { gate::call3(libc::SYS_fchmodat, dirfd as usize, path as usize, mode as usize) }
+    real::raw(unsafe { changes::fchmodat(dirfd, path, mode, flags) } as isize)
 }
 
 unsafe extern "C" fn utimens(dirfd: i32, path: *const c_char, times: *const c_void, flags: i32) -> isize {
-    raw(unsafe { attributes::utimensat(dirfd, path, times as *const libc::timespec, flags) } as isize)
+    real::raw(changes::times(dirfd, path, times as *const libc::timespec, flags) as isize)
 }
 
 unsafe extern "C" fn xattr(
@@ -208,22 +203,25 @@ unsafe extern "C" fn xattr(
     size: usize,
     flags: i32,
 ) -> isize {
-    if !attributes::is_ours(libc::AT_FDCWD, path) {
+    let follows = matches!(nr, libc::SYS_setxattr | libc::SYS_removexattr);
+    if !changes::concerns(libc::AT_FDCWD, path, if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) {
         return LEAVE;
     }
     unsafe {
         match nr {
-            libc::SYS_lsetxattr => raw(attributes::lsetxattr(path, name, value, size, flags) as isize),
-            libc::SYS_lgetxattr => raw(attributes::lgetxattr(path, name, value, size)),
-            libc::SYS_llistxattr => raw(attributes::llistxattr(path, value as *mut c_char, size)),
-            libc::SYS_lremovexattr => raw(attributes::lremovexattr(path, name) as isize),
+            libc::SYS_setxattr => real::raw(changes::setxattr(path, name, value, size, flags) as isize),
+            libc::SYS_lsetxattr => real::raw(changes::lsetxattr(path, name, value, size, flags) as isize),
+            libc::SYS_removexattr => real::raw(changes::removexattr(path, name) as isize),
+            libc::SYS_lremovexattr => real::raw(changes::lremovexattr(path, name) as isize),
+            libc::SYS_lgetxattr => real::raw(attributes::lgetxattr(path, name, value, size)),
+            libc::SYS_llistxattr => real::raw(attributes::llistxattr(path, value as *mut c_char, size)),
             _ => LEAVE,
         }
     }
 }
 
 unsafe extern "C" fn ftruncate(fd: i32, length: i64) -> isize {
-    raw(unsafe { data_calls::ftruncate(fd, length) } as isize)
+    real::raw(unsafe { data_calls::ftruncate(fd, length) } as isize)
 }
 
 unsafe extern "C" fn statfs(dirfd: i32, path: *const c_char, out: *mut c_void) -> isize {

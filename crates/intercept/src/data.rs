@@ -192,7 +192,7 @@ enum Refreshed {
     Fails(i32),
 }
 
-fn fstat(fd: i32) -> Option<libc::stat> {
+pub fn fstat(fd: i32) -> Option<libc::stat> {
     // SAFETY: a zeroed stat is valid, and the kernel fills it.
     unsafe {
         let mut status: libc::stat = core::mem::zeroed();

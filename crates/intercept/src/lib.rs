@@ -5,7 +5,7 @@
 //!
 //!   creates new files in the fastest tier with room     create.rs, temporaries.rs
 //!   opens what the kernel would, by restricted ways too  open.rs, open_how.rs
-//!   hides that they are links                           stat.rs, directory.rs, canonical.rs, attributes.rs, walk.rs
+//!   hides that they are links                           stat.rs, directory.rs, canonical.rs, attributes.rs, changes.rs, walk.rs
 //!   keeps count of what is written                      data.rs, entry.rs
 //!   changes no name in the middle of a commit           names.rs
 //!   follows programs into other programs                exec.rs, system_call.rs
@@ -27,6 +27,7 @@ mod agent_call;
 mod attributes;
 mod behalf;
 mod canonical;
+mod changes;
 mod create;
 mod data;
 mod data_calls;

@@ -19,14 +19,14 @@ use terrace_index::ring::{EventKind, NO_RECORD};
 use terrace_index::{FLAG_UNLINKED, Index, State};
 
 const WAIT_US: i64 = 100;
-const BUSY: isize = isize::MIN;
+pub const BUSY: isize = isize::MIN;
 /// A placed file would leave the root as a link: it is to be a real file first.
 const LEAVES: isize = isize::MIN + 1;
 /// A file that can't be made real while it leaves the root is refused after so many tries.
 const SETTLES: usize = 10;
 
 /// Tries `attempt` in a guard until no record that it meets is busy. `attempt` returns `BUSY` to wait.
-fn in_guard(index: Index, mut attempt: impl FnMut() -> isize) -> isize {
+pub fn in_guard(index: Index, mut attempt: impl FnMut() -> isize) -> isize {
     loop {
         let entered = process::enter(index, Domain::Names);
         let result = attempt();
@@ -272,7 +272,7 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
         if first.is_directory() || (flags & libc::RENAME_EXCHANGE != 0 && target.is_directory()) {
             return rename_directory(index, native, &first, &target, flags);
         }
-        return native();
+        return replace_durable(index, native, &first, &target, flags);
     }
     let exchanges = flags & libc::RENAME_EXCHANGE != 0;
     let source_leaves = target.locate(index, &mut to) == Place::Elsewhere;
@@ -298,6 +298,7 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
             },
             _ => None,
         };
+        let replaced = if replaces && target.link.is_none() { known_record(index, newdir, new) } else { None };
         let result = native();
         if result != 0 {
             return result;
@@ -311,7 +312,7 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
         if replaces {
             removed = match &target.link {
                 Some(link) => drop_if_removed(index, link, handle.as_ref()),
-                None => target.durable.filter(|&number| has_lost_its_name(index, number)),
+                None => replaced.filter(|&number| has_lost_its_name(index, number)),
             };
         }
         result
@@ -345,6 +346,25 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
         }
     }
     result
+}
+
+/// A rename of what has no object or replica, onto a durable file that was placed once: that loses its name, and its inode number
+/// may soon be another file's.
+fn replace_durable(index: Index, native: impl Fn() -> isize, source: &End, target: &End, flags: u32) -> isize {
+    if flags != 0 || index.header.durable_count.load(Relaxed) <= 0 {
+        return native();
+    }
+    let ino = |end: &End| stat::natively(end.dirfd, end.path, libc::AT_SYMLINK_NOFOLLOW).map(|status| status.st_ino);
+    in_guard(index, || {
+        let replaced = known_record(index, target.dirfd, target.path).filter(|_| ino(source) != ino(target));
+        let result = native();
+        if result == 0
+            && let Some(number) = replaced
+        {
+            has_lost_its_name(index, number);
+        }
+        result
+    })
 }
 
 /// Does what concerns a directory while no commit is under way, and none begins.

@@ -31,6 +31,11 @@ pub fn outcome(raw: isize) -> isize {
     }
 }
 
+/// The kernel's result again, from a function's as the C library returns it.
+pub fn raw(outcome: isize) -> isize {
+    if outcome == -1 { -(errno() as isize) } else { outcome }
+}
+
 /// A function of the next library, looked up once.
 pub struct Real {
     name: &'static CStr,

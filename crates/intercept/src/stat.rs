@@ -198,7 +198,7 @@ pub fn known_link(index: Index, ino: u64) -> Option<u32> {
     (record.link_ino.load(Relaxed) == ino && is_live(record.state())).then_some(number)
 }
 
-fn is_empty(path: *const c_char) -> bool {
+pub fn is_empty(path: *const c_char) -> bool {
     // SAFETY: a C string has at least its terminator.
     unsafe { *path == 0 }
 }

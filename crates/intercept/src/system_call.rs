@@ -2,7 +2,7 @@
 //!
 //! The function is naked, so that calls which return twice or on another stack (clone, vfork) pass through as if it were libc's.
 
-use crate::{attributes, data_calls, directory, exec, gate, names, open, open_how, real, stat};
+use crate::{attributes, changes, data_calls, directory, exec, gate, names, open, open_how, real, stat};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int};
 
@@ -138,6 +138,16 @@ unsafe extern "C" fn dispatch(nr: i64, a: usize, b: usize, c: usize, d: usize, e
             }
             libc::SYS_openat2 => open_how::open_how(a as i32, path(b), c as *const _, d),
             libc::SYS_getdents => directory::getdents_old(a as i32, b as *mut _, c),
+            libc::SYS_chmod => return changes::chmod(path(a), b as u32) as i64,
+            libc::SYS_fchmodat => return changes::fchmodat(a as c_int, path(b), c as u32, 0) as i64,
+            libc::SYS_fchmod => return changes::fchmod(a as c_int, b as u32) as i64,
+            libc::SYS_chown => return changes::chown(path(a), b as u32, c as u32) as i64,
+            libc::SYS_lchown => return changes::lchown(path(a), b as u32, c as u32) as i64,
+            libc::SYS_fchown => return changes::fchown(a as c_int, b as u32, c as u32) as i64,
+            libc::SYS_fchownat => {
+                return changes::fchownat(a as c_int, path(b), c as u32, d as u32, e as c_int) as i64;
+            }
+            libc::SYS_utimensat => return changes::times(a as c_int, path(b), c as *const _, d as c_int) as i64,
             SETXATTRAT..=REMOVEXATTRAT => {
                 let flags = attributes::through(a as c_int, path(b), c as c_int);
                 gate::call6(nr, a, b, flags as usize, d, e, f)

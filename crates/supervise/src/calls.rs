@@ -6,6 +6,7 @@
 //! Reason to do a call here and not to let the kernel go on after a look: between the two, the text or the name could change,
 //! and what we decided must be about what is done.
 
+use crate::attributes::Times;
 use crate::board::{RIGHTS_VARY, UMASKS_VARY, VIEWS_VARY};
 use crate::filter::{
     ARCH_X86_64, NEW_VIEW, SYS_FCHMODAT2, SYS_GETXATTRAT, SYS_LANDLOCK_CREATE_RULESET, SYS_LISTXATTRAT,
@@ -241,10 +242,22 @@ impl Worker {
             libc::SYS_lchown => self.chown(call, CWD, args[0], (args[1] as u32, args[2] as u32), NOFOLLOW),
             libc::SYS_fchownat => self.chown(call, int(0), args[1], (args[2] as u32, args[3] as u32), int(4)),
             SYS_FCHMODAT2 => self.chmod(call, int(0), args[1], args[2] as u32, int(3)),
-            libc::SYS_utimensat => self.utimens(call, int(0), args[1], args[2], int(3)),
-            libc::SYS_lsetxattr | libc::SYS_lgetxattr | libc::SYS_llistxattr | libc::SYS_lremovexattr => {
-                self.xattr(call)
-            }
+            libc::SYS_chown => self.chown(call, CWD, args[0], (args[1] as u32, args[2] as u32), 0),
+            libc::SYS_fchown => self.chown_open(call, int(0), (args[1] as u32, args[2] as u32)),
+            libc::SYS_chmod => self.chmod(call, CWD, args[0], args[1] as u32, 0),
+            libc::SYS_fchmodat => self.chmod(call, int(0), args[1], args[2] as u32, 0),
+            libc::SYS_fchmod => self.chmod_open(call, int(0), args[1] as u32),
+            libc::SYS_utimensat => self.utimens(call, int(0), args[1], (args[2], Times::Nanoseconds), int(3)),
+            libc::SYS_futimesat => self.utimens(call, int(0), args[1], (args[2], Times::Microseconds), 0),
+            libc::SYS_utimes => self.utimens(call, CWD, args[0], (args[1], Times::Microseconds), 0),
+            libc::SYS_utime => self.utimens(call, CWD, args[0], (args[1], Times::Seconds), 0),
+            libc::SYS_setxattr
+            | libc::SYS_lsetxattr
+            | libc::SYS_removexattr
+            | libc::SYS_lremovexattr
+            | libc::SYS_lgetxattr
+            | libc::SYS_llistxattr => self.xattr(call),
+            libc::SYS_fsetxattr | libc::SYS_fremovexattr => self.xattr_open(call),
             SYS_SETXATTRAT | SYS_GETXATTRAT | SYS_LISTXATTRAT | SYS_REMOVEXATTRAT => self.xattr_at(call),
             libc::SYS_inotify_add_watch => self.watch(call, args[1]),
             libc::SYS_statfs => self.statfs(call, args[0]),

@@ -3,7 +3,7 @@
 //!   32-bit program ─▶ allow, and once notify    call not below ─▶ allow (from the kernel's bitmap, without running the filter)
 //!   a call below ─▶ its condition on the arguments ─▶ from the library's gate page? ─▶ allow, else notify
 //!
-//! Traps only what the kernel would not do right by itself: reading, writing, closing, mkdir, chdir, chmod and most others are
+//! Traps only what the kernel would not do right by itself: reading, writing, closing, mkdir, chdir and most others are
 //! native. A filter sees numbers, not paths, so calls outside the root come too and are sent on.
 
 use crate::loader::Loader;
@@ -19,8 +19,6 @@ enum Condition {
     AnyOf(u32, u32),
     /// The argument has none of these bits.
     NoneOf(u32, u32),
-    /// The argument (a pointer) is not null.
-    NotNull(u32),
     /// The flags of an open, which see.
     OpenFlags(u32),
     /// As `OpenFlags`, and not one of the dynamic loader's.
@@ -64,9 +62,21 @@ const TRAPPED: &[(i64, Condition)] = &[
     (libc::SYS_truncate, Always),
     (libc::SYS_copy_file_range, Always),
     (libc::SYS_lchown, Always),
-    (libc::SYS_fchownat, AnyOf(4, NOFOLLOW)),
-    (SYS_FCHMODAT2, AnyOf(3, NOFOLLOW)),
-    (libc::SYS_utimensat, NotNull(1)),
+    (libc::SYS_chown, Always),
+    (libc::SYS_fchownat, Always),
+    (libc::SYS_fchown, Always),
+    (libc::SYS_chmod, Always),
+    (libc::SYS_fchmodat, Always),
+    (SYS_FCHMODAT2, Always),
+    (libc::SYS_fchmod, Always),
+    (libc::SYS_utimensat, Always),
+    (libc::SYS_futimesat, Always),
+    (libc::SYS_utimes, Always),
+    (libc::SYS_utime, Always),
+    (libc::SYS_setxattr, Always),
+    (libc::SYS_fsetxattr, Always),
+    (libc::SYS_removexattr, Always),
+    (libc::SYS_fremovexattr, Always),
     (libc::SYS_lsetxattr, Always),
     (libc::SYS_lgetxattr, Always),
     (libc::SYS_llistxattr, Always),
@@ -159,14 +169,6 @@ fn block(condition: Condition, loader: Option<Loader>) -> Vec<libc::sock_filter>
         Always => vec![to_tail()],
         AnyOf(number, bits) => vec![load(argument(number)), jump(JSET, bits, 1, 0), give(ALLOW), to_tail()],
         NoneOf(number, bits) => vec![load(argument(number)), jump(JSET, bits, 0, 1), give(ALLOW), to_tail()],
-        NotNull(number) => vec![
-            load(argument(number)),
-            jump(JEQ, 0, 0, 3),
-            load(argument(number) + 4),
-            jump(JEQ, 0, 0, 1),
-            give(ALLOW),
-            to_tail(),
-        ],
         // Of a descriptor that stands only for the name, the kernel follows our links unless it is told not to; nor can a
         // directory be one of them.
         OpenFlags(number) => vec![
@@ -349,8 +351,6 @@ mod tests {
         assert_eq!(verdict(libc::SYS_openat, 0x400000, [0, 0, directory, 0, 0, 0]), ALLOW);
         assert_eq!(verdict(libc::SYS_openat, 0x400000, [0, 0, libc::O_PATH as u64, 0, 0, 0]), ALLOW);
         assert_eq!(verdict(libc::SYS_unlinkat, 0x400000, [0, 0, libc::AT_REMOVEDIR as u64, 0, 0, 0]), ALLOW);
-        assert_eq!(verdict(libc::SYS_utimensat, 0x400000, [3, 0, 0, 0, 0, 0]), ALLOW);
-        assert_eq!(verdict(libc::SYS_fchownat, 0x400000, [0; 6]), ALLOW);
     }
 
     #[test]
@@ -360,8 +360,9 @@ mod tests {
             (libc::SYS_open, [0, 0, 0, 0, 0, 0]),
             (libc::SYS_newfstatat, [0; 6]),
             (libc::SYS_unlinkat, [0; 6]),
-            (libc::SYS_utimensat, [0, 1 << 40, 0, 0, 0, 0]),
-            (libc::SYS_fchownat, [0, 0, 0, 0, NOFOLLOW as u64, 0]),
+            (libc::SYS_utimensat, [0; 6]),
+            (libc::SYS_fchownat, [0; 6]),
+            (libc::SYS_fchmod, [0; 6]),
             (libc::SYS_umask, [0; 6]),
         ];
         for (nr, args) in calls {

@@ -16,6 +16,7 @@
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("the supervisor is written for Linux on x86-64 (system calls, seccomp filter)");
 
+mod attributes;
 mod board;
 mod calls;
 mod copy;

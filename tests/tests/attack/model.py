@@ -57,12 +57,16 @@ def worker(w,seed,secs):
             elif op==17:
                 a=R.choice(names); k=R.randrange(0,len(files[a].d)+2000); os.truncate(a,k); o=files[a]; o.d=o.d[:k]+bytes(max(0,k-len(o.d))); log.append(("truncate",a,k))
             elif op==18:
-                a=R.choice(names); os.chmod(a,R.choice([0o600,0o644,0o755])); m=os.stat(a); os.utime(a,(1e9,1e9+n)); assert os.stat(a).st_mtime==1e9+n
+                a=R.choice(names); mode=R.choice([0o600,0o644,0o755]); fd=os.open(a,os.O_RDONLY) if R.random()<.5 else -1
+                os.chmod(a if fd<0 else fd,mode); s=os.stat(a); assert s.st_mode&0o777==mode,(w,seed,n,"mode",oct(s.st_mode),oct(mode),fd,log[-12:])
+                os.utime(a if fd<0 else fd,(1e9,1e9+n)); s=os.stat(a); assert s.st_mtime==1e9+n,(w,seed,n,"mtime",s.st_mtime,1e9+n,fd,log[-12:])
+                log.append(("attributes",a,fd))
+                if fd>=0: os.close(fd)
             else:
                 have=set(os.listdir(here)); want={k[len(here)+1:] for k in files}
                 assert have==want,(w,seed,n,"listdir",have^want,log[-12:])
                 for e in os.scandir(here):
-                    assert e.is_file(follow_symlinks=False) and not e.is_symlink(),(w,n,e); assert e.inode()==files[here+"/"+e.name].ino,(w,seed,n,"d_ino",e.inode(),files[here+"/"+e.name].ino,log[-12:])
+                    assert e.is_file(follow_symlinks=False) and not e.is_symlink(),(w,seed,n,"kind",e); assert e.inode()==files[here+"/"+e.name].ino,(w,seed,n,"d_ino",e.inode(),files[here+"/"+e.name].ino,log[-12:])
             for a in R.sample(list(files),min(2,len(files))):
                 s=os.lstat(a); o=files[a]
                 assert s.st_size==len(o.d) and s.st_ino==o.ino and s.st_nlink==o.links,(w,seed,n,a,"lstat",s.st_size,len(o.d),s.st_ino,o.ino,s.st_nlink,o.links,log[-12:])
@@ -81,7 +85,7 @@ if __name__=="__main__":
         p=os.fork()
         if p==0:
             try: worker(w,seed,secs)
-            except BaseException as e: print("FAIL",e,flush=True); os._exit(1)
+            except BaseException as e: print("FAIL",repr(e),flush=True); os._exit(1)
         pids.append(p)
     bad=0
     for p in pids: bad|=os.waitpid(p,0)[1]

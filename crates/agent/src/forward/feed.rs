@@ -109,10 +109,6 @@ impl Feed {
         self.is_made = false;
     }
 
-    pub fn container(&self) -> &str {
-        self.name.rsplit_once('/').map_or("", |(container, _)| container)
-    }
-
     pub fn is_blocked(&self) -> bool {
         self.is_blocked
     }

@@ -3,10 +3,10 @@
 //! Containers take turns, by bytes. Of what a container's arrays have to send, the lowest step goes first; each array's regions go in
 //! the order of its log.
 
-use super::Lane;
 use super::feed::{Feed, Work};
 use super::sending::Sending;
 use super::tags::TagPass;
+use super::{Lane, container_of};
 use crate::agent::Agent;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -343,10 +343,9 @@ impl Agent {
         while begun.elapsed() < TURN && !self.schedule.has_ended() {
             let next = feeds.values_mut().filter_map(|feed| {
                 let (step, work) = feed.peek(forwards, lane)?;
-                let container = feed.container().to_owned();
-                Some(((talk.shares.of(&container), container, step), feed.name.clone(), work))
+                Some(((talk.shares.of(container_of(&feed.name)), step), feed.name.clone(), work))
             });
-            let Some(((_, container, _), name, work)) = next.min_by(|a, b| a.0.cmp(&b.0)) else {
+            let Some((_, name, work)) = next.min_by_key(|(turn, ..)| *turn) else {
                 match talk.flight.is_empty() {
                     true => break,
                     false => self.receive(lane, feeds, talk)?,
@@ -360,7 +359,7 @@ impl Agent {
             };
             let size = feeds.get(&name).map_or(1, |feed| feed.spec.data_type.size()) as u64;
             self.send_work(lane, feeds, talk, &name, work)?;
-            talk.shares.add(&container, looked_at.saturating_mul(size).max(1));
+            talk.shares.add(container_of(&name), looked_at.saturating_mul(size).max(1));
             while talk.flight.len() >= FLIGHT_MAX || talk.bytes >= FLIGHT_BYTES_MAX {
                 self.receive(lane, feeds, talk)?;
             }
@@ -431,8 +430,7 @@ impl Agent {
         }
         let Some(feed) = feeds.get_mut(name) else { return Ok(()) };
         let refused = |error: ObjectError| Stop::Refused(name.into(), error);
-        let (data_type, fill) = (feed.spec.data_type, feed.spec.fill.clone());
-        let sending = Sending { data_type, fill, condition: self.objects.forwards.condition_of(name) };
+        let sending = Sending { spec: &feed.spec, condition: &lane.condition };
         match &work {
             Work::Shape(shape) => {
                 talk.link.send(&Request::Resize { path: name.into(), shape: shape.clone() }, &[])?;

@@ -51,8 +51,6 @@ pub struct Forwards {
 struct Rule {
     containers: Patterns,
     arrays: Option<Patterns>,
-    /// Cells that don't meet it are not sent.
-    condition: Condition,
     keep: Keep,
     /// Numbers of its lanes.
     lanes: std::ops::Range<usize>,
@@ -65,6 +63,8 @@ pub struct Lane {
     number: u32,
     of: u32,
     pub target: TargetSettings,
+    /// Cells that don't meet it are not sent.
+    condition: Condition,
     pub state: Mutex<LaneState>,
 }
 
@@ -76,10 +76,12 @@ impl Forwards {
         let (mut rules, mut lanes) = (vec![], vec![]);
         for rule in &settings.forwards {
             let first = lanes.len();
+            let condition = Condition::parse(&rule.conditions).map_err(|reason| Error::Settings { reason })?;
             for (number, target) in rule.targets.iter().enumerate() {
                 let (number, of) = (number as u32, rule.targets.len() as u32);
                 let state = Mutex::default();
-                lanes.push(Lane { id: lane_id(rule, number), number, of, target: target.clone(), state });
+                let (id, target, condition) = (lane_id(rule, number), target.clone(), condition.clone());
+                lanes.push(Lane { id, number, of, target, condition, state });
             }
             rules.push(Rule {
                 containers: Patterns::compile("forward.container", &rule.containers)?,
@@ -87,7 +89,6 @@ impl Forwards {
                     true => None,
                     false => Some(Patterns::compile("forward.arrays", &rule.arrays)?),
                 },
-                condition: Condition::parse(&rule.conditions).map_err(|reason| Error::Settings { reason })?,
                 keep: rule.keep,
                 lanes: first..lanes.len(),
             });
@@ -110,10 +111,6 @@ impl Forwards {
         self.rule_of(name).map_or(&[], |rule| &self.lanes[rule.lanes.clone()])
     }
 
-    fn condition_of(&self, name: &str) -> Option<&Condition> {
-        self.rule_of(name).map(|rule| &rule.condition).filter(|condition| !condition.is_empty())
-    }
-
     /// A container whose tags go to this lane.
     fn has_container(&self, lane: &Lane, name: &str) -> bool {
         let rule = self.rules.iter().find(|rule| rule.containers.has(Path::new(name)));
@@ -130,9 +127,13 @@ impl Lane {
     /// One of several targets has whole steps; what has no steps goes to all of them.
     fn takes(&self, name: &str, step: Option<u64>) -> bool {
         let Some(step) = step.filter(|_| self.of > 1) else { return true };
-        let container = Path::new(name).parent().and_then(Path::to_str).unwrap_or_default();
-        choose(key_of_chunk(key_of_name(container), &[step]), self.of) == self.number
+        choose(key_of_chunk(key_of_name(container_of(name)), &[step]), self.of) == self.number
     }
+}
+
+/// What an array lies in.
+fn container_of(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(container, _)| container)
 }
 
 /// Depends on all that decides which regions the lane has to send.

@@ -4,13 +4,12 @@ use super::feed::Work;
 use super::lane::{Flight, Talk};
 use terrace_core::objects::few::{Condition, Gathered};
 use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request};
-use terrace_core::objects::{DataType, ObjectError, Region, Result, cells};
+use terrace_core::objects::{ArraySpec, ObjectError, Region, Result, cells};
 
 /// How cells of an array become messages.
 pub struct Sending<'a> {
-    pub data_type: DataType,
-    pub fill: Vec<u8>,
-    pub condition: Option<&'a Condition>,
+    pub spec: &'a ArraySpec,
+    pub condition: &'a Condition,
 }
 
 impl Sending<'_> {
@@ -23,20 +22,20 @@ impl Sending<'_> {
         packed: &[u8],
         work: &Work,
     ) -> Result<std::io::Result<()>> {
-        let size = self.data_type.size();
+        let size = self.spec.data_type.size();
         let parts = parts(region, size, PAYLOAD_BYTES_MAX);
         let last = parts.len().saturating_sub(1);
         let mut at = 0;
         for (number, part) in parts.into_iter().enumerate() {
             let bytes = part.cells() as usize * size;
             let cells = &packed[at..at + bytes];
-            let sent = match self.condition {
-                None => {
+            let sent = match self.condition.is_empty() {
+                true => {
                     let request = Request::PutRegion { path: name.into(), region: part, step: 0 };
                     talk.link.send(&request, cells).map(|()| bytes)
                 }
-                Some(condition) => {
-                    let (request, payload) = self.only(condition, name, part, cells)?;
+                false => {
+                    let (request, payload) = self.only(name, part, cells)?;
                     talk.link.send(&request, &payload).map(|()| payload.len())
                 }
             };
@@ -50,9 +49,10 @@ impl Sending<'_> {
     }
 
     /// Cells that meet the condition, as what is shorter: those alone with their positions, or all with the others filled.
-    fn only(&self, condition: &Condition, name: &str, region: Region, cells: &[u8]) -> Result<(Request, Vec<u8>)> {
-        let gathered = condition.gather(self.data_type, &self.fill, cells).ok_or_else(|| {
-            ObjectError::invalid(format!("cells of the type {} can't be compared with numbers", self.data_type))
+    fn only(&self, name: &str, region: Region, cells: &[u8]) -> Result<(Request, Vec<u8>)> {
+        let data_type = self.spec.data_type;
+        let gathered = self.condition.gather(data_type, &self.spec.fill, cells).ok_or_else(|| {
+            ObjectError::invalid(format!("cells of the type {data_type} can't be compared with numbers"))
                 .hint("leave the array out of the rule that has `where`")
         })?;
         Ok(match gathered {

@@ -17,6 +17,8 @@ use terrace_index::{FLAG_UNLINKED, State};
 use terrace_tier::placement::{self, Replica, Watermarks};
 use terrace_tier::{FileReading, Lease, Reading, Stat, Step, Tier, reached};
 
+/// How long a program waits for the mover to be done with the file.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// An open that waited for a lease has returned after so long.
 const LATE_OPENER: Duration = Duration::from_secs(10);
 
@@ -137,11 +139,42 @@ impl Agent {
                 Err(errno) => Err(std::io::Error::from_raw_os_error(errno).to_string()),
             };
         }
-        let durable = self.carry_attributes(number, &path).map_err(|error| text_of(&error))?;
-        record.durable_ctime_ns.store(durable.ctime.as_ns(), Release);
-        record.ctime_ns.store(object.ctime.as_ns(), Release);
-        self.catalogue().entry(number, serial).object_ctime_ns = object.ctime.as_ns();
+        self.carry_from(number, serial, &path, object).map_err(|error| text_of(&error))?;
         Ok(true)
+    }
+
+    /// A program changed owner, mode, times or xattrs of a replica by descriptor, and says so: who looks by name sees it. Err: an errno.
+    pub fn carry_replica(&self, number: u32) -> Result<(), i32> {
+        let _claim = self.claims.take(number, PATIENCE).ok_or(libc::EBUSY)?;
+        let serial = self.serial(number);
+        if self.record(number).state() != State::Clean {
+            return Ok(());
+        }
+        // What the program did to names before.
+        self.pump();
+        let object = self.open_object(number).and_then(|object| object.stat()).map_err(|error| error.errno())?;
+        let is_of_this =
+            |found: &Stat| found.is_file() && found.size == object.size && self.is_of_durable(number, found.ino);
+        let carried = match self.durable_path(number, serial) {
+            Some(path) => self.carry_from(number, serial, &path, &object),
+            // Its times were set by name before, or somebody wrote it: it goes on being no known version.
+            None => match self.durable_name(number, serial, is_of_this) {
+                Some(path) => self.carry_attributes(number, &path).map(drop),
+                None => Ok(()),
+            },
+        };
+        carried.map_err(|error| error.errno())
+    }
+
+    /// Gives the root's file the attributes of the replica, which is `object`, and remembers both as equal.
+    pub fn carry_from(&self, number: u32, serial: u64, path: &[u8], object: &Stat) -> terrace_tier::Result<()> {
+        let record = self.record(number);
+        let durable = self.carry_attributes(number, path)?;
+        record.ctime_ns.store(object.ctime.as_ns(), Release);
+        record.durable_mtime_ns.store(durable.mtime.as_ns(), Release);
+        record.durable_ctime_ns.store(durable.ctime.as_ns(), Release);
+        self.catalogue().entry(number, serial).object_ctime_ns = object.ctime.as_ns();
+        Ok(())
     }
 
     /// Gives the root's file the object's owner, mode, times and xattrs.
@@ -160,9 +193,22 @@ impl Agent {
 
     /// The root's file of a `Clean` or `Durable` record, if it is still the one and unchanged.
     pub fn durable_path(&self, number: u32, serial: u64) -> Option<Vec<u8>> {
+        self.durable_name(number, serial, |found| self.is_durable_version(number, found))
+    }
+
+    /// The record's name, if what has it `is` the file; also after a directory above it was renamed.
+    fn durable_name(&self, number: u32, serial: u64, is: impl Fn(&Stat) -> bool) -> Option<Vec<u8>> {
+        let has_it = |path: &[u8]| rustix::fs::lstat(as_path(path)).is_ok_and(|found| is(&Stat::from(&found)));
         let path = self.catalogue().path(number, serial)?;
-        let found = rustix::fs::lstat(as_path(&path)).ok()?;
-        self.is_durable_version(number, &Stat::from(&found)).then_some(path)
+        if has_it(&path) {
+            return Some(path);
+        }
+        let later = self.catalogue().after_renames(&path)?;
+        if !has_it(&later) {
+            return None;
+        }
+        self.catalogue().set_path(number, serial, &later);
+        Some(later)
     }
 
     /// The record's durable file had this inode, and still has a name.

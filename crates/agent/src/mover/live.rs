@@ -27,7 +27,7 @@ use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
 use terrace_index::{FLAG_MAPPED, State};
 use terrace_tier::journal::Task;
-use terrace_tier::{CopyOptions, FileReading, Stat, Step, Tier, Writing, copy, reached};
+use terrace_tier::{CopyOptions, FileReading, Reading, Stat, Step, Tier, Writing, copy, reached};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A writer that we don't reach may change the source under the copy: it is done again so often.
@@ -45,6 +45,8 @@ struct NewPlace<'a> {
     record: u32,
     claim: Option<Claim<'a>>,
     handle: OwnedFd,
+    /// The source as it was when it was copied.
+    copied: Stat,
     sink: Option<Box<dyn Writing>>,
     link: Option<PathBuf>,
 }
@@ -266,7 +268,9 @@ impl Agent {
             return Eviction::Open;
         }
         self.index.header.moves_seq.fetch_add(1, SeqCst);
-        let new = if self.synchronize(Domain::Data) && !is_mapped() { self.index.take_record() } else { None };
+        let is_ours = self.synchronize(Domain::Data) && self.synchronize(Domain::Names) && !is_mapped();
+        let is_ours = is_ours && self.carry_open(number, serial, &path, &source);
+        let new = if is_ours { self.index.take_record() } else { None };
         let Some(new) = new else {
             record.change_state(State::Moving, State::Clean);
             return Eviction::Open;
@@ -305,6 +309,13 @@ impl Agent {
         Eviction::Done
     }
 
+    /// Attributes of the replica `source` that a program changed, and did not yet tell of. False: they could not be carried.
+    fn carry_open(&self, number: u32, serial: u64, path: &[u8], source: &OwnedFd) -> bool {
+        let Ok(object) = rustix::fs::fstat(source).map(|found| Stat::from(&found)) else { return false };
+        let known = self.catalogue().get(number, serial).map_or(0, |entry| entry.object_ctime_ns);
+        known == 0 || object.ctime.as_ns() == known || self.carry_from(number, serial, path, &object).is_ok()
+    }
+
     /// Copies, and puts the new place under the name. The old record is `Moving`.
     fn carry(
         &self,
@@ -325,7 +336,7 @@ impl Agent {
         let mut place = made.inspect_err(|_| self.index.free_record(new))?;
         reached(Step::MoveCopied);
         let named = match path {
-            Some(path) => self.put_name(number, path, &mut place, destination),
+            Some(path) => self.put_name(number, path, &reading, &mut place, destination),
             None => Ok(()),
         };
         if let Err(errno) = named {
@@ -368,10 +379,10 @@ impl Agent {
                 (&self.root_tier, self.private_name().join("tmp").join(object_name(new, random)))
             }
         };
-        let sink = self.copy_for_move(tier, &name, reading)?;
+        let (sink, copied) = self.copy_for_move(tier, &name, reading)?;
         let handle = handle_of(sink.path()).map_err(Errno::raw_os_error)?;
         let stat = sink.stat().map_err(|error| error.errno())?;
-        let mut place = NewPlace { record: new, claim: None, handle, sink: None, link: None };
+        let mut place = NewPlace { record: new, claim: None, handle, copied, sink: None, link: None };
         match destination {
             Destination::Device(device, bytes) => {
                 record.random.store(random, Release);
@@ -393,7 +404,7 @@ impl Agent {
                 record.durable_size.store(stat.size, Release);
                 record.durable_mtime_ns.store(stat.mtime.as_ns(), Release);
                 record.durable_ctime_ns.store(stat.ctime.as_ns(), Release);
-                let shown = terrace_tier::Reading::stat(reading).map_or(stat.ctime, |object| object.ctime);
+                let shown = reading.stat().map_or(stat.ctime, |object| object.ctime);
                 record.ctime_ns.store(shown.as_ns(), Release);
                 record.durable_ino.store(stat.ino, Release);
                 self.index.table_put(root_key(stat.ino), new);
@@ -409,13 +420,18 @@ impl Agent {
         Ok(place)
     }
 
-    fn copy_for_move(&self, tier: &dyn Tier, name: &Path, reading: &FileReading) -> Result<Box<dyn Writing>, i32> {
+    fn copy_for_move(
+        &self,
+        tier: &dyn Tier,
+        name: &Path,
+        reading: &FileReading,
+    ) -> Result<(Box<dyn Writing>, Stat), i32> {
         let options = CopyOptions { abort: Some(&self.abort), ..CopyOptions::default() };
         let mut errno = libc::EIO;
         for _ in 0..COPIES {
             let mut sink = tier.create(name).map_err(|error| error.errno())?;
             match copy(reading, &mut *sink, &options) {
-                Ok(_) => return Ok(sink),
+                Ok(copied) => return Ok((sink, copied.source)),
                 Err(error) => {
                     errno = error.errno();
                     if !matches!(error, terrace_tier::Error::SourceChanged { .. }) {
@@ -427,11 +443,32 @@ impl Agent {
         Err(errno)
     }
 
+    /// Gives the new place what programs changed of the source's attributes after the copy. They wait by now.
+    fn attributes_since(&self, reading: &FileReading, place: &mut NewPlace<'_>) -> terrace_tier::Result<()> {
+        let now = reading.stat()?;
+        if now.ctime == place.copied.ctime {
+            return Ok(());
+        }
+        let attributes = reading.attributes()?;
+        let Some(sink) = &mut place.sink else {
+            let path = self.object_path(place.record);
+            let fd = reopen(place.handle.as_fd()).map_err(|error| terrace_tier::Error::io("open", &path, error))?;
+            FileReading::from_fd(fd, path).set_attributes(&attributes)?;
+            return Ok(());
+        };
+        sink.set_attributes(&attributes)?;
+        let record = self.record(place.record);
+        record.durable_mtime_ns.store(sink.stat()?.mtime.as_ns(), Release);
+        record.ctime_ns.store(now.ctime.as_ns(), Release);
+        Ok(())
+    }
+
     /// Renames the new place over the old link.
     fn put_name(
         &self,
         number: u32,
         path: &[u8],
+        reading: &FileReading,
         place: &mut NewPlace<'_>,
         destination: Destination,
     ) -> Result<(), i32> {
@@ -451,9 +488,15 @@ impl Agent {
         let _gate = self.gate().ok_or(libc::EBUSY)?;
         let ids = self.begin_steps(vec![step]);
         reached(Step::MoveJournaled);
-        if !self.synchronize(Domain::Names) || !self.links_to(path, number) {
+        let is_still = self.synchronize(Domain::Names) && self.links_to(path, number);
+        let ready = if is_still {
+            self.attributes_since(reading, place).map_err(|error| error.errno())
+        } else {
+            Err(libc::EBUSY)
+        };
+        if let Err(errno) = ready {
             self.finish_steps(&ids);
-            return Err(libc::EBUSY);
+            return Err(errno);
         }
         let target = as_path(path);
         let directory = target.parent().unwrap_or(Path::new("/"));

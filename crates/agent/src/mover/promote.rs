@@ -71,11 +71,10 @@ impl Agent {
         if !record.change_state(State::Clean, State::Committing) {
             return Err(libc::EBUSY);
         }
-        let put = if self.synchronize(Domain::Names) {
-            self.put_link(number, path, &stat, Step::PromoteHeld)
-        } else {
-            Err(libc::EBUSY)
-        };
+        // A program may have changed its attributes since we looked; from here on it would wait.
+        let is_still =
+            self.synchronize(Domain::Names) && durable.stat().is_ok_and(|now| self.is_durable_version(number, &now));
+        let put = if is_still { self.put_link(number, path, &stat, Step::PromoteHeld) } else { Err(libc::EBUSY) };
         // Who waited in an open for our lease gets the old version, and looks at this.
         self.index.header.evictions_seq.fetch_add(1, SeqCst);
         drop(lease);
@@ -238,7 +237,7 @@ impl Agent {
                 record.reserved.store(bytes, Release);
                 record.used_at.store(self.index.header.now.load(Relaxed), Relaxed);
                 self.index.table_put(self.object_key(number), number);
-                self.take_place(number, path, &stat)
+                self.take_place(number, path, &durable, &stat)
             }
             Err(error) => Err(error.errno()),
         };
@@ -269,20 +268,18 @@ impl Agent {
         put.map(|()| number)
     }
 
-    fn take_place(&self, number: u32, path: &[u8], durable: &Stat) -> Result<(), i32> {
+    fn take_place(&self, number: u32, path: &[u8], durable: &FileReading, before: &Stat) -> Result<(), i32> {
         let _gate = self.gate().ok_or(libc::EBUSY)?;
         // Programs that look at the name between the exchange and our last step wait for us.
         let record = self.record(number);
-        let before = record.state();
+        let state = record.state();
         record.set_state(State::Committing);
-        let put = if self.synchronize(Domain::Names) {
-            self.put_link(number, path, durable, Step::ReplaceHeld)
-        } else {
-            Err(libc::EBUSY)
-        };
+        let is_still =
+            self.synchronize(Domain::Names) && durable.stat().is_ok_and(|now| now.version() == before.version());
+        let put = if is_still { self.put_link(number, path, before, Step::ReplaceHeld) } else { Err(libc::EBUSY) };
         match put {
             Ok(()) => reached(Step::ReplaceRenamed),
-            Err(_) => record.set_state(before),
+            Err(_) => record.set_state(state),
         }
         put
     }
