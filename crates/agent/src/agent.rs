@@ -283,6 +283,7 @@ impl Agent {
             header.committing.fetch_add(1, SeqCst);
             let now = header.dir_renames.load(SeqCst);
             if now == 0 {
+                header.commits_seq.fetch_add(1, SeqCst);
                 return Some(Gate(self));
             }
             header.committing.fetch_sub(1, SeqCst);

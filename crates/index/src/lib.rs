@@ -259,7 +259,11 @@ pub struct Header {
     _pad4: u32,
     /// Bytes that all devices together may hold; 0: no quota.
     pub quota: AtomicI64,
-    _pad1: [u64; 6],
+    /// Grows when a commit begins: the inodes of names that were read before may be other files' since.
+    pub commits_seq: AtomicU64,
+    /// Grows when a program takes a link's name away: as after a commit.
+    pub unlinks_seq: AtomicU64,
+    _pad1: [u64; 4],
     pub root: PathText,
     pub alias_count: AtomicU32,
     _pad2: u32,

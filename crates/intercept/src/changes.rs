@@ -8,7 +8,7 @@
 //!   of one changes of the other too.
 
 use crate::attributes::{is_ours, through};
-use crate::names::{BUSY, between_commits, in_guard};
+use crate::names::{BUSY, WAIT_US, between_commits, in_guard};
 use crate::objects::Object;
 use crate::{agent_call, behalf, data, gate, link, open, process, real, stat};
 use core::ffi::{c_char, c_int, c_void};
@@ -57,6 +57,7 @@ enum Twin<'a> {
 
 /// Runs `set`, which changes attributes of the file that `look` finds, while that is not being committed or moved; its raw result.
 fn change(index: Index, look: impl Fn() -> Option<libc::stat>, set: impl Fn() -> isize, twin: Twin<'_>) -> isize {
+    let state = |known: Known| link::record(&index, known.number()).state();
     let mut changed = None;
     let result = in_guard(index, || {
         let header = &index.header;
@@ -67,18 +68,23 @@ fn change(index: Index, look: impl Fn() -> Option<libc::stat>, set: impl Fn() ->
         let Some((before, known)) = look().and_then(|status| Some((status, Known::of(index, &status)?))) else {
             return set();
         };
-        if link::record(&index, known.number()).state().is_busy() {
+        if state(known).is_busy() {
             return BUSY;
         }
+        let is_clean = state(known) == State::Clean;
         let result = set();
         if result == 0 {
-            changed = Some(known);
+            changed = is_clean.then_some(known);
             note_version(index, &before, look());
         }
         result
     });
     let Some(known) = changed else { return result };
-    if link::record(&index, known.number()).state() != State::Clean {
+    // The agent carries the change when it takes an open replica away; that is under way.
+    while state(known) == State::Moving {
+        process::sleep_us(WAIT_US);
+    }
+    if state(known) != State::Clean {
         return result;
     }
     match known {

@@ -2,7 +2,7 @@
 
 use crate::{entry, gate, link, process, real, stat};
 use core::ffi::{CStr, c_char, c_int, c_void};
-use core::sync::atomic::{AtomicPtr, Ordering::*};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 use terrace_index::{Index, PRIVATE_DIR};
 
 fn on_root(index: Index, fd: i32) -> Option<libc::stat> {
@@ -17,6 +17,15 @@ fn on_root(index: Index, fd: i32) -> Option<libc::stat> {
 
 /// The directory stream that was last found to be on the root's file system: asking for each entry costs a call.
 static ON_ROOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+/// The stream whose beginning was seen last, and the commits before that.
+static BEGUN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static BEGUN_AT: AtomicU64 = AtomicU64::new(0);
+
+/// Commits so far. Entries that were read with none since have the inodes of the files that they name.
+fn commits(index: Index) -> Option<u64> {
+    let seq = index.header.commits_seq.load(SeqCst);
+    (index.header.committing.load(SeqCst) == 0).then_some(seq)
+}
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closedir(dir: *mut c_void) -> c_int {
@@ -37,6 +46,8 @@ trait Source {
     fn is_on_root(&self, index: Index) -> bool {
         on_root(index, self.fd()).is_some()
     }
+    /// Commits before the entries were read; none: not known, or one was under way.
+    fn read_at(&self) -> Option<u64>;
 }
 
 struct Stream(*mut c_void);
@@ -58,6 +69,22 @@ impl Source for Stream {
         }
         is
     }
+    fn read_at(&self) -> Option<u64> {
+        (BEGUN.load(Acquire) == self.0).then(|| BEGUN_AT.load(Acquire)).filter(|&seq| seq != u64::MAX)
+    }
+}
+
+impl Stream {
+    /// The stream as it gave this entry. It begins with the directory itself.
+    unsafe fn at(index: Index, dir: *mut c_void, entry: *const libc::dirent64) -> Stream {
+        // SAFETY: libc's entry, with a terminated name.
+        if unsafe { (*entry).d_name[0] == b'.' as c_char && (*entry).d_name[1] == 0 } {
+            BEGUN.store(core::ptr::null_mut(), Release);
+            BEGUN_AT.store(commits(index).unwrap_or(u64::MAX), Release);
+            BEGUN.store(dir, Release);
+        }
+        Stream(dir)
+    }
 }
 
 /// A descriptor that was looked at before its entries are.
@@ -65,11 +92,12 @@ struct Descriptor {
     fd: i32,
     is_on_root: bool,
     came_dressed: bool,
+    read_at: Option<u64>,
 }
 
 impl Descriptor {
-    fn new(index: Index, fd: i32, came_dressed: bool) -> Descriptor {
-        Descriptor { fd, is_on_root: on_root(index, fd).is_some(), came_dressed }
+    fn new(index: Index, fd: i32, came_dressed: bool, read_at: Option<u64>) -> Descriptor {
+        Descriptor { fd, is_on_root: on_root(index, fd).is_some(), came_dressed, read_at }
     }
 }
 
@@ -82,6 +110,9 @@ impl Source for Descriptor {
     }
     fn is_on_root(&self, _: Index) -> bool {
         self.is_on_root
+    }
+    fn read_at(&self) -> Option<u64> {
+        self.read_at
     }
 }
 
@@ -100,28 +131,24 @@ fn dress(index: Index, source: &impl Source, ino: &mut u64, kind: &mut u8, name:
             if !source.is_on_root(index) {
                 return Entry::Shown;
             }
-            let known = stat::known_link(index, *ino);
+            let known = stat::known_link(index, *ino).filter(|_| is_as_read(index, source));
             if let Some(number) = known.or_else(|| link::read(index, source.fd(), name).map(|link| link.record)) {
                 *kind = libc::DT_REG;
                 *ino = link::record(&index, number).ino.load(Relaxed);
                 return Entry::Shown;
             }
             // The program's own link, or one of ours that was committed since the kernel read the directory.
-            // SAFETY: a zeroed stat is valid; the kernel's terminated name.
-            unsafe {
-                let mut status: libc::stat = core::mem::zeroed();
-                let looked = stat::stat_at(source.fd(), name, &mut status, libc::AT_SYMLINK_NOFOLLOW);
-                if looked == 0 && status.st_mode & libc::S_IFMT == libc::S_IFREG {
-                    *kind = libc::DT_REG;
-                    *ino = status.st_ino;
-                }
-            }
+            look_again(source, ino, kind, name);
         }
         libc::DT_REG if index.header.durable_count.load(Relaxed) > 0 && !source.came_dressed() => {
-            if let Some(shown) = stat::shown_ino(index, *ino, 1)
-                && source.is_on_root(index) {
+            let shown = stat::shown_ino(index, *ino, 1);
+            if is_as_read(index, source) {
+                if let Some(shown) = shown && source.is_on_root(index) {
                     *ino = shown;
                 }
+            } else if source.is_on_root(index) {
+                look_again(source, ino, kind, name);
+            }
         }
         libc::DT_DIR
             // SAFETY: the kernel's terminated name.
@@ -133,6 +160,24 @@ fn dress(index: Index, source: &impl Source, ino: &mut u64, kind: &mut u8, name:
         _ => {}
     }
     Entry::Shown
+}
+
+/// No name's inode was given to another file by us since the entries were read.
+fn is_as_read(index: Index, source: &impl Source) -> bool {
+    source.read_at().is_some_and(|seq| index.header.commits_seq.load(SeqCst) == seq)
+}
+
+/// What the name is now, if that is a regular file.
+fn look_again(source: &impl Source, ino: &mut u64, kind: &mut u8, name: *const c_char) {
+    // SAFETY: a zeroed stat is valid; the kernel's terminated name.
+    unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        let looked = stat::stat_at(source.fd(), name, &mut status, libc::AT_SYMLINK_NOFOLLOW);
+        if looked == 0 && status.st_mode & libc::S_IFMT == libc::S_IFREG {
+            *kind = libc::DT_REG;
+            *ino = status.st_ino;
+        }
+    }
 }
 
 fn dirfd(dir: *mut c_void) -> i32 {
@@ -166,7 +211,7 @@ macro_rules! readdir_hooks {
                 }
                 match process::index() {
                     // SAFETY: libc's entry.
-                    Some(index) => match unsafe { dress_dirent(index, &Stream(dir), entry) } {
+                    Some(index) => match unsafe { dress_dirent(index, &Stream::at(index, dir, entry), entry) } {
                         Entry::Shown => return entry,
                         Entry::Hidden => continue,
                     },
@@ -192,7 +237,7 @@ macro_rules! readdir_hooks {
                 }
                 let Some(index) = process::index() else { return status };
                 // SAFETY: libc's entry.
-                if let Entry::Shown = unsafe { dress_dirent(index, &Stream(dir), entry) } {
+                if let Entry::Shown = unsafe { dress_dirent(index, &Stream::at(index, dir, entry), entry) } {
                     return status;
                 }
             }
@@ -214,12 +259,13 @@ macro_rules! readdir_hooks {
                 return unsafe { real(at, path, list, filter, compare) };
             };
             // SAFETY: the program's own arguments.
+            let read_at = commits(index);
             let count = unsafe { real(at, path, list, None, None) };
             if count < 0 {
                 return count;
             }
             // SAFETY: the C library gave us `count` entries.
-            unsafe { choose(index, at, path, *list, count, filter, compare) }
+            unsafe { choose(index, read_at, at, path, *list, count, filter, compare) }
         }
 
         #[unsafe(no_mangle)]
@@ -248,8 +294,10 @@ unsafe extern "C" {
     fn qsort(base: *mut c_void, count: usize, size: usize, compare: Compare);
 }
 
+#[allow(clippy::too_many_arguments)] // those of scandirat(3), and two
 unsafe fn choose(
     index: Index,
+    read_at: Option<u64>,
     at: i32,
     path: *const c_char,
     list: *mut *mut libc::dirent64,
@@ -261,7 +309,7 @@ unsafe fn choose(
     unsafe {
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
         let fd = gate::call4(libc::SYS_openat, at as usize, path as usize, flags as usize, 0) as i32;
-        let source = Descriptor::new(index, fd, gate::is_served());
+        let source = Descriptor::new(index, fd, gate::is_served(), read_at);
         let mut kept = 0;
         for i in 0..count as usize {
             let entry = *list.add(i);
@@ -287,12 +335,14 @@ unsafe fn choose(
 pub fn getdents(fd: i32, buffer: *mut c_void, size: usize) -> isize {
     loop {
         // SAFETY: the program's own arguments.
-        let len = unsafe { gate::call3(libc::SYS_getdents64, fd as usize, buffer as usize, size) };
-        let Some(index) = process::index() else { return len };
+        let get = || unsafe { gate::call3(libc::SYS_getdents64, fd as usize, buffer as usize, size) };
+        let Some(index) = process::index() else { return get() };
+        let read_at = commits(index);
+        let len = get();
         if len <= 0 {
             return len;
         }
-        let source = Descriptor::new(index, fd, false);
+        let source = Descriptor::new(index, fd, false, read_at);
         let mut at = 0;
         let mut kept = len as usize;
         while at < kept {

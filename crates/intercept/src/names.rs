@@ -18,7 +18,7 @@ use terrace_index::guard::Domain;
 use terrace_index::ring::{EventKind, NO_RECORD};
 use terrace_index::{FLAG_UNLINKED, Index, State};
 
-const WAIT_US: i64 = 100;
+pub const WAIT_US: i64 = 100;
 pub const BUSY: isize = isize::MIN;
 /// A placed file would leave the root as a link: it is to be a real file first.
 const LEAVES: isize = isize::MIN + 1;
@@ -40,7 +40,14 @@ pub fn in_guard(index: Index, mut attempt: impl FnMut() -> isize) -> isize {
 
 /// The link's record may change its state only after we left the guard.
 fn is_busy(index: &Index, link: &Option<Link>) -> bool {
-    link.as_ref().is_some_and(|link| record(index, link.record).state().is_busy())
+    is_busy_record(index, link.as_ref().map(|link| link.record))
+}
+
+/// The link's inode may be another file's as soon as its name is gone.
+fn about_to_free(index: Index, link: &Option<Link>) {
+    if link.is_some() {
+        index.header.unlinks_seq.fetch_add(1, SeqCst);
+    }
 }
 
 /// The last name of a placed file is gone: so is its object. Open descriptors keep its bytes, as of any file.
@@ -77,7 +84,7 @@ fn durable_record(index: Index, dirfd: i32, path: *const c_char) -> Option<u32> 
     known_record(index, dirfd, path).filter(|&number| record(&index, number).state() == State::Clean)
 }
 
-/// The record of a durable file (with a replica or not) at this name, its only one.
+/// The record of a durable file (with a replica or not) at this name, its only one. It may be busy.
 fn known_record(index: Index, dirfd: i32, path: *const c_char) -> Option<u32> {
     if index.header.durable_count.load(Relaxed) <= 0 {
         return None;
@@ -90,8 +97,12 @@ fn known_record(index: Index, dirfd: i32, path: *const c_char) -> Option<u32> {
     let record = record(&index, number);
     (status.st_dev == index.header.root_dev.load(Relaxed)
         && record.durable_ino.load(Relaxed) == status.st_ino
-        && matches!(record.state(), State::Clean | State::Durable))
+        && (matches!(record.state(), State::Clean | State::Durable) || record.state().is_busy()))
     .then_some(number)
+}
+
+fn is_busy_record(index: &Index, number: Option<u32>) -> bool {
+    number.is_some_and(|number| record(index, number).state().is_busy())
 }
 
 /// Whether the name that was last taken away was a link of ours: the next one will be like it.
@@ -129,6 +140,10 @@ pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
             return BUSY;
         }
         let durable = if link.is_none() { known_record(index, dirfd, path) } else { None };
+        if is_busy_record(&index, durable) {
+            return BUSY;
+        }
+        about_to_free(index, &link);
         let result = native();
         if result == 0 {
             removed = match &link {
@@ -299,6 +314,12 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
             _ => None,
         };
         let replaced = if replaces && target.link.is_none() { known_record(index, newdir, new) } else { None };
+        if is_busy_record(&index, replaced) {
+            return BUSY;
+        }
+        if replaces {
+            about_to_free(index, &target.link);
+        }
         let result = native();
         if result != 0 {
             return result;
@@ -357,6 +378,9 @@ fn replace_durable(index: Index, native: impl Fn() -> isize, source: &End, targe
     let ino = |end: &End| stat::natively(end.dirfd, end.path, libc::AT_SYMLINK_NOFOLLOW).map(|status| status.st_ino);
     in_guard(index, || {
         let replaced = known_record(index, target.dirfd, target.path).filter(|_| ino(source) != ino(target));
+        if is_busy_record(&index, replaced) {
+            return BUSY;
+        }
         let result = native();
         if result == 0
             && let Some(number) = replaced

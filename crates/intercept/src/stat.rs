@@ -38,6 +38,7 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
     let mut changed_ns = 0;
     for attempt in 0..ATTEMPTS {
         let evictions = index.header.evictions_seq.load(Acquire);
+        let frees = frees(index);
         let result = native(dirfd, path, out, flags);
         if result == -(libc::ENOENT as isize)
             && !path.is_null()
@@ -51,7 +52,7 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         // SAFETY: the kernel filled it.
         let status = unsafe { &mut *out };
         if status.st_mode & libc::S_IFMT == libc::S_IFLNK {
-            match look_through(index, dirfd, path, status, flags) {
+            match look_through(index, dirfd, path, status, flags, frees) {
                 Looked::Done => return 0,
                 Looked::Again => continue,
             }
@@ -80,13 +81,29 @@ fn is_there(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> bool {
     })
 }
 
+/// How often an inode of the root may have been freed by us, and so be another file's: by commits and by unlinks. None: one is at it.
+type Frees = Option<(u64, u64)>;
+
+fn frees(index: Index) -> Frees {
+    let seq = (index.header.commits_seq.load(SeqCst), index.header.unlinks_seq.load(SeqCst));
+    (index.header.committing.load(SeqCst) == 0).then_some(seq)
+}
+
 enum Looked {
     Done,
     Again,
 }
 
 /// `status` is a link's: if it is one of ours, becomes the object's.
-fn look_through(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat, flags: i32) -> Looked {
+/// `frees` is from before the look.
+fn look_through(
+    index: Index,
+    dirfd: i32,
+    path: *const c_char,
+    status: &mut libc::stat,
+    flags: i32,
+    frees: Frees,
+) -> Looked {
     if status.st_dev != index.header.root_dev.load(Relaxed) || !index.is_link_len(status.st_size as u64) {
         return Looked::Done;
     }
@@ -99,7 +116,9 @@ fn look_through(index: Index, dirfd: i32, path: *const c_char, status: &mut libc
         let found = Object::of(index, number).at(at) == 0;
         let is_this = known_link(index, status.st_ino) == Some(number)
             && record(&index, number).object_ino.load(Acquire) == object.st_ino
-            && record(&index, number).serial.load(Acquire) == serial;
+            && record(&index, number).serial.load(Acquire) == serial
+            && frees.is_some()
+            && frees == self::frees(index);
         if found && is_this {
             *status = object;
             dress_object(index, number, status);
@@ -206,11 +225,12 @@ pub fn is_empty(path: *const c_char) -> bool {
 /// The inode that programs know for a durable file that was placed once.
 pub fn shown_ino(index: Index, ino: u64, nlink: u64) -> Option<u64> {
     let record = record(&index, index.record_of_root_ino(ino)?);
-    // Also between a commit's rename and its last step: the name leads to the new inode already.
+    // Also between a commit's rename and its last step, where the name leads to the new inode already; and while a replica that
+    // is open goes away.
     let is_another = nlink > 0 && record.flags.load(Relaxed) & FLAG_UNLINKED != 0;
     (!is_another
         && record.durable_ino.load(Acquire) == ino
-        && matches!(record.state(), State::Committing | State::Clean | State::Durable))
+        && matches!(record.state(), State::Committing | State::Clean | State::Durable | State::Moving))
     .then(|| record.ino.load(Relaxed))
 }
 

@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
-use terrace_index::{FLAG_MAPPED, State};
+use terrace_index::{FLAG_MAPPED, FLAG_UNLINKED, State};
 use terrace_tier::journal::Task;
 use terrace_tier::{CopyOptions, FileReading, Reading, Stat, Step, Tier, Writing, copy, reached};
 
@@ -269,6 +269,8 @@ impl Agent {
         }
         self.index.header.moves_seq.fetch_add(1, SeqCst);
         let is_ours = self.synchronize(Domain::Data) && self.synchronize(Domain::Names) && !is_mapped();
+        // Nor is it evicted under its name while that goes.
+        let is_ours = is_ours && record.flags.load(SeqCst) & FLAG_UNLINKED == 0;
         let is_ours = is_ours && self.carry_open(number, serial, &path, &source);
         let new = if is_ours { self.index.take_record() } else { None };
         let Some(new) = new else {
