@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 use terrace_client::{
-    Array, ArraySpec, Arrived, Create, DataType, Full, Kind, Region, Session, Staged, StagerSpec, TagValue,
+    Array, ArraySpec, Arrived, Create, DataType, Full, Kind, Link, Region, Session, Staged, StagerSpec, TagValue,
 };
 use terrace_core::control::ForwardStatus;
-use terrace_tests::{Proxy, Random, Served, Wish, Workplace, is_root, skipped, wait_until};
+use terrace_core::objects::wire::Request;
+use terrace_tests::{Outcome, Proxy, Random, Served, Wish, Workplace, is_root, skipped, wait_until};
 
 const ROWS: u64 = 24;
 const COLUMNS: u64 = 40;
@@ -590,6 +591,78 @@ fn a_wrong_token_is_named_and_a_right_one_is_found_without_a_restart() {
     let there = Served::begin(&analysis, &["--tls"]);
     let token_file = staging.scratch().join("theirs");
     std::fs::write(&token_file, "0123456789abcdef-wrong-token\n").unwrap();
+/// What the child of `an_agent_ends_although_those_were_killed_who_waited_for_an_agent_that_is_away` does.
+fn wait_for_nobody(index: &str) -> ! {
+    let session = Session::open(std::path::Path::new(index)).unwrap();
+    let array = field(&session, "run/p");
+    let stager = session.stager(StagerSpec::default()).unwrap();
+    assert_eq!(stager.put(&array, &step_region(0), &bytes_of(&values(1, 0))).unwrap(), Staged::Queued);
+    stager.sync(Arrived::Staged, None).unwrap();
+    println!("waits");
+    let _ = stager.sync(Arrived::Analysis, None);
+    std::process::exit(1);
+}
+
+#[test]
+fn an_agent_ends_although_those_were_killed_who_waited_for_an_agent_that_is_away() {
+    if let Ok(index) = std::env::var("STAGING_WAITS") {
+        wait_for_nobody(&index);
+    }
+    let staging = roomy();
+    let rule = rule(&staging, "run", &Served::free_address(), "");
+    let here = Served::begin(&staging, &["--forward", &rule, "--forward-patience", "1s"]);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "an_agent_ends_although_those_were_killed_who_waited_for_an_agent_that_is_away",
+            "--nocapture",
+        ])
+        .env("STAGING_WAITS", &here.index)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    assert!(lines.any(|line| line.unwrap().ends_with("waits")), "the child does not wait");
+    // One of this node, and one of another.
+    let target = format!("tcp://{}", here.address);
+    let mut link = Link::connect(&target, Served::TOKEN, None, Duration::from_secs(10)).unwrap();
+    link.send(&Request::SyncForwards { path: "run".into(), patience_ms: None }, &[]).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(child.try_wait().unwrap().is_none(), "an agent that is away is waited for");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(link);
+    here.end();
+    assert!(wait_until(30, || !staging.is_locked()), "the agent does not end");
+}
+
+#[test]
+fn a_rule_that_can_not_be_followed_is_refused_at_the_start() {
+    let staging = roomy();
+    let (missing, empty) = (staging.scratch().join("missing"), staging.scratch().join("empty"));
+    std::fs::write(&empty, "\n").unwrap();
+    let good = staging.scratch().join("good");
+    std::fs::write(&good, format!("{}\n", Served::TOKEN)).unwrap();
+    for (target, token_file, more, named) in [
+        ("tcp://127.0.0.1", &good, "", "`tcp://127.0.0.1`"),
+        ("tcp://127.0.0.1:99999", &good, "", "`tcp://127.0.0.1:99999`"),
+        ("tcp://127.0.0.1:7788", &good, "fingerprint=zz", "`zz`"),
+        ("tcp://127.0.0.1:7788", &missing, "", missing.to_str().unwrap()),
+        ("tcp://127.0.0.1:7788", &empty, "", empty.to_str().unwrap()),
+    ] {
+        let rule = format!("run*={target} token_file={} {more}", token_file.display());
+        for (command, rest) in [("serve", &[] as &[&str]), ("config", &[]), ("run", &["--", "true"])] {
+            let refused = Outcome::within(30, staging.terrace(command).args(["--forward", &rule]).args(rest));
+            assert!(![0, 137].contains(&refused.code), "{command}: {rule}");
+            let said = &refused.stderr;
+            assert!(
+                said.contains("run*") && said.contains(named) && said.contains("hint"),
+                "{command}: {rule}: {said}"
+            );
+        }
+    }
+}
+
     let pinned = std::fs::read_to_string(analysis.scratch().join("token.fingerprint")).unwrap();
     let rule = format!("run=tls://{} token_file={} fingerprint={}", there.address, token_file.display(), pinned.trim());
     let here = Served::begin(&staging, &["--forward", &rule]);

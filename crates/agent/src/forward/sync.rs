@@ -1,4 +1,4 @@
-//! A request for what has arrived.
+//! A request for what has arrived: waits as long as its client does, and not for a target that refuses.
 
 use super::Way;
 use crate::agent::Agent;
@@ -19,8 +19,9 @@ struct Awaited {
 }
 
 impl Agent {
-    /// Waits until what was put at and below `path` before has arrived at all targets.
-    pub fn sync_forwards(&self, path: &str, patience: Option<Duration>) -> Result<()> {
+    /// Waits until what was put at and below `path` before has arrived at all targets. A target that refuses it is an error; one that
+    /// is away is waited for.
+    pub fn sync_forwards(&self, path: &str, patience: Option<Duration>, has_left: &dyn Fn() -> bool) -> Result<()> {
         let forwards = &self.objects.forwards;
         let is_below = |name: &str| {
             path.is_empty() || name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -73,6 +74,9 @@ impl Agent {
     }
 
     /// Where it has not arrived yet.
+            if has_left() {
+                return Err(ObjectError::new(Kind::Protocol, "the client has left"));
+            }
     fn ways_behind(&self, awaited: &Awaited) -> impl Iterator<Item = &Way> {
         let forwards = &self.objects.forwards;
         let is_behind = move |way: &&Way| {
