@@ -48,6 +48,8 @@ pub struct LaneState {
     pub phase: Phase,
     pub reason: String,
     pub arrays: BTreeMap<String, Sent>,
+    /// Of the lane as a whole.
+    refused: Option<Refusal>,
     /// Bytes that have arrived lately, and when.
     pub lately: VecDeque<(Instant, String, u64)>,
 }
@@ -57,8 +59,24 @@ pub struct LaneState {
 pub struct Sent {
     pub regions: u64,
     pub bytes: u64,
+    refused: Option<Refusal>,
     /// How long its log was, and when that was seen; those that have arrived are left out.
     waiting: VecDeque<(Instant, u64)>,
+}
+
+/// What a target has said, and when that was begun which it refused.
+#[derive(Clone)]
+pub struct Refusal {
+    pub attempted: Instant,
+    pub error: ObjectError,
+}
+
+impl Refusal {
+    /// It says the same until somebody sets something right; other troubles pass.
+    pub fn is_final(&self) -> bool {
+        use Kind::*;
+        matches!(self.error.kind, Denied | WrongKind | Exists | Invalid | OutOfBounds | Protocol)
+    }
 }
 
 /// How often it is looked how long a log is, when there are few such looks and when there are many.
@@ -96,6 +114,14 @@ impl Lane {
     fn note(&self, phase: Phase, reason: String) {
         let mut state = self.state.lock().unwrap();
         (state.phase, state.reason) = (phase, reason);
+    }
+
+    /// What the target has last said against this array, or against all of them, in attempts that were begun since.
+    pub fn refusal(&self, array: &str, since: Instant) -> Option<Refusal> {
+        let state = self.state.lock().unwrap();
+        let of_array = state.arrays.get(array).and_then(|sent| sent.refused.as_ref());
+        let mut said = state.refused.iter().chain(of_array);
+        said.find(|refusal| refusal.attempted >= since && refusal.is_final()).cloned()
     }
 
     /// What keeps it from sending.
@@ -199,6 +225,7 @@ impl Agent {
         let mut discovered: Option<Instant> = None;
         let (mut nap, mut retry) = (NAP_MIN, RETRY_MIN);
         while !self.schedule.has_ended() {
+            let attempted = Instant::now();
             if discovered.is_none_or(|last| last.elapsed() >= DISCOVER) {
                 self.discover(lane, &mut feeds);
                 discovered = Some(Instant::now());
@@ -226,7 +253,8 @@ impl Agent {
                     }
                     Err(error) => {
                         let phase = if error.kind == Kind::NoAgent { Phase::Away } else { Phase::Refused };
-                        lane.note(phase, error.message);
+                        lane.note(phase, error.message.clone());
+                        lane.state.lock().unwrap().refused = Some(Refusal { attempted, error });
                         self.rest_before_retry(&mut retry);
                     }
                 }
@@ -239,6 +267,8 @@ impl Agent {
                     lane.note(Phase::Refused, format!("`{array}`: {error}"));
                     if let Some(feed) = feeds.get_mut(&array) {
                         feed.refuse();
+                        let mut state = lane.state.lock().unwrap();
+                        state.arrays.entry(array).or_default().refused = Some(Refusal { attempted, error });
                     }
                     // What was sent after it is answered, or sent again.
                     if self.land(lane, &mut feeds, conversation).is_err() {

@@ -1,6 +1,6 @@
 //! A request for what has arrived: waits as long as its client does, and not for a target that refuses.
 
-use super::Way;
+use super::{Way, lane::Refusal};
 use crate::agent::Agent;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -52,6 +52,11 @@ impl Agent {
                     return Ok(());
                 }
             }
+            if let Some((name, refusal)) = self.refusal_since(begun, &left) {
+                let message = format!("`{name}` does not arrive: {}", refusal.error.message);
+                return Err(ObjectError::new(refusal.error.kind, message)
+                    .hint("`terrace status` says what each target refuses; what was put is kept, and tried again"));
+            }
             if patience.is_some_and(|patience| begun.elapsed() >= patience) {
                 let mut states: Vec<String> = vec![];
                 let ways = left.iter().flat_map(|awaited| self.ways_behind(awaited));
@@ -69,14 +74,14 @@ impl Agent {
             if self.schedule.has_ended() {
                 return Err(ObjectError::new(Kind::NoAgent, "the agent ends"));
             }
+            if has_left() {
+                return Err(ObjectError::new(Kind::Protocol, "the client has left"));
+            }
             std::thread::sleep(LOOK);
         }
     }
 
     /// Where it has not arrived yet.
-            if has_left() {
-                return Err(ObjectError::new(Kind::Protocol, "the client has left"));
-            }
     fn ways_behind(&self, awaited: &Awaited) -> impl Iterator<Item = &Way> {
         let forwards = &self.objects.forwards;
         let is_behind = move |way: &&Way| {
@@ -92,5 +97,15 @@ impl Agent {
             }
         };
         forwards.ways_of(&awaited.name).iter().filter(is_behind)
+    }
+
+    /// What a target refuses now: what it has said before may have been set right.
+    fn refusal_since(&self, begun: Instant, left: &[Awaited]) -> Option<(String, Refusal)> {
+        let forwards = &self.objects.forwards;
+        left.iter().find_map(|awaited| {
+            let mut ways = self.ways_behind(awaited);
+            let refusal = ways.find_map(|way| forwards.lanes[way.lane].refusal(&awaited.name, begun))?;
+            Some((awaited.name.clone(), refusal))
+        })
     }
 }
