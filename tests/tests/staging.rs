@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::time::{Duration, Instant};
 use terrace_client::{
-    Array, ArraySpec, Arrived, Create, DataType, Full, Kind, Region, Session, Staged, StagerSpec, TagValue,
+    Array, ArraySpec, Arrived, Create, DataType, Full, Kind, Link, Region, Session, Staged, StagerSpec, TagValue,
 };
 use terrace_core::control::ForwardStatus;
-use terrace_tests::{Proxy, Random, Served, Wish, Workplace, is_root, skipped, wait_until};
+use terrace_core::objects::wire::Request;
+use terrace_tests::{Outcome, Proxy, Random, Served, Wish, Workplace, is_root, skipped, wait_until};
 
 const ROWS: u64 = 24;
 const COLUMNS: u64 = 40;
@@ -574,14 +575,92 @@ fn a_target_that_refuses_is_named_and_what_it_takes_is_sent() {
     assert!(wait_until(30, is_named), "{:?}", forwards(&staging));
     let text = String::from_utf8(staging.terrace("status").output().unwrap().stdout).unwrap();
     assert!(text.contains("run") && text.contains("tcp://"), "{text}");
+    let stager = session.stager(StagerSpec::default()).unwrap();
+    assert_eq!(stager.put(&p, &step_region(9), &bytes_of(&values(1, 9))).unwrap(), Staged::Queued);
+    let refused = stager.sync(Arrived::Analysis, Some(Duration::from_secs(30))).unwrap_err();
+    assert!(refused.kind == Kind::Exists && refused.message.contains("run/p"), "{refused}");
     elsewhere.remove("run/p", false).unwrap();
     let arrived =
         || elsewhere.open_array("run/p", false).is_ok_and(|array| array.shape().unwrap().first() == Some(&10));
     assert!(wait_until(60, arrived), "{:?}", forwards(&staging));
+    stager.sync(Arrived::Analysis, Some(Duration::from_secs(60))).unwrap();
     check_steps(&elsewhere.open_array("run/p", false).unwrap(), 1, 0..10);
+    stager.close().unwrap();
     drop((session, elsewhere, p, v));
     here.end();
     there.end();
+}
+
+/// What the child of `an_agent_ends_although_those_were_killed_who_waited_for_an_agent_that_is_away` does.
+fn wait_for_nobody(index: &str) -> ! {
+    let session = Session::open(std::path::Path::new(index)).unwrap();
+    let array = field(&session, "run/p");
+    let stager = session.stager(StagerSpec::default()).unwrap();
+    assert_eq!(stager.put(&array, &step_region(0), &bytes_of(&values(1, 0))).unwrap(), Staged::Queued);
+    stager.sync(Arrived::Staged, None).unwrap();
+    println!("waits");
+    let _ = stager.sync(Arrived::Analysis, None);
+    std::process::exit(1);
+}
+
+#[test]
+fn an_agent_ends_although_those_were_killed_who_waited_for_an_agent_that_is_away() {
+    if let Ok(index) = std::env::var("STAGING_WAITS") {
+        wait_for_nobody(&index);
+    }
+    let staging = roomy();
+    let rule = rule(&staging, "run", &Served::free_address(), "");
+    let here = Served::begin(&staging, &["--forward", &rule, "--forward-patience", "1s"]);
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "an_agent_ends_although_those_were_killed_who_waited_for_an_agent_that_is_away",
+            "--nocapture",
+        ])
+        .env("STAGING_WAITS", &here.index)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    assert!(lines.any(|line| line.unwrap().ends_with("waits")), "the child does not wait");
+    // One of this node, and one of another.
+    let target = format!("tcp://{}", here.address);
+    let mut link = Link::connect(&target, Served::TOKEN, None, Duration::from_secs(10)).unwrap();
+    link.send(&Request::SyncForwards { path: "run".into(), patience_ms: None }, &[]).unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(child.try_wait().unwrap().is_none(), "an agent that is away is waited for");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(link);
+    here.end();
+    assert!(wait_until(30, || !staging.is_locked()), "the agent does not end");
+}
+
+#[test]
+fn a_rule_that_can_not_be_followed_is_refused_at_the_start() {
+    let staging = roomy();
+    let (missing, empty) = (staging.scratch().join("missing"), staging.scratch().join("empty"));
+    std::fs::write(&empty, "\n").unwrap();
+    let good = staging.scratch().join("good");
+    std::fs::write(&good, format!("{}\n", Served::TOKEN)).unwrap();
+    for (target, token_file, more, named) in [
+        ("tcp://127.0.0.1", &good, "", "`tcp://127.0.0.1`"),
+        ("tcp://127.0.0.1:99999", &good, "", "`tcp://127.0.0.1:99999`"),
+        ("tcp://127.0.0.1:7788", &good, "fingerprint=zz", "`zz`"),
+        ("tcp://127.0.0.1:7788", &missing, "", missing.to_str().unwrap()),
+        ("tcp://127.0.0.1:7788", &empty, "", empty.to_str().unwrap()),
+    ] {
+        let rule = format!("run*={target} token_file={} {more}", token_file.display());
+        for (command, rest) in [("serve", &[] as &[&str]), ("config", &[]), ("run", &["--", "true"])] {
+            let refused = Outcome::within(30, staging.terrace(command).args(["--forward", &rule]).args(rest));
+            assert!(![0, 137].contains(&refused.code), "{command}: {rule}");
+            let said = &refused.stderr;
+            assert!(
+                said.contains("run*") && said.contains(named) && said.contains("hint"),
+                "{command}: {rule}: {said}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -604,14 +683,145 @@ fn a_wrong_token_is_named_and_a_right_one_is_found_without_a_restart() {
     assert!(wait_until(30, is_refused), "{:?}", forwards(&staging));
     let stager = session.stager(StagerSpec::default()).unwrap();
     assert_eq!(stager.put(&p, &step_region(1), &bytes_of(&values(1, 1))).unwrap(), Staged::Queued);
-    let late = stager.sync(Arrived::Analysis, Some(Duration::from_millis(300))).unwrap_err();
-    assert!(late.kind == Kind::Busy && late.message.contains("token"), "{late}");
+    // Who waits for it is told at once, and again.
+    for _ in 0..2 {
+        let begun = Instant::now();
+        let refused = stager.sync(Arrived::Analysis, None).unwrap_err();
+        assert!(refused.kind == Kind::Denied && refused.message.contains("token"), "{refused}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    }
     std::fs::write(&token_file, format!("{}\n", Served::TOKEN)).unwrap();
     stager.sync(Arrived::Analysis, Some(Duration::from_secs(60))).unwrap();
     let elsewhere = Session::connect_tls(&there.address, Served::TOKEN, &pinned).unwrap();
     check_steps(&elsewhere.open_array("run/p", false).unwrap(), 1, 0..2);
     stager.close().unwrap();
     drop((session, elsewhere, p));
+    here.end();
+    there.end();
+}
+
+#[test]
+fn rules_of_one_target_send_every_region_once() {
+    let (staging, analysis) = (roomy(), roomy());
+    let there = Served::begin(&analysis, &[]);
+    let network = Proxy::to(&there.address);
+    let (near, other) = (staging.scratch().join("token"), staging.scratch().join("same"));
+    std::fs::write(&other, format!("{}\n", Served::TOKEN)).unwrap();
+    // Two that share a connection, and one that has its own.
+    let rules = [("aa*", &near), ("bb*", &near), ("cc*", &other)]
+        .map(|(container, token)| format!("{container}=tcp://{} token_file={}", network.address, token.display()));
+    let here = Served::begin(&staging, &["--forward", &rules[0], "--forward", &rules[1], "--forward", &rules[2]]);
+    let session = Session::open(&here.index).unwrap();
+    let containers = ["aa1", "bb1", "cc1"];
+    let arrays = containers.map(|container| field(&session, &format!("{container}/p")));
+    let stager = session.stager(StagerSpec::default()).unwrap();
+    let write = |steps: std::ops::Range<u64>| {
+        for step in steps {
+            for (seed, array) in (1..).zip(&arrays) {
+                let queued = stager.put_owned(array, &step_region(step), bytes_of(&values(seed, step))).unwrap();
+                assert_eq!(queued, Staged::Queued);
+            }
+        }
+        stager.sync(Arrived::Analysis, Some(Duration::from_secs(60))).unwrap();
+    };
+    let step_bytes = ROWS * COLUMNS * 8;
+    write(0..40);
+    session.put_tag("bb1", "case", TagValue::Int(7)).unwrap();
+    let lines = forwards(&staging);
+    let mut names: Vec<&str> = lines.iter().map(|line| line.container.as_str()).collect();
+    names.sort();
+    assert_eq!(names, containers, "{lines:?}");
+    assert!(lines.iter().all(|line| (line.sent_regions, line.sent_bytes) == (40, 40 * step_bytes)), "{lines:?}");
+    // What has arrived is not sent again by the agent that comes after a killed one.
+    here.kill_agent(&staging);
+    write(40..60);
+    let all = 3 * 60 * step_bytes;
+    assert!((all..all + all / 5).contains(&network.passed()), "{} bytes for {all}", network.passed());
+    let elsewhere = Session::connect_to(&there.address, Served::TOKEN).unwrap();
+    for (seed, container) in (1..).zip(containers) {
+        check_steps(&elsewhere.open_array(&format!("{container}/p"), false).unwrap(), seed, 0..60);
+    }
+    assert!(wait_until(30, || elsewhere.get_tag("bb1", "case").ok().flatten() == Some(TagValue::Int(7))));
+    stager.close().unwrap();
+    drop((session, elsewhere, arrays));
+    here.end();
+    there.end();
+}
+
+#[test]
+fn a_rule_with_a_wrong_token_or_certificate_is_refused_whatever_other_rules_know() {
+    let (staging, analysis) = (roomy(), roomy());
+    let there = Served::begin(&analysis, &["--tls"]);
+    let pinned = std::fs::read_to_string(analysis.scratch().join("token.fingerprint")).unwrap();
+    let (near, wrong) = (staging.scratch().join("token"), staging.scratch().join("wrong"));
+    std::fs::write(&wrong, "0123456789abcdef-wrong-token\n").unwrap();
+    let wrong_pin = "0".repeat(64);
+    let rules = [("pin", &near, wrong_pin.as_str()), ("good", &near, pinned.trim()), ("token", &wrong, pinned.trim())]
+        .map(|(name, token, pin)| {
+            format!("{name}=tls://{} token_file={} fingerprint={pin}", there.address, token.display())
+        });
+    let here = Served::begin(
+        &staging,
+        &["--forward", &rules[0], "--forward", &rules[1], "--forward", &rules[2], "--forward-patience", "1s"],
+    );
+    let session = Session::open(&here.index).unwrap();
+    let elsewhere = Session::connect_tls(&there.address, Served::TOKEN, &pinned).unwrap();
+    let sync = |container: &str| {
+        let array = field(&session, &format!("{container}/p"));
+        let stager = session.stager(StagerSpec::default()).unwrap();
+        assert_eq!(stager.put(&array, &step_region(0), &bytes_of(&values(1, 0))).unwrap(), Staged::Queued);
+        session.put_tag(container, "case", TagValue::Int(7)).unwrap();
+        stager.sync(Arrived::Analysis, Some(Duration::from_secs(5)))
+    };
+    for (container, reason) in [("pin", "certificate"), ("token", "token")] {
+        let refused = sync(container).unwrap_err();
+        assert!(refused.kind != Kind::Busy && refused.message.contains(reason), "{container}: {refused}");
+    }
+    sync("good").unwrap();
+    check_steps(&elsewhere.open_array("good/p", false).unwrap(), 1, 0..1);
+    assert!(!elsewhere.exists("pin").unwrap() && !elsewhere.exists("token").unwrap());
+    let settled = || {
+        let mut states: Vec<_> = forwards(&staging).into_iter().map(|line| (line.container, line.state)).collect();
+        states.sort();
+        states == [("good", "idle"), ("pin", "refused"), ("token", "refused")].map(|(a, b)| (a.into(), b.into()))
+    };
+    assert!(wait_until(30, settled), "{:?}", forwards(&staging));
+    drop((session, elsewhere));
+    here.end();
+    there.end();
+}
+
+#[test]
+fn what_waits_is_sent_with_another_token_and_by_another_rule_of_its_target() {
+    let staging = Wish::default().tier("ram", "1MiB").build();
+    let analysis = roomy();
+    let address = Served::free_address();
+    let (a, b) = (rule(&staging, "aa*", &address, ""), rule(&staging, "bb*", &address, ""));
+    let here = Served::begin(&staging, &["--forward", &a, "--forward", &b, "--forward-patience", "1s"]);
+    let session = Session::open(&here.index).unwrap();
+    let arrays = ["aa1/p", "bb1/p"].map(|name| field(&session, name));
+    for step in 0..100 {
+        for (seed, array) in (1..).zip(&arrays) {
+            put_step(array, seed, step);
+        }
+    }
+    session.evict("").unwrap();
+    drop((session, arrays));
+    here.end();
+    let there = Served::begin_at(&analysis, &address, &[]);
+    let other = staging.scratch().join("other");
+    std::fs::write(&other, format!("{}\n", Served::TOKEN)).unwrap();
+    let rule = format!("*=tcp://{address} token_file={} keep=durable", other.display());
+    let here = Served::begin(&staging, &["--forward", &rule]);
+    let elsewhere = Session::connect_to(&address, Served::TOKEN).unwrap();
+    for (seed, container) in (1..).zip(["aa1", "bb1"]) {
+        let mut cursor = elsewhere.steps(container, 0, &["p"]).unwrap();
+        for step in 0..100 {
+            assert_eq!(cursor.next(Some(Duration::from_secs(60))).unwrap(), Some(step), "{:?}", forwards(&staging));
+        }
+        check_steps(&elsewhere.open_array(&format!("{container}/p"), false).unwrap(), seed, 0..100);
+    }
+    drop(elsewhere);
     here.end();
     there.end();
 }

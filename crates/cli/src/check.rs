@@ -21,7 +21,35 @@ pub fn settings(settings: &Settings, joining: bool) -> Result<()> {
     }
     overlaps(settings)?;
     quota(settings)?;
+    if !joining {
+        forwards(settings)?;
+    }
     library(&settings.library)
+}
+
+/// An agent that goes without a token is refused by its targets, and nobody looks.
+pub fn forwards(settings: &Settings) -> Result<()> {
+    for rule in &settings.forwards {
+        for target in &rule.targets {
+            let (container, shown) = (rule.containers.join(" "), target.token_file.display());
+            let refuse = |reason: String| {
+                Err(Failure::bad_input(
+                    format!(
+                        "the rule that forwards `{container}` to {}: the token file {shown} {reason}",
+                        target.address
+                    ),
+                    "give a copy of the target's token file (`terrace serve --token-file` there) as the rule's `token_file`",
+                ))
+            };
+            match std::fs::read_to_string(&target.token_file) {
+                Ok(text) if text.trim().is_empty() => return refuse("is empty".into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => return refuse("does not exist".into()),
+                Err(error) => return refuse(format!("can't be read: {error}")),
+            }
+        }
+    }
+    Ok(())
 }
 
 pub fn root(root: &Path) -> Result<()> {

@@ -13,6 +13,7 @@ use terrace_core::size::show_bytes;
 pub fn config(args: &ConfigArgs) -> Result<i32> {
     let resolved = resolve(&args.settings)?;
     Policy::compile(&resolved.settings.policy).map_err(terrace_core::refusal::Refusal::from)?;
+    crate::check::forwards(&resolved.settings)?;
     if args.json {
         let origins: serde_json::Map<String, serde_json::Value> = SETTINGS
             .iter()

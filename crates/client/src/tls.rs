@@ -9,6 +9,7 @@ use sha2::{Digest, Sha256};
 use std::io::{Error, ErrorKind};
 use std::net::TcpStream;
 use std::sync::Arc;
+use terrace_core::forwards::plain_fingerprint;
 use terrace_core::objects::{Kind, ObjectError, Result};
 
 pub type TlsStream = StreamOwned<ClientConnection, TcpStream>;
@@ -20,15 +21,13 @@ pub fn fingerprint(certificate: &[u8]) -> String {
 
 /// As people write it: with colons, in capitals, or as it is.
 pub fn checked_fingerprint(text: &str) -> Result<String> {
-    let plain: String = text.trim().chars().filter(|&c| c != ':').map(|c| c.to_ascii_lowercase()).collect();
-    match plain.len() == 64 && plain.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        true => Ok(plain),
-        false => Err(ObjectError::new(
+    plain_fingerprint(text).ok_or_else(|| {
+        ObjectError::new(
             Kind::Invalid,
             format!("`{}` is not a fingerprint: 64 hexadecimal digits", text.trim().escape_debug()),
         )
-        .hint("`terrace serve` writes it beside the token, into a file that ends in .fingerprint")),
-    }
+        .hint("`terrace serve` writes it beside the token, into a file that ends in .fingerprint")
+    })
 }
 
 #[derive(Debug)]

@@ -85,7 +85,11 @@ fn put(
 }
 
 fn checked(rule: WantedForward, number: usize, origin: &str) -> Result<WantedForward, Refusal> {
-    let refuse = |what: String, hint: &str| Err(Refusal::new(format!("{origin}: forward {number} {what}"), hint));
+    let named = match rule.containers.first() {
+        Some(first) => format!("forward {number} (`{first}`)"),
+        None => format!("forward {number}"),
+    };
+    let refuse = |what: String, hint: &str| Err(Refusal::new(format!("{origin}: {named} {what}"), hint));
     if rule.containers.is_empty() {
         return refuse("has no `container`".into(), "name containers below the root, such as container = \"run*\"");
     }
@@ -99,16 +103,27 @@ fn checked(rule: WantedForward, number: usize, origin: &str) -> Result<WantedFor
         );
     }
     for target in &rule.targets {
-        let scheme = target.split_once("://").map(|(scheme, _)| scheme);
-        if !matches!(scheme, Some("tcp" | "tls" | "plain")) {
+        let Some(("tcp" | "tls" | "plain", address)) = target.split_once("://") else {
             return refuse(
                 format!("has the target `{target}`"),
                 "agents are reached by tcp://ADDRESS:PORT, tls:// or plain://",
+            );
+        };
+        if !has_port(address) {
+            return refuse(
+                format!("has the target `{target}`, which names no host with a port from 1 to 65535"),
+                "write the address that the target's `terrace serve --listen` has, such as tcp://10.1.2.3:7788 or tcp://[fd00::1]:7788",
             );
         }
         if rule.targets.iter().filter(|other| *other == target).count() > 1 {
             return refuse(format!("has the target `{target}` twice"), "name each agent once");
         }
+    }
+    if let Some(wrong) = rule.fingerprints.iter().find(|text| plain_fingerprint(text).is_none()) {
+        return refuse(
+            format!("has the fingerprint `{}`, which is not 64 hexadecimal digits", wrong.escape_debug()),
+            "copy it from the file beside the target's token that ends in .fingerprint",
+        );
     }
     for (what, count) in [("token_file", rule.token_files.len()), ("fingerprint", rule.fingerprints.len())] {
         let is_needed = what == "token_file";
@@ -120,6 +135,20 @@ fn checked(rule: WantedForward, number: usize, origin: &str) -> Result<WantedFor
         }
     }
     Ok(rule)
+}
+
+/// `HOST:PORT`; an IPv6 address is in brackets.
+fn has_port(address: &str) -> bool {
+    let Some((host, port)) = address.rsplit_once(':') else { return false };
+    let is_bracketed = host.starts_with('[') && host.ends_with(']');
+    let is_host = !host.is_empty() && (is_bracketed || !host.contains(':'));
+    is_host && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+/// A certificate's fingerprint as people write it: with colons, in capitals, or as it is. `None`: it is none.
+pub fn plain_fingerprint(text: &str) -> Option<String> {
+    let plain: String = text.trim().chars().filter(|&c| c != ':').map(|c| c.to_ascii_lowercase()).collect();
+    (plain.len() == 64 && plain.bytes().all(|byte| byte.is_ascii_hexdigit())).then_some(plain)
 }
 
 #[cfg(test)]
@@ -153,6 +182,12 @@ mod tests {
             ("run=tcp://a:1 tokenfile=t", "unknown key"),
             ("run=tcp://a:1,tcp://a:1 token_file=t", "twice"),
             ("run=tcp://a:1,tcp://b:1,tcp://c:1 token_file=t,u", "2 `token_file` for 3"),
+            ("run=tcp://a token_file=t", "forward 3 (`run`) has the target `tcp://a`"),
+            ("run=tcp://a:99999 token_file=t", "`tcp://a:99999`"),
+            ("run=tcp://a:0 token_file=t", "`tcp://a:0`"),
+            ("run=tls://:7788 token_file=t", "`tls://:7788`"),
+            ("run=tcp://fd00::1 token_file=t", "`tcp://fd00::1`"),
+            ("run=tcp://a:1 token_file=t fingerprint=zz", "the fingerprint `zz`"),
         ] {
             let refusal = of_text(text, 3, "--forward").unwrap_err();
             assert!(refusal.message.contains(word) && !refusal.hint.is_empty(), "{text}: {refusal:?}");

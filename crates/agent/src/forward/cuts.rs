@@ -1,4 +1,4 @@
-//! Regions that have left the log of their array before a lane has sent them: written down, one file for each lane and array.
+//! Regions that have left the log of their array before they were sent a way: written down, one file for each way and array.
 //!
 //! Invariant: a region is in its file before it leaves the log, and until the target has it.
 
@@ -12,17 +12,17 @@ use terrace_core::objects::{Region, key_of_name};
 #[derive(Default)]
 pub struct Cuts {
     directory: PathBuf,
-    by_lane: Mutex<BTreeMap<(u64, String), VecDeque<Region>>>,
+    by_way: Mutex<BTreeMap<(u64, String), VecDeque<Region>>>,
 }
 
 impl Cuts {
     /// Reads what an earlier agent has left.
     pub fn open(directory: &Path) -> Cuts {
-        let mut by_lane: BTreeMap<(u64, String), VecDeque<Region>> = BTreeMap::new();
+        let mut by_way: BTreeMap<(u64, String), VecDeque<Region>> = BTreeMap::new();
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            let lane = name.to_str().and_then(|name| u64::from_str_radix(name.split_once('-')?.0, 16).ok());
-            let (Some(lane), Ok(text)) = (lane, std::fs::read_to_string(entry.path())) else { continue };
+            let way = name.to_str().and_then(|name| u64::from_str_radix(name.split_once('-')?.0, 16).ok());
+            let (Some(way), Ok(text)) = (way, std::fs::read_to_string(entry.path())) else { continue };
             // A line that was cut off by a kill is the last one, and its region is still in the log.
             let whole = text.rfind('\n').map_or(0, |end| end + 1);
             if whole < text.len() {
@@ -31,18 +31,18 @@ impl Cuts {
             let mut lines = text[..whole].lines();
             let Some(Ok(array)) = lines.next().map(serde_json::from_str::<String>) else { continue };
             let regions = lines.map_while(|line| serde_json::from_str::<Region>(line).ok());
-            by_lane.insert((lane, array), regions.collect());
+            by_way.insert((way, array), regions.collect());
         }
-        Cuts { directory: directory.into(), by_lane: Mutex::new(by_lane) }
+        Cuts { directory: directory.into(), by_way: Mutex::new(by_way) }
     }
 
-    fn file(&self, lane: u64, array: &str) -> PathBuf {
-        self.directory.join(format!("{lane:016x}-{:016x}", key_of_name(array)))
+    fn file(&self, way: u64, array: &str) -> PathBuf {
+        self.directory.join(format!("{way:016x}-{:016x}", key_of_name(array)))
     }
 
-    pub fn add(&self, lane: u64, array: &str, regions: Vec<Region>) -> Result<()> {
-        let mut by_lane = self.by_lane.lock().unwrap();
-        let path = self.file(lane, array);
+    pub fn add(&self, way: u64, array: &str, regions: Vec<Region>) -> Result<()> {
+        let mut by_way = self.by_way.lock().unwrap();
+        let path = self.file(way, array);
         let is_new = !path.exists();
         let mut text = String::new();
         if is_new {
@@ -62,50 +62,45 @@ impl Cuts {
         };
         file.write_all(text.as_bytes())?;
         file.sync_data()?;
-        by_lane.entry((lane, array.into())).or_default().extend(regions);
+        by_way.entry((way, array.into())).or_default().extend(regions);
         Ok(())
     }
 
-    pub fn count(&self, lane: u64, array: &str) -> usize {
-        self.by_lane.lock().unwrap().get(&(lane, array.to_owned())).map_or(0, VecDeque::len)
+    pub fn count(&self, way: u64, array: &str) -> usize {
+        self.by_way.lock().unwrap().get(&(way, array.to_owned())).map_or(0, VecDeque::len)
     }
 
-    pub fn get(&self, lane: u64, array: &str, number: usize) -> Option<Region> {
-        self.by_lane.lock().unwrap().get(&(lane, array.to_owned()))?.get(number).copied()
+    pub fn get(&self, way: u64, array: &str, number: usize) -> Option<Region> {
+        self.by_way.lock().unwrap().get(&(way, array.to_owned()))?.get(number).copied()
     }
 
-    /// All regions of an array that wait for a lane.
-    pub fn all(&self, lane: u64, array: &str) -> Vec<Region> {
-        let by_lane = self.by_lane.lock().unwrap();
-        by_lane.get(&(lane, array.to_owned())).into_iter().flatten().copied().collect()
+    /// All regions of an array that wait to be sent a way.
+    pub fn all(&self, way: u64, array: &str) -> Vec<Region> {
+        let by_way = self.by_way.lock().unwrap();
+        by_way.get(&(way, array.to_owned())).into_iter().flatten().copied().collect()
     }
 
     /// The oldest has arrived. An agent that is killed now sends it again, as it is then.
-    pub fn arrived(&self, lane: u64, array: &str) {
-        let mut by_lane = self.by_lane.lock().unwrap();
-        let key = (lane, array.to_owned());
-        let Some(regions) = by_lane.get_mut(&key) else { return };
+    pub fn arrived(&self, way: u64, array: &str) {
+        let mut by_way = self.by_way.lock().unwrap();
+        let key = (way, array.to_owned());
+        let Some(regions) = by_way.get_mut(&key) else { return };
         regions.pop_front();
         if regions.is_empty() {
-            by_lane.remove(&key);
-            let _ = std::fs::remove_file(self.file(lane, array));
+            by_way.remove(&key);
+            let _ = std::fs::remove_file(self.file(way, array));
         }
     }
 
     /// The array is not there any more.
-    pub fn forget(&self, lane: u64, array: &str) {
-        self.by_lane.lock().unwrap().remove(&(lane, array.to_owned()));
-        let _ = std::fs::remove_file(self.file(lane, array));
+    pub fn forget(&self, way: u64, array: &str) {
+        self.by_way.lock().unwrap().remove(&(way, array.to_owned()));
+        let _ = std::fs::remove_file(self.file(way, array));
     }
 
     /// Arrays that have some.
     pub fn names(&self) -> BTreeSet<String> {
-        self.by_lane.lock().unwrap().keys().map(|(_, array)| array.clone()).collect()
-    }
-
-    pub fn names_of(&self, lane: u64) -> Vec<String> {
-        let by_lane = self.by_lane.lock().unwrap();
-        by_lane.keys().filter(|(of, _)| *of == lane).map(|(_, array)| array.clone()).collect()
+        self.by_way.lock().unwrap().keys().map(|(_, array)| array.clone()).collect()
     }
 }
 

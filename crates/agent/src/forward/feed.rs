@@ -1,6 +1,6 @@
-//! One array on one lane: which region is the next to be sent, and what has arrived.
+//! One array on one way: which region is the next to be sent, and what has arrived.
 
-use super::{Forwards, Lane, step_of};
+use super::{Forwards, Way, step_of};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use terrace_client::ArraySpec;
@@ -20,6 +20,7 @@ pub struct Feed {
     /// `None`: nothing is staged; only what was cut is left.
     pub tail: Option<Tail>,
     pub spec: ArraySpec,
+    pub way: Way,
     /// The dimension that steps are counted by.
     pub grows: Option<usize>,
     /// The next record to be sent; all before it have arrived or are in flight.
@@ -53,7 +54,7 @@ pub enum Work {
 
 impl Feed {
     /// `None`: it is no array (any more).
-    pub fn new(place: &Place, name: &str) -> Result<Option<Feed>> {
+    pub fn new(place: &Place, name: &str, way: &Way) -> Result<Option<Feed>> {
         let directory = place.root().join(name);
         let Some(metadata) = read_metadata(&directory)?.and_then(|metadata| metadata.array) else { return Ok(None) };
         let spec = metadata.spec;
@@ -63,6 +64,7 @@ impl Feed {
             tail: None,
             grows: spec.unlimited.iter().position(|grows| *grows),
             spec,
+            way: way.clone(),
             cursor: 0,
             cut_sent: 0,
             in_flight: 0,
@@ -78,13 +80,13 @@ impl Feed {
         }))
     }
 
-    /// The log of this moment. False: this lane has no place in it.
-    pub fn stage(&mut self, place: &Place, lane: &Lane, stage: &Stage) -> Result<bool> {
+    /// The log of this moment. False: this way has no place in it.
+    pub fn stage(&mut self, place: &Place, stage: &Stage) -> Result<bool> {
         let tail = Tail::open(place, stage)?;
-        if !tail.log().begin_forward(lane.id) {
+        if !tail.log().begin_forward(self.way.id) {
             return Ok(false);
         }
-        self.cursor = tail.log().forwarded(lane.id).unwrap_or(0);
+        self.cursor = tail.log().forwarded(self.way.id).unwrap_or(0);
         self.tail = Some(tail);
         self.open_since = None;
         Ok(true)
@@ -96,10 +98,10 @@ impl Feed {
     }
 
     /// What was in flight may not have arrived.
-    pub fn rewind(&mut self, lane: &Lane) {
+    pub fn rewind(&mut self) {
         (self.in_flight, self.cut_sent, self.is_blocked) = (0, 0, false);
         if let Some(tail) = &self.tail {
-            self.cursor = tail.log().forwarded(lane.id).unwrap_or(0);
+            self.cursor = tail.log().forwarded(self.way.id).unwrap_or(0);
         }
     }
 
@@ -118,11 +120,11 @@ impl Feed {
     }
 
     /// What comes next, and its step; records that need not be sent are passed by.
-    pub fn peek(&mut self, forwards: &Forwards, lane: &Lane) -> Option<(u64, Work)> {
+    pub fn peek(&mut self, forwards: &Forwards) -> Option<(u64, Work)> {
         if self.is_refused() {
             return None;
         }
-        if let Some(region) = forwards.cuts.get(lane.id, &self.name, self.cut_sent) {
+        if let Some(region) = forwards.cuts.get(self.way.id, &self.name, self.cut_sent) {
             return Some((step_of(&region, self.grows).unwrap_or(0), Work::Cut(region)));
         }
         let tail = self.tail.as_ref().filter(|tail| tail.is_current())?;
@@ -141,7 +143,7 @@ impl Feed {
                 Next::Growth(region) => grow(&mut self.reach, region.count()),
                 Next::Data(region, _) => {
                     let step = step_of(&region, self.grows);
-                    if lane.takes(&self.name, step) {
+                    if self.way.takes(&self.name, step) {
                         return Some((step.unwrap_or(0), Work::Record { number: self.cursor, region }));
                     }
                 }
@@ -152,13 +154,13 @@ impl Feed {
         if self.in_flight > 0 {
             return None;
         }
-        tail.log().set_forwarded(lane.id, self.cursor);
+        tail.log().set_forwarded(self.way.id, self.cursor);
         // Everything has arrived: now the target may know how large the array is.
         let mut shape = tail.log().shape();
         grow(&mut shape, &self.reach);
         let has_grown =
             shape.iter().zip(&self.told).zip(&self.spec.unlimited).any(|((now, told), grows)| *grows && now > told);
-        (has_grown && self.is_made && lane.of == 1).then(|| (u64::MAX, Work::Shape(self.whole_shape(&shape))))
+        (has_grown && self.is_made && self.way.of == 1).then(|| (u64::MAX, Work::Shape(self.whole_shape(&shape))))
     }
 
     /// A shape with the fixed dimensions as they are.
@@ -190,17 +192,17 @@ impl Feed {
         self.cursor = number + 1;
     }
 
-    pub fn arrived(&mut self, forwards: &Forwards, lane: &Lane, work: &Work) {
+    pub fn arrived(&mut self, forwards: &Forwards, work: &Work) {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.refused = None;
         match work {
             Work::Cut(_) => {
                 self.cut_sent = self.cut_sent.saturating_sub(1);
-                forwards.cuts.arrived(lane.id, &self.name);
+                forwards.cuts.arrived(self.way.id, &self.name);
             }
             Work::Record { number, region } => {
                 if let Some(tail) = &self.tail {
-                    tail.log().set_forwarded(lane.id, number + 1);
+                    tail.log().set_forwarded(self.way.id, number + 1);
                 }
                 grow(&mut self.told, &region.end());
             }
@@ -209,10 +211,10 @@ impl Feed {
     }
 
     /// Nothing of it is left to do.
-    pub fn is_idle(&self, forwards: &Forwards, lane: &Lane) -> bool {
+    pub fn is_idle(&self, forwards: &Forwards) -> bool {
         let is_at_end =
-            self.tail.as_ref().is_none_or(|tail| tail.log().forwarded(lane.id).unwrap_or(0) >= tail.log().tail());
-        is_at_end && self.in_flight == 0 && forwards.cuts.count(lane.id, &self.name) == 0
+            self.tail.as_ref().is_none_or(|tail| tail.log().forwarded(self.way.id).unwrap_or(0) >= tail.log().tail());
+        is_at_end && self.in_flight == 0 && forwards.cuts.count(self.way.id, &self.name) == 0
     }
 
     pub fn is_the_same(&self) -> bool {

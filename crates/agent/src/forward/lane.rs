@@ -1,6 +1,6 @@
 //! A lane at work: a thread that sends the regions of its arrays to one target, in order, several on their way at a time.
 //!
-//! Containers take turns, by bytes. Of what a container's arrays have to send, the lowest step goes first; each array's regions go in
+//! Containers take turns, by bytes, whichever rules they are of. Of what a container's arrays have to send, the lowest step goes first; each array's regions go in
 //! the order of its log.
 
 use super::feed::{Feed, Work};
@@ -12,7 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use terrace_client::{FINGERPRINT_SUFFIX, Link, checked_fingerprint};
 use terrace_core::objects::wire::{Request, Response};
-use terrace_core::objects::{Kind, ObjectError, Region, Result, TagValue};
+use terrace_core::objects::{Kind, ObjectError, Region, Result, TagValue, key_of_name};
+use terrace_core::settings::TargetSettings;
 use terrace_objects::array::{self, Log};
 
 /// A target that takes nothing and says nothing for so long is taken to be away.
@@ -47,6 +48,8 @@ pub struct LaneState {
     pub phase: Phase,
     pub reason: String,
     pub arrays: BTreeMap<String, Sent>,
+    /// Of the lane as a whole.
+    refused: Option<Refusal>,
     /// Bytes that have arrived lately, and when.
     pub lately: VecDeque<(Instant, String, u64)>,
 }
@@ -56,8 +59,24 @@ pub struct LaneState {
 pub struct Sent {
     pub regions: u64,
     pub bytes: u64,
+    refused: Option<Refusal>,
     /// How long its log was, and when that was seen; those that have arrived are left out.
     waiting: VecDeque<(Instant, u64)>,
+}
+
+/// What a target has said, and when that was begun which it refused.
+#[derive(Clone)]
+pub struct Refusal {
+    pub attempted: Instant,
+    pub error: ObjectError,
+}
+
+impl Refusal {
+    /// It says the same until somebody sets something right; other troubles pass.
+    pub fn is_final(&self) -> bool {
+        use Kind::*;
+        matches!(self.error.kind, Denied | WrongKind | Exists | Invalid | OutOfBounds | Protocol)
+    }
 }
 
 /// How often it is looked how long a log is, when there are few such looks and when there are many.
@@ -95,6 +114,14 @@ impl Lane {
     fn note(&self, phase: Phase, reason: String) {
         let mut state = self.state.lock().unwrap();
         (state.phase, state.reason) = (phase, reason);
+    }
+
+    /// What the target has last said against this array, or against all of them, in attempts that were begun since.
+    pub fn refusal(&self, array: &str, since: Instant) -> Option<Refusal> {
+        let state = self.state.lock().unwrap();
+        let of_array = state.arrays.get(array).and_then(|sent| sent.refused.as_ref());
+        let mut said = state.refused.iter().chain(of_array);
+        said.find(|refusal| refusal.attempted >= since && refusal.is_final()).cloned()
     }
 
     /// What keeps it from sending.
@@ -198,16 +225,17 @@ impl Agent {
         let mut discovered: Option<Instant> = None;
         let (mut nap, mut retry) = (NAP_MIN, RETRY_MIN);
         while !self.schedule.has_ended() {
+            let attempted = Instant::now();
             if discovered.is_none_or(|last| last.elapsed() >= DISCOVER) {
                 self.discover(lane, &mut feeds);
                 discovered = Some(Instant::now());
             }
-            self.follow_generations(lane, &mut feeds);
+            self.follow_generations(&mut feeds);
             tags.look(self, lane, &mut feeds);
-            let has_work = feeds.values_mut().any(|feed| feed.peek(forwards, lane).is_some());
+            let has_work = feeds.values_mut().any(|feed| feed.peek(forwards).is_some());
             note_waiting(lane, &feeds);
-            if !has_work && !tags.is_due(lane, &feeds) {
-                if talk.is_some() || feeds.values().all(|feed| feed.is_idle(forwards, lane)) {
+            if !has_work && !tags.is_due(&feeds) {
+                if talk.is_some() || feeds.values().all(|feed| feed.is_idle(forwards)) {
                     rest(lane, &feeds);
                 }
                 std::thread::sleep(nap);
@@ -225,31 +253,33 @@ impl Agent {
                     }
                     Err(error) => {
                         let phase = if error.kind == Kind::NoAgent { Phase::Away } else { Phase::Refused };
-                        lane.note(phase, error.message);
+                        lane.note(phase, error.message.clone());
+                        lane.state.lock().unwrap().refused = Some(Refusal { attempted, error });
                         self.rest_before_retry(&mut retry);
                     }
                 }
                 continue;
             };
-            let done =
-                self.turn(lane, &mut feeds, conversation).and_then(|()| tags.send(lane, &mut feeds, conversation));
+            let done = self.turn(lane, &mut feeds, conversation).and_then(|()| tags.send(&mut feeds, conversation));
             match done {
                 Ok(()) => {}
                 Err(Stop::Refused(array, error)) => {
                     lane.note(Phase::Refused, format!("`{array}`: {error}"));
                     if let Some(feed) = feeds.get_mut(&array) {
                         feed.refuse();
+                        let mut state = lane.state.lock().unwrap();
+                        state.arrays.entry(array).or_default().refused = Some(Refusal { attempted, error });
                     }
                     // What was sent after it is answered, or sent again.
                     if self.land(lane, &mut feeds, conversation).is_err() {
                         talk = None;
                     }
-                    feeds.values_mut().for_each(|feed| feed.rewind(lane));
+                    feeds.values_mut().for_each(|feed| feed.rewind());
                 }
                 Err(Stop::Lost(error)) => {
                     lane.note(Phase::Away, error.to_string());
                     talk = None;
-                    feeds.values_mut().for_each(|feed| feed.rewind(lane));
+                    feeds.values_mut().for_each(|feed| feed.rewind());
                     self.rest_before_retry(&mut retry);
                 }
             }
@@ -264,18 +294,19 @@ impl Agent {
         *retry = (*retry * 2).min(RETRY_MAX);
     }
 
-    /// What the target knows this lane by: no other agent's lane is called so.
+    /// What the target knows this lane by: no other lane is called so, and the agent of this root that comes next calls it the same.
     fn lane_identity(&self, lane: &Lane) -> u64 {
         let settings = &self.settings;
         let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let member = settings.member.as_ref().map_or(0, |member| member.number);
-        terrace_core::objects::key_of_name(&format!("{node}\n{}\n{member}\n{}", settings.state.display(), lane.id))
+        let TargetSettings { address, token_file, fingerprint } = &lane.target;
+        let way_in = format!("{address}\n{}\n{}", token_file.display(), fingerprint.as_deref().unwrap_or_default());
+        key_of_name(&format!("{node}\n{}\n{member}\n{way_in}", settings.state.display()))
     }
 
     /// Arrays that are staged, or that something was cut of.
     fn discover(&self, lane: &Lane, feeds: &mut Feeds) {
         let (place, forwards) = (&self.objects.place, &self.objects.forwards);
-        let is_ours = |name: &str| forwards.lanes_of(name).iter().any(|other| other.id == lane.id);
         for stage in array::stages(place) {
             // Those that are known need no look at the log.
             if feeds
@@ -286,13 +317,14 @@ impl Agent {
             }
             let Ok(log) = Log::open(&stage.log(place)) else { continue };
             let Some(directory) = array::directory_of(place, &stage, &log) else { continue };
-            let Some(name) = array::relative(place, &directory).filter(|name| is_ours(name)) else { continue };
+            let Some(name) = array::relative(place, &directory) else { continue };
+            let Some(way) = forwards.way(lane, &name) else { continue };
             let known = feeds.get(&name).is_some_and(|feed| feed.tail.is_some() || feed.in_flight > 0);
             if known {
                 continue;
             }
-            let Ok(Some(mut feed)) = Feed::new(place, &name) else { continue };
-            match feed.stage(place, lane, &stage) {
+            let Ok(Some(mut feed)) = Feed::new(place, &name, way) else { continue };
+            match feed.stage(place, &stage) {
                 Ok(true) => {
                     feeds.insert(name, feed);
                 }
@@ -302,23 +334,24 @@ impl Agent {
                 Err(_) => {} // it has just ended; it is looked for again
             }
         }
-        for name in forwards.cuts.names_of(lane.id) {
-            if feeds.contains_key(&name) {
+        for name in forwards.cuts.names() {
+            let Some(way) = forwards.way(lane, &name) else { continue };
+            if feeds.contains_key(&name) || forwards.cuts.count(way.id, &name) == 0 {
                 continue;
             }
-            match Feed::new(place, &name) {
+            match Feed::new(place, &name, way) {
                 Ok(Some(feed)) => {
                     feeds.insert(name, feed);
                 }
                 // The array was removed: there is nothing to send.
-                Ok(None) => forwards.cuts.forget(lane.id, &name),
+                Ok(None) => forwards.cuts.forget(way.id, &name),
                 Err(error) => lane.note(Phase::Refused, format!("`{name}`: {error}")),
             }
         }
     }
 
     /// Logs that have ended are left for those in their place.
-    fn follow_generations(&self, lane: &Lane, feeds: &mut Feeds) {
+    fn follow_generations(&self, feeds: &mut Feeds) {
         let place = &self.objects.place;
         // Another array has got its name.
         feeds.retain(|_, feed| !feed.has_ended() || feed.in_flight > 0 || feed.is_the_same());
@@ -326,12 +359,12 @@ impl Agent {
             feed.tail = None;
             if let Some(stage) = feed.current_stage(place) {
                 // One that has ended meanwhile is found by the next look.
-                let _ = feed.stage(place, lane, &stage);
+                let _ = feed.stage(place, &stage);
             }
         }
         feeds.retain(|_, feed| {
             let is_left = feed.tail.is_some() || feed.in_flight > 0;
-            is_left || self.objects.forwards.cuts.count(lane.id, &feed.name) > 0
+            is_left || self.objects.forwards.cuts.count(feed.way.id, &feed.name) > 0
         });
     }
 
@@ -342,7 +375,7 @@ impl Agent {
         lane.note(Phase::Sending, String::new());
         while begun.elapsed() < TURN && !self.schedule.has_ended() {
             let next = feeds.values_mut().filter_map(|feed| {
-                let (step, work) = feed.peek(forwards, lane)?;
+                let (step, work) = feed.peek(forwards)?;
                 Some(((talk.shares.of(container_of(&feed.name)), step), feed.name.clone(), work))
             });
             let Some((_, name, work)) = next.min_by_key(|(turn, ..)| *turn) else {
@@ -401,7 +434,7 @@ impl Agent {
         }
         let is_region = matches!(flight.work, Some(Work::Cut(_) | Work::Record { .. }));
         if let Some(work) = &flight.work {
-            feed.arrived(&self.objects.forwards, lane, work);
+            feed.arrived(&self.objects.forwards, work);
         }
         let mut state = lane.state.lock().unwrap();
         state.lately.push_back((Instant::now(), flight.array.clone(), flight.bytes));
@@ -430,14 +463,14 @@ impl Agent {
         }
         let Some(feed) = feeds.get_mut(name) else { return Ok(()) };
         let refused = |error: ObjectError| Stop::Refused(name.into(), error);
-        let sending = Sending { spec: &feed.spec, condition: &lane.condition };
+        let sending = Sending { spec: &feed.spec, condition: &feed.way.condition };
         match &work {
             Work::Shape(shape) => {
                 talk.link.send(&Request::Resize { path: name.into(), shape: shape.clone() }, &[])?;
                 talk.flight.push_back(Flight { array: name.into(), work: Some(work.clone()), bytes: 0 });
             }
             Work::Cut(region) => {
-                let Some(cut) = self.read_back(lane, feed, region).map_err(refused)? else { return Ok(()) };
+                let Some(cut) = self.read_back(feed, region).map_err(refused)? else { return Ok(()) };
                 sending.send(talk, name, region, &cut, &work).map_err(refused)??;
             }
             Work::Record { number, region } => {
@@ -461,16 +494,16 @@ impl Agent {
     }
 
     /// A region that has left the log, from wherever it is now. `None`: the array is not there any more.
-    fn read_back(&self, lane: &Lane, feed: &Feed, region: &Region) -> Result<Option<Vec<u8>>> {
+    fn read_back(&self, feed: &Feed, region: &Region) -> Result<Option<Vec<u8>>> {
         let Some(array) = self.own_handle(&feed.name)? else {
-            self.objects.forwards.cuts.forget(lane.id, &feed.name);
+            self.objects.forwards.cuts.forget(feed.way.id, &feed.name);
             return Ok(None);
         };
         let mut buffer = vec![0; region.cells() as usize * feed.spec.data_type.size()];
         match array.get(region, &mut buffer) {
             // Another array has got its name.
             Err(error) if error.kind == Kind::OutOfBounds => {
-                self.objects.forwards.cuts.forget(lane.id, &feed.name);
+                self.objects.forwards.cuts.forget(feed.way.id, &feed.name);
                 Ok(None)
             }
             got => got.map(|()| Some(buffer)),
@@ -563,7 +596,7 @@ fn note_waiting(lane: &Lane, feeds: &Feeds) {
     let mut state = lane.state.lock().unwrap();
     for feed in feeds.values() {
         let log = feed.tail.as_ref().map(|tail| tail.log());
-        let (mark, tail) = log.map_or((0, 0), |log| (log.forwarded(lane.id).unwrap_or(0), log.tail()));
+        let (mark, tail) = log.map_or((0, 0), |log| (log.forwarded(feed.way.id).unwrap_or(0), log.tail()));
         state.arrays.entry(feed.name.clone()).or_default().look(mark, tail);
     }
 }

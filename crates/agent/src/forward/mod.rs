@@ -1,20 +1,24 @@
 //! Forwarding: regions of staged arrays are sent on to other agents as they are published, straight from the tier.
 //!
 //! ```text
-//!  log of an array ──in its order──▶ lane (one target of one rule, one thread) ══TCP or TLS══▶ agent there: an ordinary put
+//!  log of an array ──in its order──▶ lane (a target as it is reached, one thread) ══TCP or TLS══▶ agent there: an ordinary put
 //!        ▲ mark: all before it have arrived               ▲
 //!        │                                                │ cuts: regions that left the log before they were sent
 //!  client publishes                                       new generation of the log (agent)
 //! ```
 //!
-//! A lane's progress in an array is a mark in the log itself, in the tier's memory: a kill of the agent loses nothing of it. What
+//! An array goes the ways of the first rule that it meets, one for each of the rule's targets. A way says which steps and which cells,
+//! and by which lane: rules that reach a target with the same token and certificate share one, others have lanes of their own, so that
+//! nothing travels by what another rule knows.
+//!
+//! The progress of an array on a way is a mark in the log itself, in the tier's memory: a kill of the agent loses nothing of it. What
 //! leaves the log (it is durable, and room was needed) is written down beforehand by whoever cuts the log (`cuts`), and read back
 //! from the root. Whatever is sent twice is the same put again, in the same order.
 //!
 //! Invariants:
 //! 1. A record before the mark has arrived: the target has acknowledged the put.
-//! 2. One connection at a time speaks for a lane: the target ends an older one before it greets the next, so that no put that was on
-//!    its way when the network was cut comes after newer ones.
+//! 2. An array goes to a target by one lane, and one connection at a time speaks for a lane: the target ends an older one before it
+//!    greets the next, so that no put that was on its way when the network was cut comes after newer ones.
 //! 3. A writer never waits for a lane: what can't be sent stays where it is.
 
 mod cuts;
@@ -22,6 +26,7 @@ mod feed;
 mod lane;
 mod sending;
 mod status;
+mod sync;
 mod tags;
 
 use crate::agent::Agent;
@@ -52,36 +57,42 @@ struct Rule {
     containers: Patterns,
     arrays: Option<Patterns>,
     keep: Keep,
-    /// Numbers of its lanes.
-    lanes: std::ops::Range<usize>,
+    ways: Vec<Way>,
 }
 
-/// One target of one rule.
-pub struct Lane {
-    /// The same as long as the rule and its targets are.
+/// What of a rule's arrays goes to one of its targets.
+#[derive(Clone)]
+pub struct Way {
+    /// What marks and cuts are known by: the same as long as the targets, the share and the condition are, whatever the token is.
     pub id: u64,
+    /// Which share of the steps, of how many.
     number: u32,
     of: u32,
-    pub target: TargetSettings,
     /// Cells that don't meet it are not sent.
     condition: Condition,
+    lane: usize,
+}
+
+/// A target, and how it is reached.
+pub struct Lane {
+    number: usize,
+    pub target: TargetSettings,
     pub state: Mutex<LaneState>,
 }
 
-/// How long a request for what has arrived sleeps between looks.
-const LOOK: Duration = Duration::from_millis(2);
-
 impl Forwards {
     pub fn new(settings: &Settings) -> Result<Forwards> {
-        let (mut rules, mut lanes) = (vec![], vec![]);
+        let (mut rules, mut lanes): (Vec<Rule>, Vec<Lane>) = (vec![], vec![]);
         for rule in &settings.forwards {
-            let first = lanes.len();
             let condition = Condition::parse(&rule.conditions).map_err(|reason| Error::Settings { reason })?;
+            let mut ways = vec![];
             for (number, target) in rule.targets.iter().enumerate() {
+                let lane = lanes.iter().position(|lane| lane.target == *target).unwrap_or_else(|| {
+                    lanes.push(Lane { number: lanes.len(), target: target.clone(), state: Mutex::default() });
+                    lanes.len() - 1
+                });
                 let (number, of) = (number as u32, rule.targets.len() as u32);
-                let state = Mutex::default();
-                let (id, target, condition) = (lane_id(rule, number), target.clone(), condition.clone());
-                lanes.push(Lane { id, number, of, target, condition, state });
+                ways.push(Way { id: way_id(rule, number), number, of, condition: condition.clone(), lane });
             }
             rules.push(Rule {
                 containers: Patterns::compile("forward.container", &rule.containers)?,
@@ -90,7 +101,7 @@ impl Forwards {
                     false => Some(Patterns::compile("forward.arrays", &rule.arrays)?),
                 },
                 keep: rule.keep,
-                lanes: first..lanes.len(),
+                ways,
             });
         }
         let cuts = Cuts::open(&settings.state.join("forwards"));
@@ -107,14 +118,28 @@ impl Forwards {
         })
     }
 
-    pub fn lanes_of(&self, name: &str) -> &[Lane] {
-        self.rule_of(name).map_or(&[], |rule| &self.lanes[rule.lanes.clone()])
+    pub fn ways_of(&self, name: &str) -> &[Way] {
+        self.rule_of(name).map_or(&[], |rule| &rule.ways)
     }
 
-    /// A container whose tags go to this lane.
+    /// How an array goes by this lane, if it does.
+    pub fn way(&self, lane: &Lane, name: &str) -> Option<&Way> {
+        self.ways_of(name).iter().find(|way| way.lane == lane.number)
+    }
+
+    /// A container whose tags go by this lane: of several lanes to a target one tells it.
     fn has_container(&self, lane: &Lane, name: &str) -> bool {
-        let rule = self.rules.iter().find(|rule| rule.containers.has(Path::new(name)));
-        rule.is_some_and(|rule| self.lanes[rule.lanes.clone()].iter().any(|other| other.id == lane.id))
+        for rule in self.rules.iter().filter(|rule| rule.containers.has(Path::new(name))) {
+            let mut lanes = rule.ways.iter().map(|way| &self.lanes[way.lane]);
+            if let Some(first) = lanes.find(|other| other.target.address == lane.target.address) {
+                return first.number == lane.number;
+            }
+            // None of its arrays is left for another rule.
+            if rule.arrays.is_none() {
+                return false;
+            }
+        }
+        false
     }
 
     /// Nothing of it is to be kept here.
@@ -123,7 +148,7 @@ impl Forwards {
     }
 }
 
-impl Lane {
+impl Way {
     /// One of several targets has whole steps; what has no steps goes to all of them.
     fn takes(&self, name: &str, step: Option<u64>) -> bool {
         let Some(step) = step.filter(|_| self.of > 1) else { return true };
@@ -136,10 +161,10 @@ fn container_of(name: &str) -> &str {
     name.rsplit_once('/').map_or("", |(container, _)| container)
 }
 
-/// Depends on all that decides which regions the lane has to send.
-fn lane_id(rule: &ForwardSettings, number: u32) -> u64 {
+/// Depends on all that decides which regions of an array the target has to get.
+fn way_id(rule: &ForwardSettings, number: u32) -> u64 {
     let targets: Vec<&str> = rule.targets.iter().map(|target| target.address.as_str()).collect();
-    let mut text = format!("{}\n{}\n{number}", targets.join(" "), rule.arrays.join(" "));
+    let mut text = format!("{}\n\n{number}", targets.join(" "));
     if !rule.conditions.is_empty() {
         text += &format!("\n{}", rule.conditions.join(" "));
     }
@@ -152,18 +177,22 @@ pub fn step_of(region: &Region, grows: Option<usize>) -> Option<u64> {
 }
 
 impl Agent {
-    /// A new generation of an array's log; lanes hear of what leaves it unsent.
+    /// A new generation of an array's log; what leaves it unsent is written down for its ways.
     pub fn cut_log(&self, stage: &Stage, drops: Drops) -> terrace_core::objects::Result<u64> {
         let place = &self.objects.place;
         let forwards = &self.objects.forwards;
         let log = Log::open(&stage.log(place))?;
         let name = log.array_path().unwrap_or_default();
-        log.keep_forwards(|lane| forwards.lanes.iter().any(|known| known.id == lane));
-        for lane in forwards.lanes_of(&name) {
-            log.begin_forward(lane.id);
+        let ways = forwards.ways_of(&name);
+        // One that does not say whose it is keeps all it has.
+        if !name.is_empty() {
+            log.keep_forwards(|id| ways.iter().any(|way| way.id == id));
         }
-        array::compact(place, stage, drops, &mut |lane, regions| {
-            forwards.cuts.add(lane, &name, regions).map_err(|error| {
+        for way in ways {
+            log.begin_forward(way.id);
+        }
+        array::compact(place, stage, drops, &mut |way, regions| {
+            forwards.cuts.add(way, &name, regions).map_err(|error| {
                 ObjectError::new(Kind::System, format!("what is to be forwarded could not be written down: {error}"))
             })
         })
@@ -172,10 +201,12 @@ impl Agent {
     /// Something of an array has not arrived at all targets yet.
     pub fn is_behind(&self, name: &str, log: Option<&Log>) -> bool {
         let forwards = &self.objects.forwards;
-        forwards.lanes_of(name).iter().any(|lane| {
-            forwards.cuts.count(lane.id, name) > 0
-                || log.is_some_and(|log| log.forwarded(lane.id).unwrap_or(0) < log.tail())
-        })
+        forwards.ways_of(name).iter().any(|way| self.is_behind_on(way, name, log))
+    }
+
+    fn is_behind_on(&self, way: &Way, name: &str, log: Option<&Log>) -> bool {
+        self.objects.forwards.cuts.count(way.id, name) > 0
+            || log.is_some_and(|log| log.forwarded(way.id).unwrap_or(0) < log.tail())
     }
 
     /// A directory that is no array.
@@ -226,68 +257,5 @@ impl Agent {
             return false;
         }
         waits
-    }
-
-    /// Waits until what was put at and below `path` before has arrived at all targets.
-    pub fn sync_forwards(&self, path: &str, patience: Option<Duration>) -> terrace_core::objects::Result<()> {
-        let forwards = &self.objects.forwards;
-        let is_below = |name: &str| {
-            path.is_empty() || name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        let staged = self.staged_arrays().into_iter().filter(|(name, _)| is_below(name));
-        let mut left: Vec<(String, Log, u64)> =
-            staged.map(|(name, log)| (log.tail(), name, log)).map(|(t, n, l)| (n, l, t)).collect();
-        let mut cut: Vec<String> = forwards.cuts.names().into_iter().filter(|name| is_below(name)).collect();
-        let is_forwarded = |name: &str| !forwards.lanes_of(name).is_empty();
-        let directory = self.settings.root.join(path);
-        let is_known = forwards.rules.iter().any(|rule| rule.containers.has(Path::new(path)));
-        if !is_known && !cut.iter().any(|name| is_forwarded(name)) && !left.iter().any(|(name, ..)| is_forwarded(name))
-        {
-            let is_there = directory.exists();
-            let what = if is_there { "is not forwarded" } else { "is not there" };
-            return Err(ObjectError::new(Kind::Invalid, format!("`{path}` {what}: there is nothing to wait for"))
-                .hint("rules for forwarding are `[[forward]]` in terrace.toml, or `terrace serve --forward`"));
-        }
-        let begun = Instant::now();
-        loop {
-            left.retain(|(name, log, tail)| {
-                forwards.lanes_of(name).iter().any(|lane| {
-                    // In another generation records have other numbers: all of it then.
-                    let is_current = log.header().life.load(SeqCst) == 0;
-                    match is_current {
-                        true => log.forwarded(lane.id).unwrap_or(0) < *tail,
-                        false => self
-                            .staged_arrays()
-                            .iter()
-                            .any(|(other, log)| other == name && self.is_behind(name, Some(log))),
-                    }
-                })
-            });
-            cut.retain(|name| forwards.lanes_of(name).iter().any(|lane| forwards.cuts.count(lane.id, name) > 0));
-            // What leaves the log while we wait is waited for as well.
-            if left.is_empty() && cut.is_empty() {
-                cut = forwards
-                    .cuts
-                    .names()
-                    .into_iter()
-                    .filter(|name| is_below(name) && self.is_behind(name, None))
-                    .collect();
-                if cut.is_empty() {
-                    return Ok(());
-                }
-            }
-            if patience.is_some_and(|patience| begun.elapsed() >= patience) {
-                let states: Vec<String> = forwards.lanes.iter().filter_map(|lane| lane.trouble()).collect();
-                let states = if states.is_empty() { "it is still being sent".into() } else { states.join("; ") };
-                return Err(ObjectError::new(
-                    Kind::Busy,
-                    format!("not all of `{path}` has arrived in the time given: {states}"),
-                ));
-            }
-            if self.schedule.has_ended() {
-                return Err(ObjectError::new(Kind::NoAgent, "the agent ends"));
-            }
-            std::thread::sleep(LOOK);
-        }
     }
 }

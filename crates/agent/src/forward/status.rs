@@ -53,13 +53,13 @@ impl Agent {
         }
         let mut lines = vec![];
         for lane in &forwards.lanes {
-            let mut names: std::collections::BTreeSet<String> = forwards.cuts.names_of(lane.id).into_iter().collect();
-            let is_ours = |name: &String| forwards.lanes_of(name).iter().any(|other| other.id == lane.id);
-            names.extend(logs.keys().filter(|name| is_ours(name)).cloned());
+            let mut names = forwards.cuts.names();
+            names.extend(logs.keys().cloned());
             let state = lane.state.lock().unwrap();
             names.extend(state.arrays.keys().cloned());
             let mut found: BTreeMap<String, ForwardStatus> = BTreeMap::new();
             for name in names {
+                let Some(way) = forwards.way(lane, &name) else { continue };
                 let container = container_of(&name);
                 let line = found.entry(container.clone()).or_insert_with(|| ForwardStatus {
                     container,
@@ -81,7 +81,7 @@ impl Agent {
                 }
                 let lately = state.lately.iter().filter(|(at, array, _)| *array == name && at.elapsed() <= LATELY);
                 line.bytes_s += lately.map(|(.., bytes)| *bytes).sum::<u64>() as f64 / LATELY.as_secs_f64();
-                let cut = forwards.cuts.all(lane.id, &name);
+                let cut = forwards.cuts.all(way.id, &name);
                 line.queued_regions += cut.len() as u64;
                 let spec = self.spec_of(&name);
                 let (size, grows) = spec.map_or((0, None), |spec| {
@@ -90,9 +90,9 @@ impl Agent {
                 line.queued_bytes += cut.iter().map(|region| region.cells() * size).sum::<u64>();
                 let Some((stage, log)) = logs.get(&name) else { continue };
                 let Ok(tail) = Tail::open(place, stage) else { continue };
-                for record in log.forwarded(lane.id).unwrap_or(0)..log.tail() {
+                for record in log.forwarded(way.id).unwrap_or(0)..log.tail() {
                     if let Next::Data(region, bytes) = tail.look(record)
-                        && lane.takes(&name, step_of(&region, grows))
+                        && way.takes(&name, step_of(&region, grows))
                     {
                         line.queued_regions += 1;
                         line.queued_bytes += bytes;
@@ -122,7 +122,9 @@ impl Agent {
 
     /// What has been forwarded leaves the tier, of arrays that nothing is to be kept of.
     pub fn drop_forwarded(&self, stage: &Stage, log: &Log, least_bytes: u64) -> terrace_core::objects::Result<()> {
-        let mark = log.forwards().iter().map(|(_, mark)| *mark).min().unwrap_or(0);
+        let name = log.array_path().unwrap_or_default();
+        let ways = self.objects.forwards.ways_of(&name);
+        let mark = ways.iter().map(|way| log.forwarded(way.id).unwrap_or(0)).min().unwrap_or(0);
         let Ok(tail) = Tail::open(&self.objects.place, stage) else { return Ok(()) };
         let bytes: u64 = (0..mark)
             .map(|record| match tail.look(record) {

@@ -65,20 +65,19 @@ impl TagPass {
     }
 
     /// What comes before the tags has arrived.
-    pub fn is_due(&self, lane: &Lane, feeds: &Feeds) -> bool {
+    pub fn is_due(&self, feeds: &Feeds) -> bool {
         let Some((_, marks)) = &self.wanted else { return false };
         marks.iter().all(|(name, generation, record)| {
-            let Some(log) = feeds.get(name).and_then(|feed| feed.tail.as_ref()).map(|tail| tail.log()) else {
-                return true;
-            };
-            let mark = log.forwarded(lane.id).unwrap_or(0);
+            let Some(feed) = feeds.get(name) else { return true };
+            let Some(log) = feed.tail.as_ref().map(|tail| tail.log()) else { return true };
+            let mark = log.forwarded(feed.way.id).unwrap_or(0);
             // In another generation records have other numbers: all of it then.
             if log.ino() == *generation { mark >= *record } else { mark >= log.tail() }
         })
     }
 
-    pub fn send(&mut self, lane: &Lane, feeds: &mut Feeds, talk: &mut Talk) -> Result<(), Stop> {
-        if !self.is_due(lane, feeds) {
+    pub fn send(&mut self, feeds: &mut Feeds, talk: &mut Talk) -> Result<(), Stop> {
+        if !self.is_due(feeds) {
             return Ok(());
         }
         let Some((wanted, _)) = self.wanted.take() else { return Ok(()) };

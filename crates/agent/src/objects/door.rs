@@ -4,7 +4,7 @@
 
 use super::elsewhere::Elsewhere;
 use super::fabric::Beside;
-use super::server::{receive, receive_payload, receive_request, send};
+use super::server::{has_left, receive, receive_payload, receive_request, send};
 use crate::accept;
 use crate::agent::Agent;
 use crate::server::Serving;
@@ -235,7 +235,7 @@ impl Agent {
             };
             let answer = match client.answer(request, payload) {
                 Ok(answer) => answer,
-                Err(request) => self.answer_object(request),
+                Err(request) => self.answer_object(request, &|| has_left(socket)),
             };
             let (response, payload) = answer.unwrap_or_else(|error| (Response::Failed(error), vec![]));
             send(connection, &response, &payload)?;

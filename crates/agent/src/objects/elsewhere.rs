@@ -1,7 +1,6 @@
 //! A client on another node: what it would do by itself here, this agent does for it, as a client of its own node.
 
-use super::server::send;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use super::server::{has_left, send};
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -211,16 +210,10 @@ impl Elsewhere {
                 Err(error) if error.kind == Kind::Busy && left != Some(turn) => {}
                 locked => return locked,
             }
-            if self.client_has_left() {
+            if has_left(&self.socket) {
                 return Err(ObjectError::new(Kind::Protocol, "the client has left"));
             }
         }
-    }
-
-    fn client_has_left(&self) -> bool {
-        let left = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-        let mut looked = [PollFd::new(&self.socket, PollFlags::RDHUP)];
-        poll(&mut looked, Some(&Timespec::default())).is_ok() && looked[0].revents().intersects(left)
     }
 
     /// Which file or directory the name leads to now: others remove and make objects as well.

@@ -5,7 +5,9 @@ use crate::accept;
 use crate::agent::Agent;
 use crate::requests::{FlushWish, Outcome, Scope};
 use crate::server::Serving;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,7 +35,7 @@ impl Agent {
                     return;
                 }
             };
-            let (response, payload) = match self.answer_object(request) {
+            let (response, payload) = match self.answer_object(request, &|| has_left(connection)) {
                 Ok(answer) => answer,
                 Err(error) => (Response::Failed(error), vec![]),
             };
@@ -43,7 +45,8 @@ impl Agent {
         }
     }
 
-    pub fn answer_object(&self, request: Request) -> Result<(Response, Vec<u8>)> {
+    /// `has_left`: nobody waits for the answer any more.
+    pub fn answer_object(&self, request: Request, has_left: &dyn Fn() -> bool) -> Result<(Response, Vec<u8>)> {
         let root = &self.settings.root;
         let scope = |path: &str| -> Result<Scope> {
             let relative = normal_path(root, path)?;
@@ -126,7 +129,7 @@ impl Agent {
                 Ok((Response::Whose { member: placed::member_of(&self.checked_path(&path)?) }, vec![]))
             }
             Request::SyncForwards { path, patience_ms } => {
-                self.sync_forwards(&self.checked_name(&path)?, patience_ms.map(Duration::from_millis))?;
+                self.sync_forwards(&self.checked_name(&path)?, patience_ms.map(Duration::from_millis), has_left)?;
                 done
             }
             Request::Root => Ok((Response::Root { path: root.display().to_string() }, vec![])),
@@ -162,6 +165,13 @@ fn outcome(outcome: Outcome) -> Result<(Response, Vec<u8>)> {
             Err(ObjectError::new(Kind::System, message))
         }
     }
+}
+
+/// Whoever is at the other end has closed the connection, or was killed.
+pub fn has_left(connection: impl AsFd) -> bool {
+    let left = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let mut looked = [PollFd::new(&connection, PollFlags::RDHUP)];
+    poll(&mut looked, Some(&Timespec::default())).is_ok() && looked[0].revents().intersects(left)
 }
 
 /// The next request; `None`: the client has left.

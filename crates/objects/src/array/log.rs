@@ -61,7 +61,7 @@ pub const FORWARDS_MAX: usize = terrace_core::settings::TARGETS_MAX;
 /// All records before `mark` have arrived at the target, or need not.
 #[repr(C)]
 struct ForwardSlot {
-    /// Which target, and by which rule; 0: the slot is free.
+    /// Which target, and what of the array it gets; 0: the slot is free.
     lane: AtomicU64,
     mark: AtomicU64,
 }
