@@ -423,3 +423,81 @@ fn regions_that_cannot_have_rows_are_left_out() {
         }
     }
 }
+
+/// A table of the given dimensions and columns of 64-bit and other numbers, on both ways.
+fn on_both_ways(grids: &dyn Fn() -> Vec<Grid>) -> (SessionContext, SessionContext) {
+    let of = |array_plans| {
+        let context = context(array_plans);
+        for grid in grids() {
+            context.register_table(grid.name.clone(), Arc::new(GridTable(Arc::new(grid)))).unwrap();
+        }
+        context
+    };
+    (of(true), of(false))
+}
+
+fn column_of(name: &str, data_type: DataType, shape: &[u64], bytes: &[u8]) -> Column {
+    let mut array = MemoryArray::new(data_type, shape);
+    array.put(Region::whole(shape).unwrap(), Buffer::from_slice_ref(bytes)).unwrap();
+    Column::new(name, Arc::new(array), (0..shape.len()).map(|d| (d, 0)).collect())
+}
+
+/// Rows as text, sorted: numbers as they are, not as floats.
+fn texts(context: &SessionContext, query: &str) -> Vec<String> {
+    let text = pretty_format_batches(&answer(context, query)).unwrap().to_string();
+    let mut lines: Vec<String> = text.lines().map(String::from).collect();
+    lines.sort();
+    lines
+}
+
+fn is_refused(context: &SessionContext, query: &str) -> bool {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { context.sql(query).await?.collect().await }).is_err()
+}
+
+#[test]
+fn coordinates_that_repeat_are_one_group_and_meet_each_other() {
+    let explicit = |values: &[f64]| Axis::Explicit(Arc::new(Float64Array::from(values.to_vec())));
+    for axis in [
+        explicit(&[1.0, 1.0, 2.0, 2.0]),
+        explicit(&[3.0, 1.0, 2.0, 1.0]),
+        explicit(&[f64::NAN, 1.0, f64::NAN, 2.0]),
+        explicit(&[-0.0, 0.0, 1.0, 2.0]),
+        Axis::Integer { low: 5, step: 0 },
+        Axis::Integer { low: 5, step: i64::MIN },
+        Axis::Real { low: 5.0, step: 0.0 },
+        Axis::Real { low: 1e17, step: 1.0 },
+        Axis::Real { low: f64::NAN, step: 1.0 },
+        Axis::Real { low: 1.0, step: f64::INFINITY },
+    ] {
+        let values: Vec<f64> = (0..12).map(f64::from).collect();
+        let (native, generic) = on_both_ways(&|| {
+            let dimensions = vec![
+                Dimension { name: "x".into(), extent: 4, axis: axis.clone() },
+                Dimension { name: "y".into(), extent: 3, axis: Axis::INDEX },
+            ];
+            let v = column_of("v", DataType::Float64, &[4, 3], &packed(DataType::Float64, &values));
+            vec![Grid::new("g", dimensions, vec![v], false).unwrap()]
+        });
+        for query in [
+            "SELECT x, sum(v) AS s, count(*) AS n FROM g GROUP BY x",
+            "SELECT DISTINCT x FROM g",
+            "SELECT count(*) AS n FROM g a JOIN g b ON a.x = b.x AND a.y = b.y",
+            "SELECT a.x, sum(a.v * b.v) AS s FROM g a JOIN g b ON a.x = b.x AND a.y = b.y GROUP BY a.x",
+        ] {
+            assert_eq!(texts(&native, query), texts(&generic, query), "{axis:?}: {query}");
+        }
+        assert!(plan_of(&native, "SELECT y, sum(v) FROM g GROUP BY y").contains("GridReduce"));
+    }
+    // Once each, in any order: nothing but arrays is needed.
+    for axis in
+        [explicit(&[3.0, 1.0, 2.0, 0.5]), Axis::Real { low: 1e9, step: 1e-6 }, Axis::Integer { low: 9, step: -3 }]
+    {
+        let (native, _) = on_both_ways(&|| {
+            let dimensions = vec![Dimension { name: "x".into(), extent: 4, axis: axis.clone() }];
+            let v = column_of("v", DataType::Float64, &[4], &packed(DataType::Float64, &[1.0; 4]));
+            vec![Grid::new("g", dimensions, vec![v], false).unwrap()]
+        });
+        assert!(plan_of(&native, "SELECT x, sum(v) FROM g GROUP BY x").contains("GridReduce"), "{axis:?}");
+    }
+}

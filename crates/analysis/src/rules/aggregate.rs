@@ -1,7 +1,7 @@
 //! Aggregates by dimensions of a grid.
 
 use super::resolve::{Resolved, column, resolve, scan_as};
-use crate::grid::{Grid, Meaning, is_of_rows};
+use crate::grid::{Dimension, Grid, Meaning, is_of_rows};
 use crate::predicate::General;
 use crate::reduce::{Function, GROUPS_MAX, Input, Reduced, ReducedTable, Reduction};
 use arrow::datatypes::DataType as ArrowType;
@@ -21,6 +21,11 @@ pub fn replaced(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
     for expr in &aggregate.group_expr {
         let expr = resolved.on_grid(&expr.clone().unalias(), schema)?;
         let Some(dimension) = dimension_of(&grid, &expr) else { return Ok(None) };
+        // An index is a group only where no other index has its coordinate.
+        let Dimension { axis, extent, .. } = &grid.dimensions[dimension];
+        if !axis.is_distinct(*extent) {
+            return Ok(None);
+        }
         let number = kept.iter().position(|&known| known == dimension).unwrap_or_else(|| {
             kept.push(dimension);
             kept.len() - 1
