@@ -501,3 +501,38 @@ fn coordinates_that_repeat_are_one_group_and_meet_each_other() {
         assert!(plan_of(&native, "SELECT x, sum(v) FROM g GROUP BY x").contains("GridReduce"), "{axis:?}");
     }
 }
+
+#[test]
+fn sums_of_casts_are_sums_of_what_was_cast() {
+    let (native, generic) = on_both_ways(&|| {
+        let bytes = |values: [i64; 5]| values.map(i64::to_le_bytes).concat();
+        let columns = vec![
+            column_of("v", DataType::Float64, &[5], &packed(DataType::Float64, &[0.6, 0.6, 0.6, 0.6, -0.6])),
+            column_of("f", DataType::Float32, &[5], &packed(DataType::Float32, &[0.6, 0.6, 0.6, 0.6, -0.6])),
+            column_of("i", DataType::Int64, &[5], &bytes([1 << 62, 1 << 62, 1 << 62, 1 << 62, 1])),
+            column_of("u", DataType::UInt64, &[5], &bytes([7, 8, 9, 10, 11])),
+            column_of("h", DataType::UInt64, &[5], &bytes([-1, -1, -1, -1, 1])),
+            column_of("s", DataType::Int16, &[5], &packed(DataType::Int16, &[-128.0, 127.0, 0.0, -1.0, 5.0])),
+            column_of("b", DataType::UInt8, &[5], &packed(DataType::UInt8, &[255.0, 127.0, 0.0, 1.0, 5.0])),
+        ];
+        let dimension = Dimension { name: "x".into(), extent: 5, axis: Axis::INDEX };
+        vec![Grid::new("g", vec![dimension], columns, false).unwrap()]
+    });
+    for query in [
+        "SELECT sum(CAST(v AS BIGINT)) AS a, avg(CAST(v AS BIGINT)) AS b, sum(CAST(f AS BIGINT)) AS c FROM g",
+        "SELECT sum(CAST(v AS INT)) AS a, min(CAST(v AS BIGINT)) AS b, max(CAST(f AS INT)) AS c FROM g",
+        "SELECT sum(CAST(i AS DOUBLE)) AS a, avg(i) AS b, sum(CAST(h AS DOUBLE)) AS c, avg(h) AS d FROM g",
+        "SELECT x, sum(CAST(u AS BIGINT)) AS a, avg(u) AS b FROM g GROUP BY x",
+        "SELECT x, sum(u) AS a FROM g GROUP BY x",
+        "SELECT x, sum(CAST(u AS DOUBLE)) AS a FROM g GROUP BY x",
+        "SELECT sum(f) AS a, sum(s) AS b, sum(b) AS c, avg(b) AS d FROM g",
+        "SELECT sum(CAST(s AS DOUBLE)) AS a, sum(CAST(b AS DOUBLE)) AS b, sum(CAST(f AS DOUBLE)) AS c FROM g",
+    ] {
+        assert_eq!(texts(&native, query), texts(&generic, query), "{query}");
+    }
+    for query in ["SELECT sum(CAST(h AS BIGINT)) FROM g", "SELECT sum(arrow_cast(s, 'UInt64')) FROM g"] {
+        assert!(is_refused(&native, query) && is_refused(&generic, query), "{query}");
+    }
+    let plan = plan_of(&native, "SELECT x, sum(f), sum(s), avg(i), sum(b) FROM g GROUP BY x");
+    assert!(plan.contains("GridReduce"), "{plan}");
+}
