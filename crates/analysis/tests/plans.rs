@@ -536,3 +536,28 @@ fn sums_of_casts_are_sums_of_what_was_cast() {
     let plan = plan_of(&native, "SELECT x, sum(f), sum(s), avg(i), sum(b) FROM g GROUP BY x");
     assert!(plan.contains("GridReduce"), "{plan}");
 }
+
+/// One dimension under two names, as a join of two tables has it.
+#[test]
+fn a_filter_that_names_a_dimension_twice_is_kept_in_a_join_with_an_aggregate() {
+    let values: Vec<f64> = (0..300).map(f64::from).collect();
+    let (native, generic) = on_both_ways(&|| {
+        let of = |name: &str| {
+            let dimensions = [("x", 100), ("y", 3)]
+                .map(|(name, extent)| Dimension { name: name.into(), extent, axis: Axis::INDEX })
+                .into();
+            let column =
+                column_of(&format!("v{name}"), DataType::Float64, &[100, 3], &packed(DataType::Float64, &values));
+            Grid::new(name, dimensions, vec![column], false).unwrap()
+        };
+        ["a", "b", "c"].map(of).into()
+    });
+    for condition in ["a.x + b.x < 10", "a.x + b.x > 190", "a.x * b.x = 2500", "a.x < 90 AND a.x + b.x > 60"] {
+        let query = format!(
+            "SELECT q.x, q.s, vc FROM c JOIN
+             (SELECT a.x, sum(va * vb) AS s FROM a JOIN b ON a.x = b.x AND a.y = b.y WHERE {condition} GROUP BY a.x) q ON q.x = c.x"
+        );
+        assert!(plan_of(&native, &query).contains("⋈"), "{query}");
+        assert_eq!(rows(&answer(&native, &query)), rows(&answer(&generic, &query)), "{query}");
+    }
+}
