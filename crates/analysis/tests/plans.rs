@@ -561,3 +561,31 @@ fn a_filter_that_names_a_dimension_twice_is_kept_in_a_join_with_an_aggregate() {
         assert_eq!(rows(&answer(&native, &query)), rows(&answer(&generic, &query)), "{query}");
     }
 }
+
+#[test]
+fn expressions_are_not_evaluated_on_cells_that_are_no_rows() {
+    let (native, generic) = on_both_ways(&|| {
+        let dimensions = [("x", 2), ("y", 4)]
+            .map(|(name, extent)| Dimension { name: name.into(), extent, axis: Axis::INDEX })
+            .into();
+        let b = [2.0, 0.0, 5.0, 10.0, 0.0, 0.0, 1.0, 0.0];
+        let column = column_of("b", DataType::Int32, &[2, 4], &packed(DataType::Int32, &b));
+        let w = column_of(
+            "w",
+            DataType::Int64,
+            &[2, 4],
+            &packed(DataType::Int64, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]),
+        );
+        vec![Grid::new("g", dimensions, vec![column, w], false).unwrap()]
+    });
+    for query in [
+        "SELECT sum(10 / b) AS s, count(*) AS n FROM g WHERE b <> 0",
+        "SELECT x, sum(10 / b) AS s, min(10 / b) AS l, max(w / b) AS m FROM g WHERE b <> 0 GROUP BY x",
+        "SELECT y, x, avg(w / b) AS s FROM g WHERE b > 0 AND w < 8 GROUP BY x, y",
+    ] {
+        assert!(plan_of(&native, query).contains("GridReduce"), "{query}");
+        assert_eq!(texts(&native, query), texts(&generic, query), "{query}");
+    }
+    assert_eq!(rows(&answer(&native, "SELECT x, y FROM g WHERE b <> 0 AND 10 / b > 4")), [[0.0, 0.0], [1.0, 2.0]]);
+    assert!(is_refused(&native, "SELECT sum(10 / b) AS s FROM g"));
+}
