@@ -51,6 +51,21 @@ def test_errors_are_typed_and_name_the_thing(place: terrace.Container) -> None:
     assert raised.value.hint and isinstance(raised.value, ConnectionError)
 
 
+def test_values_are_put_as_numpy_assigns_them(place: terrace.Container) -> None:
+    for dtype, values in [("u8", [2**64 - 1, 1]), ("i8", [2**53 + 1, 1.0]), ("S3", [b"a", b"abcd"]), ("i4", [1.5, 2]), ("?", [2, 0])]:
+        expected = np.zeros(2, dtype)
+        expected[...] = values
+        array = place.create_array("a", 2, dtype, create="replace")
+        array[...] = values
+        assert array[...].tolist() == expected.tolist()
+    for dtype, value in [("i1", 300), ("u1", -1), ("i8", 2**63), ("i1", np.int64(300)), ("i4", float("nan"))]:
+        array = place.create_array("a", 2, dtype, create="replace")
+        for values in ([value, 1], value):
+            with pytest.raises((OverflowError, ValueError)):
+                array[...] = values
+        assert array[...].tolist() == [0, 0]
+
+
 def test_the_same_array_is_created_only_once_if_missing(place: terrace.Container) -> None:
     first = place.create_array("a", 3, "f4")
     first[:] = 7
