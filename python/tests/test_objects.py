@@ -66,6 +66,12 @@ def test_values_are_put_as_numpy_assigns_them(place: terrace.Container) -> None:
         assert array[...].tolist() == [0, 0]
 
 
+def test_cells_of_strings_that_were_never_put_are_empty(place: terrace.Container) -> None:
+    assert place.create_array("s", 2, "S5")[...].tolist() == [b"", b""]
+    assert place.create_array("t", 2, "S5", fill_value=b"none")[...].tolist() == [b"none"] * 2
+    assert place.create_array("v", 2, fill_value=7)[...].tolist() == [7, 7]
+
+
 def test_the_same_array_is_created_only_once_if_missing(place: terrace.Container) -> None:
     first = place.create_array("a", 3, "f4")
     first[:] = 7
