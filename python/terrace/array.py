@@ -167,10 +167,12 @@ class Array:
 
     def _values(self, index: Any, values: Any) -> tuple[Selection, np.ndarray]:
         selection = select(index, self.shape, self.unlimited)
-        values = np.asarray(values)
-        if values.dtype != self.dtype:
-            values = values.astype(self.dtype)
-        return selection, selection.packed(values)
+        if isinstance(values, np.generic):
+            cell = np.empty((), self.dtype)
+            cell[()] = values
+            values = cell
+        # At once into the cells' type: a list of numbers might be floats on its way.
+        return selection, selection.packed(np.asarray(values, self.dtype))
 
     def put(self, index: Any, values: Any) -> None:
         """Puts values, broadcast to the selection. Contiguous values of the array's own type are not copied before."""

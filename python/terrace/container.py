@@ -142,7 +142,7 @@ class Container(Mapping[str, Union["Container", Array, Bytes]]):
         dtype: Any = np.float64,
         *,
         chunks: Sequence[int] | int | None = None,
-        fill_value: Any = 0,
+        fill_value: Any = None,
         unlimited: Sequence[int] = (),
         dimensions: Sequence[str] = (),
         placement: Placement = "spread",
@@ -153,7 +153,7 @@ class Container(Mapping[str, Union["Container", Array, Bytes]]):
         shape: cells in each dimension; 0 is allowed where the dimension grows.
         dtype: bool, int8 to int64, uint8 to uint64, float32, float64, complex64, complex128, or S1, S2, ... for byte strings.
         chunks: cells of one chunk of the durable form (about 4 MiB if not given).
-        fill_value: what cells read as that were never put.
+        fill_value: what cells read as that were never put (zero, and an empty string, if not given).
         unlimited: numbers of the dimensions that grow with what is put.
         dimensions: names; arrays of a container that share names share dimensions, as in xarray.
         placement: which agents keep it, where there are several: all ("spread"), that of its creator ("local"), or "one".
@@ -163,7 +163,8 @@ class Container(Mapping[str, Union["Container", Array, Bytes]]):
         chunks = () if chunks is None else (chunks,) * len(shape) if isinstance(chunks, int) else tuple(chunks)
         kind = data_type_name(dtype)
         fill = np.zeros((), kind)
-        fill[()] = fill_value
+        if fill_value is not None:
+            fill[()] = fill_value
         grows = [False] * len(shape)
         for dimension in unlimited:
             if not -len(shape) <= dimension < len(shape):

@@ -51,6 +51,27 @@ def test_errors_are_typed_and_name_the_thing(place: terrace.Container) -> None:
     assert raised.value.hint and isinstance(raised.value, ConnectionError)
 
 
+def test_values_are_put_as_numpy_assigns_them(place: terrace.Container) -> None:
+    for dtype, values in [("u8", [2**64 - 1, 1]), ("i8", [2**53 + 1, 1.0]), ("S3", [b"a", b"abcd"]), ("i4", [1.5, 2]), ("?", [2, 0])]:
+        expected = np.zeros(2, dtype)
+        expected[...] = values
+        array = place.create_array("a", 2, dtype, create="replace")
+        array[...] = values
+        assert array[...].tolist() == expected.tolist()
+    for dtype, value in [("i1", 300), ("u1", -1), ("i8", 2**63), ("i1", np.int64(300)), ("i4", float("nan"))]:
+        array = place.create_array("a", 2, dtype, create="replace")
+        for values in ([value, 1], value):
+            with pytest.raises((OverflowError, ValueError)):
+                array[...] = values
+        assert array[...].tolist() == [0, 0]
+
+
+def test_cells_of_strings_that_were_never_put_are_empty(place: terrace.Container) -> None:
+    assert place.create_array("s", 2, "S5")[...].tolist() == [b"", b""]
+    assert place.create_array("t", 2, "S5", fill_value=b"none")[...].tolist() == [b"none"] * 2
+    assert place.create_array("v", 2, fill_value=7)[...].tolist() == [7, 7]
+
+
 def test_the_same_array_is_created_only_once_if_missing(place: terrace.Container) -> None:
     first = place.create_array("a", 3, "f4")
     first[:] = 7

@@ -7,7 +7,7 @@
 use crate::error::Result;
 use crate::grid::with_cell_type;
 use crate::grid::{CellType, Grid, Meaning, Picture, Tile, TileReader, unqualified};
-use arrow::array::{Array, BooleanArray};
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
@@ -60,21 +60,61 @@ impl General {
         Ok(General { expression, fields, schema })
     }
 
-    pub fn evaluate(&self, reader: &mut TileReader<'_>) -> Result<arrow::array::ArrayRef> {
+    pub fn evaluate(&self, reader: &mut TileReader<'_>) -> Result<ArrayRef> {
         let cells = reader.cells();
         let batch = reader.batch(&self.schema, &self.fields, 0, cells)?;
         Ok(self.expression.evaluate(&batch)?.into_array(cells as usize)?)
     }
 
-    fn mask(&self, reader: &mut TileReader<'_>) -> Result<BooleanArray> {
-        let found = self.evaluate(reader)?;
-        let mask = datafusion::common::cast::as_boolean_array(&found)?;
-        Ok(if mask.null_count() > 0 { arrow::compute::prep_null_mask_filter(mask) } else { mask.clone() })
+    /// At these places of the tile only.
+    pub fn evaluate_at(&self, reader: &mut TileReader<'_>, places: &[u32]) -> Result<ArrayRef> {
+        let arrays = self.fields.iter().map(|&field| reader.take(field, places)).collect::<Result<Vec<_>>>()?;
+        let options = RecordBatchOptions::new().with_row_count(Some(places.len()));
+        let batch = RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)?;
+        Ok(self.expression.evaluate(&batch)?.into_array(places.len())?)
     }
+
+    /// Leaves those cells of a mask for which it holds. What fails for some cell may do so for one that is no row: then it is
+    /// evaluated again, for the rows alone.
+    fn narrow(&self, reader: &mut TileReader<'_>, mask: &mut Mask) -> Result<()> {
+        match self.mask(reader) {
+            Ok(found) => mask.iter_mut().zip(found.values().iter()).for_each(|(slot, found)| *slot &= ones(found)),
+            Err(_) => {
+                let places = places(mask);
+                let found = without_nulls(&self.evaluate_at(reader, &places)?)?;
+                for (&place, found) in places.iter().zip(found.values().iter()) {
+                    mask[place as usize] &= ones(found);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn mask(&self, reader: &mut TileReader<'_>) -> Result<BooleanArray> {
+        without_nulls(&self.evaluate(reader)?)
+    }
+}
+
+fn without_nulls(found: &ArrayRef) -> Result<BooleanArray> {
+    let mask = datafusion::common::cast::as_boolean_array(found)?;
+    Ok(if mask.null_count() > 0 { arrow::compute::prep_null_mask_filter(mask) } else { mask.clone() })
 }
 
 /// For each cell of a tile, in C order: all ones or all zeroes.
 pub type Mask = Vec<u64>;
+
+/// Of the cells that are rows.
+pub fn places(mask: &[u64]) -> Vec<u32> {
+    let mut places: Vec<u32> = Vec::with_capacity(mask.len() / 16);
+    for (chunk, slots) in mask.chunks(16).enumerate() {
+        // Most of a selective filter's mask is zeroes.
+        if slots.iter().fold(0, |any, slot| any | slot) != 0 {
+            let first = chunk as u32 * 16;
+            places.extend((first..).zip(slots).filter(|(_, slot)| **slot != 0).map(|(place, _)| place));
+        }
+    }
+    places
+}
 
 impl Predicate {
     /// `None`: all rows pass.
@@ -138,14 +178,11 @@ impl Predicate {
             let is_plain = with_cell_type!(data_type, T => comparison.narrow::<T>(picture, &extents, mask), false);
             if !is_plain {
                 self.begin(grid, reader, mask)?;
-                let found = self.all.as_ref().expect("there are comparisons").mask(reader)?;
-                mask.iter_mut().zip(found.values().iter()).for_each(|(slot, found)| *slot &= ones(found));
-                return Ok(());
+                return self.all.as_ref().expect("there are comparisons").narrow(reader, mask);
             }
         }
         if let Some(rest) = &self.rest {
-            let found = rest.mask(reader)?;
-            mask.iter_mut().zip(found.values().iter()).for_each(|(slot, found)| *slot &= ones(found));
+            rest.narrow(reader, mask)?;
         }
         Ok(())
     }

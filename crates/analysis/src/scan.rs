@@ -5,7 +5,7 @@
 use crate::error::Result;
 use crate::exec::{ArrayExec, Work};
 use crate::grid::{Column, Grid, Meaning, Selection, Tile, TileReader, is_of_rows, select, tiles};
-use crate::predicate::{Mask, Predicate};
+use crate::predicate::{Mask, Predicate, places};
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -232,14 +232,7 @@ impl Rows {
             return Ok(());
         };
         predicate.mask(&grid, &mut reader, &mut self.mask)?;
-        let mut places: Vec<u32> = Vec::with_capacity(self.mask.len() / 16);
-        for (chunk, slots) in self.mask.chunks(16).enumerate() {
-            // Most of a selective filter's mask is zeroes.
-            if slots.iter().fold(0, |any, slot| any | slot) != 0 {
-                let first = chunk as u32 * 16;
-                places.extend((first..).zip(slots).filter(|(_, slot)| **slot != 0).map(|(place, _)| place));
-            }
-        }
+        let mut places = places(&self.mask);
         places.truncate(self.limit);
         for places in places.chunks(self.batch_size as usize) {
             let arrays = self.fields.iter().map(|&field| reader.take(field, places)).collect::<Result<Vec<_>>>()?;

@@ -423,3 +423,169 @@ fn regions_that_cannot_have_rows_are_left_out() {
         }
     }
 }
+
+/// A table of the given dimensions and columns of 64-bit and other numbers, on both ways.
+fn on_both_ways(grids: &dyn Fn() -> Vec<Grid>) -> (SessionContext, SessionContext) {
+    let of = |array_plans| {
+        let context = context(array_plans);
+        for grid in grids() {
+            context.register_table(grid.name.clone(), Arc::new(GridTable(Arc::new(grid)))).unwrap();
+        }
+        context
+    };
+    (of(true), of(false))
+}
+
+fn column_of(name: &str, data_type: DataType, shape: &[u64], bytes: &[u8]) -> Column {
+    let mut array = MemoryArray::new(data_type, shape);
+    array.put(Region::whole(shape).unwrap(), Buffer::from_slice_ref(bytes)).unwrap();
+    Column::new(name, Arc::new(array), (0..shape.len()).map(|d| (d, 0)).collect())
+}
+
+/// Rows as text, sorted: numbers as they are, not as floats.
+fn texts(context: &SessionContext, query: &str) -> Vec<String> {
+    let text = pretty_format_batches(&answer(context, query)).unwrap().to_string();
+    let mut lines: Vec<String> = text.lines().map(String::from).collect();
+    lines.sort();
+    lines
+}
+
+fn is_refused(context: &SessionContext, query: &str) -> bool {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { context.sql(query).await?.collect().await }).is_err()
+}
+
+#[test]
+fn coordinates_that_repeat_are_one_group_and_meet_each_other() {
+    let explicit = |values: &[f64]| Axis::Explicit(Arc::new(Float64Array::from(values.to_vec())));
+    for axis in [
+        explicit(&[1.0, 1.0, 2.0, 2.0]),
+        explicit(&[3.0, 1.0, 2.0, 1.0]),
+        explicit(&[f64::NAN, 1.0, f64::NAN, 2.0]),
+        explicit(&[-0.0, 0.0, 1.0, 2.0]),
+        Axis::Integer { low: 5, step: 0 },
+        Axis::Integer { low: 5, step: i64::MIN },
+        Axis::Real { low: 5.0, step: 0.0 },
+        Axis::Real { low: 1e17, step: 1.0 },
+        Axis::Real { low: f64::NAN, step: 1.0 },
+        Axis::Real { low: 1.0, step: f64::INFINITY },
+    ] {
+        let values: Vec<f64> = (0..12).map(f64::from).collect();
+        let (native, generic) = on_both_ways(&|| {
+            let dimensions = vec![
+                Dimension { name: "x".into(), extent: 4, axis: axis.clone() },
+                Dimension { name: "y".into(), extent: 3, axis: Axis::INDEX },
+            ];
+            let v = column_of("v", DataType::Float64, &[4, 3], &packed(DataType::Float64, &values));
+            vec![Grid::new("g", dimensions, vec![v], false).unwrap()]
+        });
+        for query in [
+            "SELECT x, sum(v) AS s, count(*) AS n FROM g GROUP BY x",
+            "SELECT DISTINCT x FROM g",
+            "SELECT count(*) AS n FROM g a JOIN g b ON a.x = b.x AND a.y = b.y",
+            "SELECT a.x, sum(a.v * b.v) AS s FROM g a JOIN g b ON a.x = b.x AND a.y = b.y GROUP BY a.x",
+        ] {
+            assert_eq!(texts(&native, query), texts(&generic, query), "{axis:?}: {query}");
+        }
+        assert!(plan_of(&native, "SELECT y, sum(v) FROM g GROUP BY y").contains("GridReduce"));
+    }
+    // Once each, in any order: nothing but arrays is needed.
+    for axis in
+        [explicit(&[3.0, 1.0, 2.0, 0.5]), Axis::Real { low: 1e9, step: 1e-6 }, Axis::Integer { low: 9, step: -3 }]
+    {
+        let (native, _) = on_both_ways(&|| {
+            let dimensions = vec![Dimension { name: "x".into(), extent: 4, axis: axis.clone() }];
+            let v = column_of("v", DataType::Float64, &[4], &packed(DataType::Float64, &[1.0; 4]));
+            vec![Grid::new("g", dimensions, vec![v], false).unwrap()]
+        });
+        assert!(plan_of(&native, "SELECT x, sum(v) FROM g GROUP BY x").contains("GridReduce"), "{axis:?}");
+    }
+}
+
+#[test]
+fn sums_of_casts_are_sums_of_what_was_cast() {
+    let (native, generic) = on_both_ways(&|| {
+        let bytes = |values: [i64; 5]| values.map(i64::to_le_bytes).concat();
+        let columns = vec![
+            column_of("v", DataType::Float64, &[5], &packed(DataType::Float64, &[0.6, 0.6, 0.6, 0.6, -0.6])),
+            column_of("f", DataType::Float32, &[5], &packed(DataType::Float32, &[0.6, 0.6, 0.6, 0.6, -0.6])),
+            column_of("i", DataType::Int64, &[5], &bytes([1 << 62, 1 << 62, 1 << 62, 1 << 62, 1])),
+            column_of("u", DataType::UInt64, &[5], &bytes([7, 8, 9, 10, 11])),
+            column_of("h", DataType::UInt64, &[5], &bytes([-1, -1, -1, -1, 1])),
+            column_of("s", DataType::Int16, &[5], &packed(DataType::Int16, &[-128.0, 127.0, 0.0, -1.0, 5.0])),
+            column_of("b", DataType::UInt8, &[5], &packed(DataType::UInt8, &[255.0, 127.0, 0.0, 1.0, 5.0])),
+        ];
+        let dimension = Dimension { name: "x".into(), extent: 5, axis: Axis::INDEX };
+        vec![Grid::new("g", vec![dimension], columns, false).unwrap()]
+    });
+    for query in [
+        "SELECT sum(CAST(v AS BIGINT)) AS a, avg(CAST(v AS BIGINT)) AS b, sum(CAST(f AS BIGINT)) AS c FROM g",
+        "SELECT sum(CAST(v AS INT)) AS a, min(CAST(v AS BIGINT)) AS b, max(CAST(f AS INT)) AS c FROM g",
+        "SELECT sum(CAST(i AS DOUBLE)) AS a, avg(i) AS b, sum(CAST(h AS DOUBLE)) AS c, avg(h) AS d FROM g",
+        "SELECT x, sum(CAST(u AS BIGINT)) AS a, avg(u) AS b FROM g GROUP BY x",
+        "SELECT x, sum(u) AS a FROM g GROUP BY x",
+        "SELECT x, sum(CAST(u AS DOUBLE)) AS a FROM g GROUP BY x",
+        "SELECT sum(f) AS a, sum(s) AS b, sum(b) AS c, avg(b) AS d FROM g",
+        "SELECT sum(CAST(s AS DOUBLE)) AS a, sum(CAST(b AS DOUBLE)) AS b, sum(CAST(f AS DOUBLE)) AS c FROM g",
+    ] {
+        assert_eq!(texts(&native, query), texts(&generic, query), "{query}");
+    }
+    for query in ["SELECT sum(CAST(h AS BIGINT)) FROM g", "SELECT sum(arrow_cast(s, 'UInt64')) FROM g"] {
+        assert!(is_refused(&native, query) && is_refused(&generic, query), "{query}");
+    }
+    let plan = plan_of(&native, "SELECT x, sum(f), sum(s), avg(i), sum(b) FROM g GROUP BY x");
+    assert!(plan.contains("GridReduce"), "{plan}");
+}
+
+/// One dimension under two names, as a join of two tables has it.
+#[test]
+fn a_filter_that_names_a_dimension_twice_is_kept_in_a_join_with_an_aggregate() {
+    let values: Vec<f64> = (0..300).map(f64::from).collect();
+    let (native, generic) = on_both_ways(&|| {
+        let of = |name: &str| {
+            let dimensions = [("x", 100), ("y", 3)]
+                .map(|(name, extent)| Dimension { name: name.into(), extent, axis: Axis::INDEX })
+                .into();
+            let column =
+                column_of(&format!("v{name}"), DataType::Float64, &[100, 3], &packed(DataType::Float64, &values));
+            Grid::new(name, dimensions, vec![column], false).unwrap()
+        };
+        ["a", "b", "c"].map(of).into()
+    });
+    for condition in ["a.x + b.x < 10", "a.x + b.x > 190", "a.x * b.x = 2500", "a.x < 90 AND a.x + b.x > 60"] {
+        let query = format!(
+            "SELECT q.x, q.s, vc FROM c JOIN
+             (SELECT a.x, sum(va * vb) AS s FROM a JOIN b ON a.x = b.x AND a.y = b.y WHERE {condition} GROUP BY a.x) q ON q.x = c.x"
+        );
+        assert!(plan_of(&native, &query).contains("⋈"), "{query}");
+        assert_eq!(rows(&answer(&native, &query)), rows(&answer(&generic, &query)), "{query}");
+    }
+}
+
+#[test]
+fn expressions_are_not_evaluated_on_cells_that_are_no_rows() {
+    let (native, generic) = on_both_ways(&|| {
+        let dimensions = [("x", 2), ("y", 4)]
+            .map(|(name, extent)| Dimension { name: name.into(), extent, axis: Axis::INDEX })
+            .into();
+        let b = [2.0, 0.0, 5.0, 10.0, 0.0, 0.0, 1.0, 0.0];
+        let column = column_of("b", DataType::Int32, &[2, 4], &packed(DataType::Int32, &b));
+        let w = column_of(
+            "w",
+            DataType::Int64,
+            &[2, 4],
+            &packed(DataType::Int64, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]),
+        );
+        vec![Grid::new("g", dimensions, vec![column, w], false).unwrap()]
+    });
+    for query in [
+        "SELECT sum(10 / b) AS s, count(*) AS n FROM g WHERE b <> 0",
+        "SELECT x, sum(10 / b) AS s, min(10 / b) AS l, max(w / b) AS m FROM g WHERE b <> 0 GROUP BY x",
+        "SELECT y, x, avg(w / b) AS s FROM g WHERE b > 0 AND w < 8 GROUP BY x, y",
+    ] {
+        assert!(plan_of(&native, query).contains("GridReduce"), "{query}");
+        assert_eq!(texts(&native, query), texts(&generic, query), "{query}");
+    }
+    assert_eq!(rows(&answer(&native, "SELECT x, y FROM g WHERE b <> 0 AND 10 / b > 4")), [[0.0, 0.0], [1.0, 2.0]]);
+    assert!(is_refused(&native, "SELECT sum(10 / b) AS s FROM g"));
+}

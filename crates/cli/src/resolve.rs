@@ -272,6 +272,8 @@ fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
             "TERRACE_TOKEN",
             "TERRACE_TOKEN_FILE",
             "TERRACE_FINGERPRINT",
+            "TERRACE_QUERY",
+            "TERRACE_FLIGHT",
         ];
         let is_known = others.contains(&name) || known.iter().any(|known| known == name);
         let meant = nearest(name, known.iter().map(String::as_str)).filter(|_| !is_known)?;
@@ -378,8 +380,15 @@ mod tests {
 
     #[test]
     fn a_misspelt_environment_name_is_noticed() {
-        let names =
-            ["TERRACE_ROOTS", "TERRACE_ROOT", "TERRACE_KILL_AT", "TERRACE_INDEX", "PATH", "TERRACE_MOVER_THREAD"];
+        let names = [
+            "TERRACE_ROOTS",
+            "TERRACE_ROOT",
+            "TERRACE_KILL_AT",
+            "TERRACE_INDEX",
+            "TERRACE_QUERY",
+            "PATH",
+            "TERRACE_MOVER_THREAD",
+        ];
         let warnings = unknown_variables(names.map(OsString::from).into_iter());
         assert_eq!(warnings.len(), 2, "{warnings:?}");
         assert!(warnings[0].contains("`TERRACE_ROOT`"));

@@ -64,7 +64,7 @@ impl Selection {
 }
 
 /// The one dimension that an expression is about, if it is about one only.
-fn only_dimension(grid: &Grid, expr: &Expr) -> Option<usize> {
+pub fn only_dimension(grid: &Grid, expr: &Expr) -> Option<usize> {
     if !is_of_rows(expr) {
         return None;
     }

@@ -3,7 +3,7 @@
 
 use super::Reduced;
 use crate::error::Result;
-use crate::grid::{Column, Dimension, Grid, Meaning, Source};
+use crate::grid::{Column, Dimension, Grid, Meaning, Source, only_dimension, unqualified};
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType as ArrowType;
 use datafusion::common::Column as ColumnName;
@@ -100,14 +100,8 @@ impl Reduced {
         let mut filters: Vec<Expr> = vec![];
         // Within the ranges that the groups are of: the same predicates say so again.
         let names = self.grid.schema();
-        let kept_names: Vec<&String> = kept
-            .iter()
-            .flat_map(|&d| (0..self.grid.fields.len()).filter(move |&f| self.grid.fields[f] == Meaning::Dimension(d)))
-            .map(|field| names.field(field).name())
-            .collect();
         for filter in self.filters.iter().cloned().flat_map(datafusion::logical_expr::utils::split_conjunction_owned) {
-            let columns = filter.column_refs();
-            if columns.len() == 1 && columns.iter().all(|column| kept_names.contains(&&column.name)) {
+            if only_dimension(&self.grid, &unqualified(&filter)?).is_some_and(|dimension| kept.contains(&dimension)) {
                 filters.push(filter);
             }
         }

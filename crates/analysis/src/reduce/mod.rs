@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::exec::{ArrayExec, Work};
 use crate::grid::with_cell_type;
 use crate::grid::{Column, Grid, Meaning, RANK_MAX, Selection, Tile, TileReader, select, tiles};
-use crate::predicate::{General, Mask, Predicate};
+use crate::predicate::{General, Mask, Predicate, places};
 use accumulator::{Accumulator, Extreme, Groups};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType as ArrowType, Field, Float64Type, Int64Type, Schema, SchemaRef};
@@ -27,6 +27,7 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use terrace_client::DataType;
@@ -226,19 +227,25 @@ impl Reduced {
                     }, unreachable!("numbers only"));
                 }
                 Input::Expression(general) => {
-                    let values = general.evaluate(&mut reader)?;
+                    let (values, is_of_rows) = match (general.evaluate(&mut reader), mask) {
+                        // It may have failed for a cell that is no row.
+                        (Err(_), Some(mask)) => (general.evaluate_at(&mut reader, &places(mask))?, true),
+                        (values, _) => (values?, false),
+                    };
                     if values.null_count() > 0 {
                         return Err(Error::invalid(format!("`{}` is null for some cells", reduction.text)));
                     }
                     let lines = Lines::new(&extents, &packed, strides);
                     match reduction.cells {
                         DataType::Int64 => {
-                            let values = values.as_primitive::<Int64Type>().values().as_ptr();
-                            lines.feed::<i64>(values, first_group, mask, accumulator);
+                            let values = values.as_primitive::<Int64Type>().values();
+                            let values = spread(values, mask.filter(|_| is_of_rows));
+                            lines.feed::<i64>(values.as_ptr(), first_group, mask, accumulator);
                         }
                         _ => {
-                            let values = values.as_primitive::<Float64Type>().values().as_ptr();
-                            lines.feed::<f64>(values, first_group, mask, accumulator);
+                            let values = values.as_primitive::<Float64Type>().values();
+                            let values = spread(values, mask.filter(|_| is_of_rows));
+                            lines.feed::<f64>(values.as_ptr(), first_group, mask, accumulator);
                         }
                     }
                 }
@@ -278,6 +285,14 @@ impl Reduced {
         }
         Ok(batch)
     }
+}
+
+/// Values of a tile's cells; those of its rows alone are brought to where the mask has them.
+fn spread<'a, T: Copy + Default>(values: &'a [T], rows: Option<&[u64]>) -> Cow<'a, [T]> {
+    let Some(mask) = rows else { return Cow::Borrowed(values) };
+    let mut all = vec![T::default(); mask.len()];
+    places(mask).into_iter().zip(values).for_each(|(place, value)| all[place as usize] = *value);
+    Cow::Owned(all)
 }
 
 struct Outcome {

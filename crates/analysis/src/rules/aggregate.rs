@@ -1,7 +1,7 @@
 //! Aggregates by dimensions of a grid.
 
 use super::resolve::{Resolved, column, resolve, scan_as};
-use crate::grid::{Grid, Meaning, is_of_rows};
+use crate::grid::{Dimension, Grid, Meaning, is_of_rows};
 use crate::predicate::General;
 use crate::reduce::{Function, GROUPS_MAX, Input, Reduced, ReducedTable, Reduction};
 use arrow::datatypes::DataType as ArrowType;
@@ -21,6 +21,11 @@ pub fn replaced(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
     for expr in &aggregate.group_expr {
         let expr = resolved.on_grid(&expr.clone().unalias(), schema)?;
         let Some(dimension) = dimension_of(&grid, &expr) else { return Ok(None) };
+        // An index is a group only where no other index has its coordinate.
+        let Dimension { axis, extent, .. } = &grid.dimensions[dimension];
+        if !axis.is_distinct(*extent) {
+            return Ok(None);
+        }
         let number = kept.iter().position(|&known| known == dimension).unwrap_or_else(|| {
             kept.push(dimension);
             kept.len() - 1
@@ -108,18 +113,12 @@ fn reduction(
     Ok(made(Input::Expression(General::new(grid, &argument)?), cells))
 }
 
-/// A column of numbers, as it is; or cast, where the sum of the cast numbers is the sum of the numbers.
+/// A column of numbers, as it is; or cast to a type that holds all of them, where their sum is the same in either.
 fn number_column(grid: &Grid, expr: &Expr, function: Function) -> Option<usize> {
     let is_sum = matches!(function, Function::Sum | Function::Average);
-    let expr = match expr {
-        Expr::Cast(cast) if is_sum => {
-            let wanted = cast.field.data_type();
-            if !matches!(wanted, ArrowType::Float64 | ArrowType::Int64 | ArrowType::UInt64) {
-                return None;
-            }
-            cast.expr.as_ref()
-        }
-        other => other,
+    let (expr, wanted) = match expr {
+        Expr::Cast(cast) if is_sum => (cast.expr.as_ref(), Some(cast.field.data_type())),
+        other => (other, None),
     };
     let Expr::Column(column) = expr else { return None };
     let Meaning::Column(column) = grid.fields[grid.schema().index_of(&column.name).ok()?] else { return None };
@@ -129,5 +128,13 @@ fn number_column(grid: &Grid, expr: &Expr, function: Function) -> Option<usize> 
         matches!(data_type, Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32 | UInt64 | Float32 | Float64);
     // 64-bit sums are kept as signed ones.
     let is_kept = is_number && !(function == Function::Sum && data_type == UInt64);
-    is_kept.then_some(column)
+    let is_same = match wanted {
+        None => true,
+        // Means are of floats; sums of 64-bit integers may be greater than a 64-bit integer.
+        Some(ArrowType::Float64) => function == Function::Average || !matches!(data_type, Int64 | UInt64),
+        Some(ArrowType::Int64) => matches!(data_type, Int8 | Int16 | Int32 | Int64 | UInt8 | UInt16 | UInt32),
+        Some(ArrowType::UInt64) => matches!(data_type, UInt8 | UInt16 | UInt32 | UInt64),
+        Some(_) => false,
+    };
+    (is_kept && is_same).then_some(column)
 }
