@@ -93,6 +93,49 @@ fn rows_are_written_in_every_format() {
 }
 
 #[test]
+fn an_output_goes_where_links_lead_and_into_pipes_and_keeps_its_rights() {
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+    let place = Workplace::new();
+    let shell = place.shell();
+    let path = |name: &str| place.scratch().join(name);
+    let write =
+        |name: &str| say(&place, &["--format", "csv", "--output", path(name).to_str().unwrap(), "SELECT 1 AS n"]);
+    let mode = |name: &str| std::fs::metadata(path(name)).unwrap().permissions().mode() & 0o777;
+    std::fs::create_dir(path("inner")).unwrap();
+    std::fs::write(path("inner/kept"), "old").unwrap();
+    std::fs::set_permissions(path("inner/kept"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    symlink("inner/kept", path("link")).unwrap();
+    symlink("link", path("link to the link")).unwrap();
+    symlink("inner/new", path("link to nothing")).unwrap();
+    symlink("loop", path("loop")).unwrap();
+    for (link, target) in [("link to the link", "inner/kept"), ("link to nothing", "inner/new")] {
+        write(link).ok();
+        assert_eq!(std::fs::read_to_string(path(target)).unwrap(), "n\n1\n");
+        assert!(path(link).is_symlink() && path("link").is_symlink());
+    }
+    assert_eq!((mode("inner/kept"), std::fs::read_dir(path("inner")).unwrap().count()), (0o600, 2));
+    // A pipe's reader has the rows; the pipe is still there.
+    assert!(std::process::Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
+    let pipe = path("pipe");
+    let reader = std::thread::spawn(move || std::fs::read_to_string(pipe).unwrap());
+    write("pipe").ok();
+    assert_eq!(reader.join().unwrap(), "n\n1\n");
+    assert!(std::fs::metadata(path("pipe")).unwrap().file_type().is_fifo());
+    for refused in ["loop", "inner", "nowhere/file"] {
+        let outcome = write(refused);
+        assert!(outcome.code == 1 && outcome.stderr.contains(refused), "{refused}: {}", outcome.stderr);
+    }
+    // What fails leaves what was there.
+    let file = path("inner/kept");
+    let failing =
+        ["--format", "csv", "--output", file.to_str().unwrap(), "SELECT 1 / (v - 1) FROM generate_series(1, 3) t(v)"];
+    assert_eq!(say(&place, &failing).code, 1);
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "n\n1\n");
+    assert_eq!(std::fs::read_dir(path("inner")).unwrap().count(), 2);
+    shell.ends_and_leaves();
+}
+
+#[test]
 fn queries_come_from_a_file_and_from_the_standard_input() {
     let place = Workplace::new();
     let shell = place.shell();
