@@ -90,6 +90,17 @@ def test_what_is_wrong_is_told_and_the_next_query_is_answered(server):
             assert rows(connection, "SELECT 1 AS one") == [(1,)]
 
 
+def test_constants_have_the_schema_that_was_told(server):
+    asked = {
+        "sqrt(4.0)": 2, "power(2, -1)": 0.5, "abs(-3)": 3, "upper('a')": "A", "greatest(1, 2)": 2, "CASE WHEN true THEN 1 END": 1,
+        "NULL": None, "x + 1": 1, "coalesce(x, 1)": 0,
+    }
+    with server.connect() as connection:
+        for expression, value in asked.items():
+            assert rows(connection, f"SELECT x, {expression} AS k FROM flights ORDER BY x, y LIMIT 1") == [(0, value)], expression
+        assert rows(connection, "SELECT pi() > 3 AS k, sum(v) AS s FROM flights WHERE x < 0") == [(True, None)]
+
+
 def test_statements_of_any_length_are_refused_and_the_server_lives(server):
     with server.connect() as connection:
         for query in [

@@ -25,7 +25,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
-use terrace_analysis::arrow::array::{ArrayRef, AsArray, RecordBatch};
+use terrace_analysis::arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use terrace_analysis::arrow::datatypes::{DataType, Schema, SchemaRef};
 use terrace_analysis::datafusion::prelude::{DataFrame, SessionContext};
 use terrace_analysis::{Engine, Error, plan};
@@ -180,7 +180,7 @@ impl Service {
     }
 
     async fn schema_of(&self, text: &str) -> Result<SchemaRef, Status> {
-        Ok(Arc::new(self.planned(text).await?.schema().as_arrow().clone()))
+        Ok(told(&self.planned(text).await?))
     }
 
     fn info(
@@ -213,9 +213,10 @@ impl Service {
 
     async fn answer(&self, text: &str) -> Result<Sent, Status> {
         let frame = self.planned(text).await?;
+        let schema = told(&frame);
         let mut stream = self.computed(terrace_analysis::stream(frame)).await?;
-        let schema = stream.schema();
         let (sender, receiver) = tokio::sync::mpsc::channel(BATCHES_AHEAD);
+        let promised = schema.clone();
         self.engine.spawn(async move {
             loop {
                 let batch = tokio::select! {
@@ -224,7 +225,7 @@ impl Service {
                     _ = sender.closed() => return,
                 };
                 let Some(batch) = batch else { return };
-                let batch = batch.map_err(Error::from);
+                let batch = batch.map_err(Error::from).and_then(|batch| as_told(&batch, &promised));
                 if sender.send(batch.map_err(|error| FlightError::Tonic(Box::new(status(error))))).await.is_err() {
                     return;
                 }
@@ -252,6 +253,19 @@ impl Service {
         }
         Ok(found)
     }
+}
+
+/// A query's schema, as it is told before the query is asked. When it is asked more may be known of its columns, as that one has
+/// no nulls; clients refuse rows of another schema than they were told.
+fn told(frame: &DataFrame) -> SchemaRef {
+    Arc::new(frame.schema().as_arrow().clone())
+}
+
+fn as_told(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Error> {
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| terrace_analysis::arrow::compute::cast(column, field.data_type()));
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(schema.clone(), columns.collect::<Result<_, _>>()?, &options)?)
 }
 
 fn text_of(bytes: &[u8]) -> Result<&str, Status> {
