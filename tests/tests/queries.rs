@@ -220,6 +220,8 @@ fn what_is_wrong_with_a_query_is_told_with_names() {
     ] {
         wrong(change, "not supported");
     }
+    let outcome = say(&place, &["--query-threads", "100000", "SELECT 1"]);
+    assert!(outcome.code == 1 && outcome.stderr.contains("at most 1024"), "{}", outcome.stderr);
     // As deep as a text may be.
     wrong(&format!("SELECT {}1{}", "(".repeat(3000), ")".repeat(3000)), "");
     let sum = format!("SELECT 1{} AS n", "+1".repeat(2000));

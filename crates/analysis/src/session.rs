@@ -28,7 +28,7 @@ pub struct Options {
     pub memory_bytes_max: Option<usize>,
     /// Where sorts, joins and aggregates put what does not fit; `None`: they fail.
     pub spill: Option<PathBuf>,
-    /// Threads; `None`: one for each processor.
+    /// Threads, at most 1024; `None`: one for each processor.
     pub threads: Option<usize>,
     /// Array-native plans; without them every query goes DataFusion's way, for comparison.
     pub array_plans: bool,
@@ -59,6 +59,7 @@ const MERGE_BYTES_MAX: usize = 10 << 20;
 
 /// Of threads that plans and expressions are walked on, level by level; what is not used is no memory.
 pub const STACK_BYTES: usize = 32 << 20;
+const THREADS_MAX: usize = 1024;
 
 /// A context without any tables, for those who bring their own.
 pub fn context(options: &Options) -> Result<SessionContext> {
@@ -181,6 +182,10 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(session: Session, options: &Options) -> Result<Engine> {
+        let threads = options.threads.unwrap_or(1);
+        if threads > THREADS_MAX {
+            return Err(Error::invalid(format!("{threads} threads for queries: at most {THREADS_MAX}")));
+        }
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
         runtime.thread_stack_size(STACK_BYTES);
         if let Some(threads) = options.threads {
