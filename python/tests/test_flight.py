@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +88,48 @@ def test_what_is_wrong_is_told_and_the_next_query_is_answered(server):
             with pytest.raises(adbc.Error, match=said):
                 rows(connection, query)
             assert rows(connection, "SELECT 1 AS one") == [(1,)]
+
+
+def test_constants_have_the_schema_that_was_told(server):
+    asked = {
+        "sqrt(4.0)": 2, "power(2, -1)": 0.5, "abs(-3)": 3, "upper('a')": "A", "greatest(1, 2)": 2, "CASE WHEN true THEN 1 END": 1,
+        "NULL": None, "x + 1": 1, "coalesce(x, 1)": 0,
+    }
+    with server.connect() as connection:
+        for expression, value in asked.items():
+            assert rows(connection, f"SELECT x, {expression} AS k FROM flights ORDER BY x, y LIMIT 1") == [(0, value)], expression
+        assert rows(connection, "SELECT pi() > 3 AS k, sum(v) AS s FROM flights WHERE x < 0") == [(True, None)]
+
+
+def test_statements_of_any_length_are_refused_and_the_server_lives(server):
+    with server.connect() as connection:
+        for query in [
+            "SELECT " + "+".join(["1"] * 20000),
+            "SELECT * FROM flights WHERE " + " OR ".join(f"x={i}" for i in range(8000)),
+            "SELECT 1" + " UNION ALL SELECT 1" * 4000,
+            "SELECT " + "-" * 1 + " -" * 3000 + " 1",
+        ]:
+            with pytest.raises(adbc.Error, match="nested"):
+                rows(connection, query)
+        assert rows(connection, "SELECT count(*) FROM flights WHERE " + " OR ".join(f"v + x = {i}" for i in range(450))) == [(12,)]
+    assert server.process.poll() is None
+
+
+def test_a_query_that_takes_long_keeps_nobody_waiting(server):
+    # Computed while it is planned, on one thread, without an end that is near.
+    slow = "SELECT length(repeat(repeat('a', 1000000), 300)) AS n"
+    with ThreadPoolExecutor() as pool, server.connect() as connection:
+        def ask() -> list[tuple]:
+            with server.connect() as own:
+                return rows(own, slow)
+
+        asked = [pool.submit(ask) for _ in range(3)]
+        for _ in range(10):
+            begun = time.monotonic()
+            with server.connect() as other:
+                assert rows(other, "SELECT max(v) FROM flights") == [(11,)]
+            assert time.monotonic() - begun < 5
+        assert [answer.result() for answer in asked] == [[(300000000,)]] * 3
 
 
 def test_a_large_answer_streams(server, session):

@@ -53,6 +53,8 @@ def test_what_is_wrong_with_a_query_is_an_error_and_the_next_one_is_answered(ses
         session.sql("SELECT nothing FROM queries")
     with pytest.raises(ValueError, match="same name"):
         session.sql("SELECT a.v, b.v FROM queries a JOIN queries b USING (x, y)").numpy()
+    with pytest.raises(terrace.TerraceError, match="nested"):
+        session.sql("SELECT " + "+".join(["1"] * 20000))
     # It fails among the rows.
     with pytest.raises(terrace.TerraceError, match="[Dd]ivide by zero"):
         session.sql("SELECT 1 / (CAST(v AS BIGINT) - 7) AS q FROM queries").arrow()

@@ -26,6 +26,7 @@ mod catalogue;
 mod error;
 mod exec;
 mod grid;
+mod nesting;
 mod predicate;
 mod reduce;
 mod rules;
@@ -40,7 +41,7 @@ pub use error::{Error, Result};
 pub use grid::{Column, Dimension, Grid, Meaning, MemoryArray, Source};
 pub use rules::ArrayPlans;
 pub use scan::GridTable;
-pub use session::{Batches, Engine, Options, Queries, context, plan, stream};
+pub use session::{Batches, Engine, Options, Queries, STACK_BYTES, context, plan, stream};
 pub use tables::{Objects, complete_steps, dimension_names, tags};
 pub use watch::{Answer, Watch};
 

@@ -1,6 +1,7 @@
 //! A session of queries: SQL and plans over the tables of one root.
 
 use crate::error::{Error, Result};
+use crate::nesting;
 use crate::rules::ArrayPlans;
 use crate::tables::{CATALOG, Names, Objects, ROOT_SCHEMA};
 use arrow::array::RecordBatch;
@@ -18,7 +19,7 @@ use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
-use terrace_client::Session;
+use terrace_client::{Kind, Session};
 
 /// What a session may use, and how it plans.
 #[derive(Clone, Debug)]
@@ -27,7 +28,7 @@ pub struct Options {
     pub memory_bytes_max: Option<usize>,
     /// Where sorts, joins and aggregates put what does not fit; `None`: they fail.
     pub spill: Option<PathBuf>,
-    /// Threads; `None`: one for each processor.
+    /// Threads, at most 1024; `None`: one for each processor.
     pub threads: Option<usize>,
     /// Array-native plans; without them every query goes DataFusion's way, for comparison.
     pub array_plans: bool,
@@ -55,6 +56,10 @@ const CONSUMERS_NAMED: NonZeroUsize = NonZeroUsize::new(3).unwrap();
 const THREAD_BYTES_MIN: usize = 32 << 20;
 /// What a sort keeps free to merge what it has spilled, as DataFusion has it.
 const MERGE_BYTES_MAX: usize = 10 << 20;
+
+/// Of threads that plans and expressions are walked on, level by level; what is not used is no memory.
+pub const STACK_BYTES: usize = 32 << 20;
+const THREADS_MAX: usize = 1024;
 
 /// A context without any tables, for those who bring their own.
 pub fn context(options: &Options) -> Result<SessionContext> {
@@ -99,24 +104,38 @@ pub fn context(options: &Options) -> Result<SessionContext> {
 
 /// Plans a query. Nothing is changed by SQL: statements that would are refused.
 pub async fn plan(context: &SessionContext, text: &str) -> Result<DataFrame> {
+    nesting::check(text)?;
     let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-    let planned = AssertUnwindSafe(context.sql_with_options(text, options)).catch_unwind().await;
-    Ok(planned.map_err(|_| engine_failed())??)
+    let (context, text) = (context.clone(), text.to_owned());
+    aside(async move { Ok(context.sql_with_options(&text, options).await?) }).await
 }
 
 /// Runs a plan: its rows as they come.
 pub async fn stream(frame: DataFrame) -> Result<SendableRecordBatchStream> {
-    let begun = AssertUnwindSafe(frame.execute_stream()).catch_unwind().await;
-    let stream = begun.map_err(|_| engine_failed())??;
+    let stream = aside(async move { Ok(frame.execute_stream().await?) }).await?;
     let schema = stream.schema();
     let batches = AssertUnwindSafe(stream).catch_unwind();
     let batches = batches.map(|batch| batch.unwrap_or_else(|_| Err(engine_failed().into())));
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
 }
 
+/// Makes a plan on a thread of its own. It may compute for long, as expressions of constants are then, and it calls itself once
+/// for each level of a statement: neither is for threads that others wait for.
+async fn aside<T: Send + 'static>(planning: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    let runtime = tokio::runtime::Handle::current();
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let begun = std::thread::Builder::new().name("plan".into()).stack_size(STACK_BYTES).spawn(move || {
+        let planned = runtime.block_on(AssertUnwindSafe(planning).catch_unwind());
+        // Whoever asked may have gone.
+        let _ = sender.send(planned.unwrap_or_else(|_| Err(engine_failed())));
+    });
+    begun.map_err(|error| Error::new(Kind::System, format!("no thread can be started to plan a query: {error}")))?;
+    receiver.await.unwrap_or_else(|_| Err(engine_failed()))
+}
+
 /// A fault of the engine is one query's failure, where programs unwind.
 pub(crate) fn engine_failed() -> Error {
-    Error::new(terrace_client::Kind::System, "the query engine has failed at this query; others are not touched")
+    Error::new(Kind::System, "the query engine has failed at this query; others are not touched")
         .hint("say it in another way, and please report the query")
 }
 
@@ -147,7 +166,7 @@ impl Queries {
         match self.context.table(reference).await {
             Ok(table) => Ok(table),
             Err(_) if self.objects.grid(name)?.is_none() => Err(Error::new(
-                terrace_client::Kind::NotFound,
+                Kind::NotFound,
                 format!("there is no table `{name}`: no array, and no container with arrays"),
             )),
             Err(error) => Err(error.into()),
@@ -163,13 +182,19 @@ pub struct Engine {
 
 impl Engine {
     pub fn new(session: Session, options: &Options) -> Result<Engine> {
+        let threads = options.threads.unwrap_or(1);
+        if threads > THREADS_MAX {
+            return Err(Error::invalid(format!("{threads} threads for queries: at most {THREADS_MAX}")));
+        }
         let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        runtime.thread_stack_size(STACK_BYTES);
         if let Some(threads) = options.threads {
             runtime.worker_threads(threads.max(1));
         }
-        let runtime = runtime.enable_all().build().map_err(|error| {
-            Error::new(terrace_client::Kind::System, format!("no runtime for queries can be started: {error}"))
-        })?;
+        let runtime = runtime
+            .enable_all()
+            .build()
+            .map_err(|error| Error::new(Kind::System, format!("no runtime for queries can be started: {error}")))?;
         Ok(Engine { runtime, queries: Queries::new(session, options)? })
     }
 

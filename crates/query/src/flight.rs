@@ -3,7 +3,8 @@
 //!   GetFlightInfo(query) ─▶ schema, and a ticket that is the query ─▶ DoGet(ticket) ─▶ batches as they come
 //!
 //! Invariant: no call is answered without the token; addresses that others reach are served with TLS alone. Nothing is kept between
-//! calls: a ticket and a prepared statement are the text of their query.
+//! calls: a ticket and a prepared statement are the text of their query. Queries are computed on the engine's threads, and clients
+//! served on others: no query keeps anybody from being heard.
 
 use crate::failure::Failure;
 use arrow_flight::encode::FlightDataEncoderBuilder;
@@ -24,10 +25,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
-use terrace_analysis::arrow::array::{ArrayRef, AsArray, RecordBatch};
+use terrace_analysis::arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use terrace_analysis::arrow::datatypes::{DataType, Schema, SchemaRef};
-use terrace_analysis::datafusion::prelude::SessionContext;
+use terrace_analysis::datafusion::prelude::{DataFrame, SessionContext};
 use terrace_analysis::{Engine, Error, plan};
+use tokio::runtime::Handle;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
@@ -42,6 +44,9 @@ pub struct Listening<'a> {
 }
 
 const TOKEN_LENGTH_MIN: usize = 16;
+const SERVING_THREADS: usize = 2;
+/// Batches that are made before they are sent.
+const BATCHES_AHEAD: usize = 2;
 
 pub fn serve(engine: &Engine, listening: &Listening<'_>) -> Result<(), Failure> {
     let read = |path: &Path| {
@@ -70,14 +75,16 @@ pub fn serve(engine: &Engine, listening: &Listening<'_>) -> Result<(), Failure> 
             .tls_config(ServerTlsConfig::new().identity(identity))
             .map_err(|error| Failure::bad_input(format!("the certificate or its key can't be used: {error}")))?;
     }
-    let service = Service::new(engine.queries().context().clone(), &token)?;
+    let service = Service::new(engine.queries().context().clone(), engine.runtime().handle().clone(), &token)?;
     let guard = move |request: Request<()>| match is_known(&request, &token) {
         true => Ok(request),
         false => {
             Err(Status::unauthenticated("the token is missing or wrong: send it as `authorization: Bearer TOKEN`"))
         }
     };
-    engine.runtime().block_on(async {
+    let serving = tokio::runtime::Builder::new_multi_thread().worker_threads(SERVING_THREADS).enable_all().build();
+    let serving = serving.map_err(|error| Failure::new(format!("no runtime for clients can be started: {error}")))?;
+    serving.block_on(async {
         let incoming = TcpIncoming::bind(address).map_err(|error| wrong_address(error.to_string()))?;
         let incoming = incoming.with_nodelay(Some(true));
         let bound = incoming.local_addr().map_err(|error| wrong_address(error.to_string()))?;
@@ -119,6 +126,8 @@ fn is_known<T>(request: &Request<T>, token: &str) -> bool {
 #[derive(Clone)]
 pub struct Service {
     context: SessionContext,
+    /// Where queries are computed.
+    engine: Handle,
     info: Arc<SqlInfoData>,
     bearer: String,
 }
@@ -146,19 +155,32 @@ fn broken(error: impl std::fmt::Display) -> Status {
 }
 
 impl Service {
-    pub fn new(context: SessionContext, token: &str) -> Result<Service, Failure> {
+    pub fn new(context: SessionContext, engine: Handle, token: &str) -> Result<Service, Failure> {
         let mut info = SqlInfoDataBuilder::new();
         info.append(SqlInfo::FlightSqlServerName, "Terrace");
         info.append(SqlInfo::FlightSqlServerVersion, env!("CARGO_PKG_VERSION"));
         info.append(SqlInfo::FlightSqlServerArrowVersion, "59");
         info.append(SqlInfo::FlightSqlServerReadOnly, true);
         let info = info.build().map_err(|error| Failure::new(error.to_string()))?;
-        Ok(Service { context, info: Arc::new(info), bearer: format!("Bearer {token}") })
+        Ok(Service { context, engine, info: Arc::new(info), bearer: format!("Bearer {token}") })
+    }
+
+    /// On the engine's threads.
+    async fn computed<T, F>(&self, work: F) -> Result<T, Status>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        self.engine.spawn(work).await.map_err(broken)?.map_err(status)
+    }
+
+    /// On a thread of its own.
+    async fn planned(&self, text: &str) -> Result<DataFrame, Status> {
+        plan(&self.context, text).await.map_err(status)
     }
 
     async fn schema_of(&self, text: &str) -> Result<SchemaRef, Status> {
-        let frame = plan(&self.context, text).await.map_err(status)?;
-        Ok(Arc::new(frame.schema().as_arrow().clone()))
+        Ok(told(&self.planned(text).await?))
     }
 
     fn info(
@@ -190,10 +212,29 @@ impl Service {
     }
 
     async fn answer(&self, text: &str) -> Result<Sent, Status> {
-        let frame = plan(&self.context, text).await.map_err(status)?;
-        let stream = terrace_analysis::stream(frame).await.map_err(status)?;
-        let schema = stream.schema();
-        let batches = stream.map(|batch| batch.map_err(|error| FlightError::Tonic(Box::new(status(error.into())))));
+        let frame = self.planned(text).await?;
+        let schema = told(&frame);
+        let mut stream = self.computed(terrace_analysis::stream(frame)).await?;
+        let (sender, receiver) = tokio::sync::mpsc::channel(BATCHES_AHEAD);
+        let promised = schema.clone();
+        self.engine.spawn(async move {
+            loop {
+                let batch = tokio::select! {
+                    batch = stream.next() => batch,
+                    // The client is gone.
+                    _ = sender.closed() => return,
+                };
+                let Some(batch) = batch else { return };
+                let batch = batch.map_err(Error::from).and_then(|batch| as_told(&batch, &promised));
+                if sender.send(batch.map_err(|error| FlightError::Tonic(Box::new(status(error))))).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let batches = futures::stream::unfold(receiver, |mut receiver| async {
+            let batch = receiver.recv().await?;
+            Some((batch, receiver))
+        });
         Ok(self.send(schema, batches))
     }
 
@@ -201,9 +242,9 @@ impl Service {
     async fn tables(&self) -> Result<Vec<(String, String)>, Status> {
         let query =
             "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema <> 'information_schema'";
-        let frame = plan(&self.context, query).await.map_err(status)?;
+        let frame = self.planned(query).await?;
         let mut found = vec![];
-        for batch in frame.collect().await.map_err(|error| status(error.into()))? {
+        for batch in self.computed(async move { Ok(frame.collect().await?) }).await? {
             let texts =
                 |column: &ArrayRef| terrace_analysis::arrow::compute::cast(column, &DataType::Utf8).map_err(broken);
             let (schemas, names) = (texts(batch.column(0))?, texts(batch.column(1))?);
@@ -212,6 +253,19 @@ impl Service {
         }
         Ok(found)
     }
+}
+
+/// A query's schema, as it is told before the query is asked. When it is asked more may be known of its columns, as that one has
+/// no nulls; clients refuse rows of another schema than they were told.
+fn told(frame: &DataFrame) -> SchemaRef {
+    Arc::new(frame.schema().as_arrow().clone())
+}
+
+fn as_told(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Error> {
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| terrace_analysis::arrow::compute::cast(column, field.data_type()));
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(schema.clone(), columns.collect::<Result<_, _>>()?, &options)?)
 }
 
 fn text_of(bytes: &[u8]) -> Result<&str, Status> {

@@ -124,15 +124,27 @@ struct FlightArgs {
 }
 
 fn main() {
-    let done = match Cli::parse().command {
-        Command::Sql(args) => sql(&args),
-        Command::Savime(args) => engine(&args.engine).and_then(|engine| answer(&engine, &args.asked, Language::Savime)),
-        Command::Worker(args) => engine(&args).and_then(|engine| worker::serve(&engine)),
-        Command::Flight(args) => flight(&args),
+    let command = Cli::parse().command;
+    // Expressions are evaluated level by level, on this thread too.
+    let begun = std::thread::Builder::new().stack_size(terrace_analysis::STACK_BYTES).spawn(move || run(&command));
+    let done = match begun.map(|thread| thread.join()) {
+        Ok(Ok(done)) => done,
+        // It has said why.
+        Ok(Err(_)) => std::process::exit(101),
+        Err(error) => Err(Failure::new(format!("no thread can be started: {error}"))),
     };
     if let Err(failure) = done {
         failure.print();
         std::process::exit(failure.code);
+    }
+}
+
+fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Sql(args) => sql(args),
+        Command::Savime(args) => answer(&engine(&args.engine)?, &args.asked, Language::Savime),
+        Command::Worker(args) => worker::serve(&engine(args)?),
+        Command::Flight(args) => flight(args),
     }
 }
 

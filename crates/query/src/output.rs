@@ -4,9 +4,9 @@ use crate::failure::Failure;
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
 use parquet::arrow::ArrowWriter;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use terrace_analysis::{Answer, Batches};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -24,6 +24,8 @@ pub enum Format {
     Savime,
 }
 
+/// As the kernel has it.
+const LINKS_MAX: usize = 40;
 /// Rows that a table shows; other formats give all.
 const TABLE_ROWS_MAX: usize = 1000;
 
@@ -50,19 +52,44 @@ pub fn to_stdout(batches: Batches<'_>, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// The file appears when all rows are in it.
+/// A file appears when all rows are in it, where links lead to and with the rights that it has; pipes and devices are written into.
 pub fn to_file(batches: Batches<'_>, format: Format, path: &Path) -> Result<(), Failure> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.partial", std::process::id()));
-    let partial = path.with_file_name(name);
     let failed = |what: &str, error: std::io::Error| Failure::new(format!("can't {what} {}: {error}", path.display()));
-    let file = File::create(&partial).map_err(|error| failed("create", error))?;
-    let written = write(batches, format, BufWriter::with_capacity(1 << 20, file))
-        .and_then(|()| std::fs::rename(&partial, path).map_err(|error| failed("create", error)));
+    let there = std::fs::metadata(path).ok();
+    if there.as_ref().is_some_and(|there| !there.is_file()) {
+        let file = OpenOptions::new().write(true).open(path).map_err(|error| failed("write", error))?;
+        return write(batches, format, BufWriter::with_capacity(1 << 20, file));
+    }
+    let target = linked(path).map_err(|error| failed("create", error))?;
+    let mut name = target.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.partial", std::process::id()));
+    let partial = target.with_file_name(name);
+    // Of another process that had this number.
+    let _ = std::fs::remove_file(&partial);
+    let file = OpenOptions::new().write(true).create_new(true).open(&partial);
+    let file = file.map_err(|error| failed("create", error))?;
+    let kept = there.map_or(Ok(()), |there| file.set_permissions(there.permissions()));
+    let written = kept
+        .map_err(|error| failed("create", error))
+        .and_then(|()| write(batches, format, BufWriter::with_capacity(1 << 20, file)))
+        .and_then(|()| std::fs::rename(&partial, &target).map_err(|error| failed("create", error)));
     if written.is_err() {
         let _ = std::fs::remove_file(&partial);
     }
     written
+}
+
+/// Where symbolic links lead to, be it there or not.
+fn linked(path: &Path) -> std::io::Result<PathBuf> {
+    let mut target = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        match std::fs::read_link(&target) {
+            Ok(next) => target = target.with_file_name("").join(next),
+            // It is no link.
+            Err(_) => return Ok(target),
+        }
+    }
+    Err(std::io::Error::other("too many links lead to one another"))
 }
 
 fn broken(error: std::io::Error) -> Failure {

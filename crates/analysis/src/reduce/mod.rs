@@ -15,6 +15,7 @@ use crate::exec::{ArrayExec, Work};
 use crate::grid::with_cell_type;
 use crate::grid::{Column, Grid, Meaning, RANK_MAX, Selection, Tile, TileReader, select, tiles};
 use crate::predicate::{General, Mask, Predicate, places};
+use crate::session::STACK_BYTES;
 use accumulator::{Accumulator, Extreme, Groups};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType as ArrowType, Field, Float64Type, Int64Type, Schema, SchemaRef};
@@ -175,7 +176,9 @@ impl Reduced {
             Ok(outcome)
         };
         let mut outcomes = std::thread::scope(|scope| {
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            // As many as there may be.
+            let spawn = |_| std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work).ok();
+            let others: Vec<_> = (1..threads).filter_map(spawn).collect();
             let own = work();
             let others = others.into_iter().map(|other| {
                 other
