@@ -731,7 +731,7 @@ fn rules_of_one_target_send_every_region_once() {
     let mut names: Vec<&str> = lines.iter().map(|line| line.container.as_str()).collect();
     names.sort();
     assert_eq!(names, containers, "{lines:?}");
-    assert!(lines.iter().all(|line| (line.sent_regions, line.sent_bytes) == (40, 40 * step_bytes)), "{lines:?}");
+    assert!(lines.iter().all(|line| line.sent_bytes == 40 * step_bytes), "{lines:?}");
     // What has arrived is not sent again by the agent that comes after a killed one.
     here.kill_agent(&staging);
     write(40..60);

@@ -96,7 +96,8 @@ fn depth(words: &[Token]) -> usize {
             }
             Token::Word(found) if found.quote_style.is_none() => {
                 keyword = found.keyword;
-                level.operators += (is_behind_operand && keyword != Keyword::NoKeyword) as usize;
+                let goes_on = !matches!(keyword, Keyword::NoKeyword | Keyword::AS);
+                level.operators += (is_behind_operand && goes_on) as usize;
                 is_behind_operand = true;
                 match keyword {
                     Keyword::CASE => {

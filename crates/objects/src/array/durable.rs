@@ -282,7 +282,8 @@ fn next_generation(place: &Place, stage: &Stage, old: &Log, drops: Drops, cut: C
     let fresh = Log::create(&fresh_path, old.rank(), &shape, ino, kept.len() as u64 * 2)?;
     let fresh_header = fresh.header();
     fresh_header.has_base.store(header.has_base.load(Acquire), Relaxed);
-    fresh_header.next_segment.store(header.next_segment.load(Acquire), Relaxed);
+    let next_segment = header.next_segment.load(Acquire);
+    fresh_header.next_segment.store(next_segment, Relaxed);
     fresh_header.generation.store(header.generation.load(Acquire) + 1, Relaxed);
     if let Some(path) = old.array_path() {
         fresh.set_array_path(&path);
@@ -311,7 +312,7 @@ fn next_generation(place: &Place, stage: &Stage, old: &Log, drops: Drops, cut: C
     calls::rename(&fresh_path, &path).context("replace", &path)?;
     header.life.store(SUPERSEDED, SeqCst);
     take_room(place, stage.device, fresh.growth() - old.growth());
-    Ok(remove_other_segments(place, stage, &segments))
+    Ok(remove_other_segments(place, stage, &segments, next_segment))
 }
 
 /// How far the array was made to grow without cells, and by which record.
@@ -371,7 +372,9 @@ fn segment_files(place: &Place, stage: &Stage) -> impl Iterator<Item = (u32, u64
     })
 }
 
-fn remove_other_segments(place: &Place, stage: &Stage, kept: &BTreeSet<u32>) -> u64 {
+/// Segments from `next` on are of the new generation: clients make some, and put into them, as soon as it has its name.
+fn remove_other_segments(place: &Place, stage: &Stage, kept: &BTreeSet<u32>, next: u64) -> u64 {
     let all: Vec<u32> = segment_files(place, stage).map(|(segment, _)| segment).collect();
-    all.into_iter().filter(|segment| !kept.contains(segment)).map(|segment| remove_segment(place, stage, segment)).sum()
+    let is_left = |segment: &u32| u64::from(segment & 0xff_ffff) < next && !kept.contains(segment);
+    all.into_iter().filter(is_left).map(|segment| remove_segment(place, stage, segment)).sum()
 }

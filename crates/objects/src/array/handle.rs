@@ -407,7 +407,7 @@ impl ArrayHandle {
         while spot.is_none() {
             if allocator.grow(place, stage, next, mapped, bytes)?.is_none() {
                 if has_asked {
-                    allocator.grow_in_root(place, stage, next(), mapped, bytes).map_err(|error| {
+                    allocator.grow_in_root(place, stage, next, mapped, bytes).map_err(|error| {
                         error.hint("all tiers are full, and so is the root's storage: remove something")
                     })?;
                 } else {

@@ -131,7 +131,7 @@ impl Allocator {
                 if !slot.reserve(size as i64) {
                     continue;
                 }
-                match self.make(place, stage, device, number(), mapped, size) {
+                match self.make(place, stage, device, &number, mapped, size) {
                     Ok(()) => {
                         self.next_size = size.saturating_mul(2);
                         return Ok(Some(()));
@@ -153,7 +153,7 @@ impl Allocator {
         &mut self,
         place: &Place,
         stage: &Stage,
-        number: u64,
+        number: impl Fn() -> u64,
         mapped: &mut Mapped,
         bytes: u64,
     ) -> Result<()> {
@@ -166,16 +166,24 @@ impl Allocator {
         place: &Place,
         stage: &Stage,
         device: u32,
-        number: u64,
+        number: impl Fn() -> u64,
         mapped: &mut Mapped,
         size: u64,
     ) -> Result<()> {
-        if number >= 1 << 24 {
-            return Err(ObjectError::new(Kind::NoSpace, "an array of 16 million segments takes no more: flush it"));
-        }
-        let segment = device << 24 | number as u32;
         stage.make_dir(place, device)?;
-        let file = MappedFile::create(&stage.segment(place, segment), size, size)?;
+        let (segment, file) = loop {
+            let number = number();
+            if number >= 1 << 24 {
+                return Err(ObjectError::new(Kind::NoSpace, "an array of 16 million segments takes no more: flush it"));
+            }
+            let segment = device << 24 | number as u32;
+            match MappedFile::create(&stage.segment(place, segment), size, size) {
+                Ok(file) => break (segment, file),
+                // By a client that asked for a number of the generation before, just as that ended.
+                Err(error) if error.kind == Kind::Exists => {}
+                Err(error) => return Err(error),
+            }
+        };
         mapped.files.insert(segment, Arc::new(file));
         self.own.push(Own { number: segment, len: size, used: 0 });
         Ok(())
