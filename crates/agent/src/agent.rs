@@ -30,7 +30,7 @@ use terrace_core::settings::Settings;
 use terrace_index::guard::Domain;
 use terrace_index::{Index, PRIVATE_DIR, Record, State};
 use terrace_tier::journal::{Batch, FileKey, Place, StepEntry, StepId, Task};
-use terrace_tier::{BandwidthCap, DirectoryTier, Journal, Safety, Step};
+use terrace_tier::{BandwidthCap, DirectoryTier, Journal, Safety, Step, Tier};
 
 /// Totals since the start, as `control::Counters` tells them; seconds in microseconds.
 #[derive(Default)]
@@ -232,6 +232,12 @@ impl Agent {
 
     pub fn device_of(&self, number: u32) -> usize {
         (self.record(number).device.load(Acquire) as usize).min(self.devices.len() - 1)
+    }
+
+    /// Removes a record's object, when its name has gone: whom the old link led nowhere sees that, and looks again.
+    pub fn remove_object(&self, number: u32) -> terrace_tier::Result<()> {
+        self.index.header.removals_seq.fetch_add(1, SeqCst);
+        self.object_tiers[self.device_of(number)].remove(&self.object_name(number))
     }
 
     pub fn object_path(&self, number: u32) -> PathBuf {

@@ -404,7 +404,6 @@ impl Agent {
             if serial == 0 {
                 continue;
             }
-            let name = self.object_name(number);
             let path = self.catalogue().path(number, serial).filter(|_| !is_gone);
             match (record.state(), path) {
                 (State::Current, Some(path)) => {
@@ -417,7 +416,7 @@ impl Agent {
                     record.change_state(State::Clean, State::Durable);
                     self.index.header.evictions_seq.fetch_add(1, SeqCst);
                     if record.object_ino.swap(0, AcqRel) != 0 || record.state() != State::Durable {
-                        let _ = self.object_tiers[self.device_of(number)].remove(&name);
+                        let _ = self.remove_object(number);
                     }
                     self.unreserve(number);
                 }

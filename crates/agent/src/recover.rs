@@ -248,7 +248,7 @@ impl Agent {
             None => {
                 record.set_state(State::Dead);
                 self.unreserve(number);
-                let _ = self.object_tiers[self.device_of(number)].remove(&self.object_name(number));
+                let _ = self.remove_object(number);
             }
         }
     }
@@ -272,7 +272,7 @@ impl Agent {
                 self.forget_durable(copy);
                 self.index.table_remove(self.object_key(copy), copy);
                 if self.record(copy).object_ino.load(Acquire) != 0 {
-                    let _ = self.object_tiers[self.device_of(copy)].remove(&self.object_name(copy));
+                    let _ = self.remove_object(copy);
                 }
                 self.unreserve(copy);
                 self.record(copy).set_state(State::Dead);
@@ -284,7 +284,7 @@ impl Agent {
             (Some(_), Some(target)) => {
                 record.moved_to.store(target + 1, Release);
                 record.set_state(State::Moved);
-                let _ = self.object_tiers[self.device_of(number)].remove(&self.object_name(number));
+                let _ = self.remove_object(number);
                 self.unreserve(number);
             }
             // A file without a name: its copy went with the agent, the object is still what programs have open.

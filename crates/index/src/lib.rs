@@ -261,8 +261,9 @@ pub struct Header {
     pub quota: AtomicI64,
     /// Grows when a commit begins: the inodes of names that were read before may be other files' since.
     pub commits_seq: AtomicU64,
-    /// Grows when a program takes a link's name away: as after a commit.
-    pub unlinks_seq: AtomicU64,
+    /// Grows before a link's name is taken away (as `commits_seq`), and between the end of a name and the end of its object:
+    /// whom a link led nowhere while this stood still has not lost a race.
+    pub removals_seq: AtomicU64,
     _pad1: [u64; 4],
     pub root: PathText,
     pub alias_count: AtomicU32,

@@ -21,16 +21,20 @@ impl Link {
 
 /// Reads the name as a link; `None` if it is none, or not ours.
 pub fn read(index: Index, dirfd: i32, path: *const c_char) -> Option<Link> {
+    look(index, dirfd, path).ok().flatten()
+}
+
+/// The same, or readlinkat(2)'s error as the kernel returns it: EINVAL where the name is something else than a link.
+pub fn look(index: Index, dirfd: i32, path: *const c_char) -> Result<Option<Link>, isize> {
     let mut text = [0u8; LINK_MAX];
     // SAFETY: the program's path, our buffer; the last byte stays the terminator.
     let len = unsafe {
         gate::call4(libc::SYS_readlinkat, dirfd as usize, path as usize, text.as_mut_ptr() as usize, LINK_MAX - 1)
     };
-    if len < NAME_LEN as isize {
-        return None;
+    if len < 0 {
+        return Err(len);
     }
-    let record = index.record_of_link(&text[..len as usize])?;
-    Some(Link { record, text })
+    Ok(index.record_of_link(&text[..len as usize]).map(|record| Link { record, text }))
 }
 
 /// A handle of the name itself (the link's inode), by which one can tell afterwards whether a call took this very name away:
@@ -45,7 +49,7 @@ impl Handle {
         unsafe {
             let fd = gate::call4(libc::SYS_openat, dirfd as usize, path as usize, flags as usize, 0);
             if fd < 0 {
-                return Opened::Nothing;
+                return Opened::Nothing(fd);
             }
             let handle = Handle(fd as i32);
             match read(index, fd as i32, c"".as_ptr()) {
@@ -71,8 +75,8 @@ pub enum Opened {
     Link(Link, Handle),
     /// Something is there, and it is no link of ours.
     NotOurs,
-    /// It could not be opened: nothing there, or no descriptor left.
-    Nothing,
+    /// It could not be opened, with the kernel's error: nothing there, or no descriptor left.
+    Nothing(isize),
 }
 
 impl Drop for Handle {

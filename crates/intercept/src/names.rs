@@ -46,7 +46,7 @@ fn is_busy(index: &Index, link: &Option<Link>) -> bool {
 /// The link's inode may be another file's as soon as its name is gone.
 fn about_to_free(index: Index, link: &Option<Link>) {
     if link.is_some() {
-        index.header.unlinks_seq.fetch_add(1, SeqCst);
+        index.header.removals_seq.fetch_add(1, SeqCst);
     }
 }
 
@@ -54,6 +54,7 @@ fn about_to_free(index: Index, link: &Option<Link>) {
 fn drop_object(index: Index, link: &Link) {
     let record = record(&index, link.record);
     record.set_state(State::Dead);
+    index.header.removals_seq.fetch_add(1, SeqCst);
     // SAFETY: the object's terminated path or name.
     Object::of_link(index, link)
         .at(|dirfd, name| unsafe { gate::call3(libc::SYS_unlinkat, dirfd as usize, name as usize, 0) });
@@ -110,17 +111,24 @@ static LAST_WAS_OURS: AtomicBool = AtomicBool::new(false);
 
 /// The link of ours at a name that is about to go, and a handle of it. A program removes many of one kind: which look comes
 /// first, the cheap one for real files or the one that is needed for links, is by what the last one was.
-fn about_to_go(index: Index, dirfd: i32, path: *const c_char) -> (Option<Link>, Option<link::Handle>) {
-    if !LAST_WAS_OURS.load(Relaxed) && link::read(index, dirfd, path).is_none() {
-        return (None, None);
+/// `Err(ENOENT)`: there is nothing, which is not worth a second request to a server.
+fn about_to_go(index: Index, dirfd: i32, path: *const c_char) -> Result<(Option<Link>, Option<link::Handle>), isize> {
+    let nothing = -(libc::ENOENT as isize);
+    if !LAST_WAS_OURS.load(Relaxed) {
+        match link::look(index, dirfd, path) {
+            Err(errno) if errno == nothing => return Err(nothing),
+            Ok(Some(_)) => {}
+            Ok(None) | Err(_) => return Ok((None, None)),
+        }
     }
     let (link, handle) = match link::Handle::open(index, dirfd, path) {
         Opened::Link(link, handle) => (Some(link), Some(handle)),
         Opened::NotOurs => (None, None),
-        Opened::Nothing => (link::read(index, dirfd, path), None),
+        Opened::Nothing(errno) if errno == nothing => return Err(nothing),
+        Opened::Nothing(_) => (link::read(index, dirfd, path), None),
     };
     LAST_WAS_OURS.store(link.is_some(), Relaxed);
-    (link, handle)
+    Ok((link, handle))
 }
 
 pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
@@ -135,7 +143,10 @@ pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
     }
     let mut removed = None;
     let result = in_guard(index, || {
-        let (link, handle) = about_to_go(index, dirfd, path);
+        let (link, handle) = match about_to_go(index, dirfd, path) {
+            Ok(found) => found,
+            Err(errno) => return errno,
+        };
         if is_busy(&index, &link) {
             return BUSY;
         }
@@ -308,7 +319,7 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
         let handle = match &target.link {
             Some(link) if replaces => match link::Handle::open(index, newdir, new) {
                 Opened::Link(now, handle) if now.record == link.record => Some(handle),
-                Opened::Nothing if link::read(index, newdir, new).is_some_and(|now| now.record == link.record) => None,
+                Opened::Nothing(_) if link::read(index, newdir, new).is_some_and(|now| now.record == link.record) => None,
                 _ => return BUSY,
             },
             _ => None,

@@ -87,6 +87,53 @@ fn open_link(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> Optio
     }
 }
 
+const NEW_MASK: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_DIRECTORY | libc::O_PATH;
+/// The last open that might create found no file: then the next one makes the link at once, which says if there was one. To look
+/// first would be one more request to a server.
+static NAMES_ARE_NEW: AtomicBool = AtomicBool::new(false);
+const PLAIN_READING_MASK: i32 =
+    libc::O_ACCMODE | libc::O_PATH | libc::O_CREAT | libc::O_TRUNC | libc::O_DIRECTORY | libc::O_DIRECT;
+/// So many looks for a replica may still be in vain. While there are any, a replica is looked for before the root's file is
+/// opened: on a parallel file system each open and close is a request to a server, where attributes are cached.
+static LOOKS_FOR_REPLICAS: AtomicU32 = AtomicU32::new(LOOKS_IN_VAIN);
+const LOOKS_IN_VAIN: u32 = 8;
+
+/// Opens the replica of the clean file that the name leads to. `None`: it has none, or it changed meanwhile.
+fn open_replica_first(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> Option<isize> {
+    let nofollow = if flags & libc::O_NOFOLLOW != 0 { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
+    let opened = stat::natively(dirfd, path, nofollow)
+        .filter(|status| status.st_dev == index.header.root_dev.load(Relaxed))
+        .and_then(|status| open_replica(index, &status, flags));
+    let Some((fd, number)) = opened else {
+        // Not exact among threads, which does no harm.
+        LOOKS_FOR_REPLICAS.store(LOOKS_FOR_REPLICAS.load(Relaxed).saturating_sub(1), Relaxed);
+        return None;
+    };
+    LOOKS_FOR_REPLICAS.store(LOOKS_IN_VAIN, Relaxed);
+    data::opened(index, fd, number, false);
+    Some(fd as isize)
+}
+
+/// A descriptor of the replica that serves readers of a clean file, and its record.
+fn open_replica(index: Index, status: &libc::stat, flags: i32) -> Option<(i32, u32)> {
+    let (number, record) = record_of_durable(index, status)?;
+    if record.state() != State::Clean {
+        return None;
+    }
+    let replica = Object::of(index, number).at(|dirfd, name| native(dirfd, name, flags & !libc::O_CREAT, 0)) as i32;
+    if replica < 0 {
+        return None;
+    }
+    // The record may have been given to another file since we looked: what was opened must be this file.
+    if !is_replica_of(&fstat(replica), status, record) {
+        close(replica);
+        return None;
+    }
+    record.used_at.store(index.header.now.load(Relaxed), Relaxed);
+    index.header.opens_tier.fetch_add(1, Relaxed);
+    Some((replica, number))
+}
+
 enum Opened {
     Done(isize),
     /// Something changed meanwhile: open again.
@@ -110,8 +157,22 @@ pub fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mod
     {
         return fd;
     }
+    if flags & PLAIN_READING_MASK == libc::O_RDONLY
+        && LOOKS_FOR_REPLICAS.load(Relaxed) > 0
+        && index.header.clean_count.load(Acquire) > 0
+        && let Some(fd) = open_replica_first(index, dirfd, path, flags)
+    {
+        return fd;
+    }
+    if flags & NEW_MASK == libc::O_CREAT && NAMES_ARE_NEW.load(Relaxed) {
+        match create(index, dirfd, path, flags, mode) {
+            Created::Done(fd) if fd >= 0 => return fd,
+            _ => NAMES_ARE_NEW.store(false, Relaxed),
+        }
+    }
     while attempt < ATTEMPTS {
         let evictions = index.header.evictions_seq.load(Acquire);
+        let removals = index.header.removals_seq.load(Acquire);
         let fd = if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
             -(libc::ENOENT as isize)
         } else {
@@ -123,7 +184,7 @@ pub fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mod
         } else if fd >= 0 {
             accept(index, fd as i32, dirfd, path, flags, mode, attempt, &mut replace)
         } else {
-            refused(index, -fd as i32, dirfd, path, &mut flags, mode, evictions)
+            refused(index, -fd as i32, dirfd, path, &mut flags, mode, Seen { evictions, removals })
         };
         match outcome {
             Opened::Done(result) => return result,
@@ -155,6 +216,12 @@ fn first_flags(flags: i32) -> i32 {
     if flags & libc::O_DIRECTORY != 0 { flags } else { flags & !(libc::O_CREAT | truncates) }
 }
 
+/// What had gone before the kernel looked.
+struct Seen {
+    evictions: u64,
+    removals: u64,
+}
+
 fn refused(
     index: Index,
     errno: i32,
@@ -162,7 +229,7 @@ fn refused(
     path: *const c_char,
     flags: &mut i32,
     mode: u32,
-    evictions: u64,
+    before: Seen,
 ) -> Opened {
     match errno {
         libc::ENOENT if *flags & libc::O_CREAT != 0 && *flags & libc::O_DIRECTORY == 0 => {
@@ -170,7 +237,10 @@ fn refused(
                 Created::Done(result) if result == -(libc::EEXIST as isize) && *flags & libc::O_EXCL == 0 => {
                     exists_after_all(index, dirfd, path, *flags, mode)
                 }
-                Created::Done(result) => Opened::Done(result),
+                Created::Done(result) => {
+                    NAMES_ARE_NEW.store(result >= 0, Relaxed);
+                    Opened::Done(result)
+                }
                 Created::Native => {
                     index.header.creates_durable.fetch_add(1, Relaxed);
                     if behalf::is_active() {
@@ -185,7 +255,11 @@ fn refused(
                 }
             }
         }
-        libc::ENOENT if index.header.evictions_seq.load(Acquire) != evictions => Opened::Again,
+        libc::ENOENT if index.header.evictions_seq.load(Acquire) != before.evictions => Opened::Again,
+        // No object went meanwhile, so there is no name, or a link whose object was lost before.
+        libc::ENOENT if index.header.removals_seq.load(Acquire) == before.removals => {
+            Opened::Done(-(errno as isize))
+        }
         libc::ENOENT => match stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) {
             // The object is gone and the link is not: a commit in progress, or a tier that was lost.
             Some(found) if is_link(&found) && link::read(index, dirfd, path).is_some() => {
@@ -442,25 +516,15 @@ fn is_replica_of(replica: &libc::stat, durable: &libc::stat, record: &Record) ->
 fn accept_durable_reading(index: Index, fd: i32, status: &libc::stat, flags: i32) -> Opened {
     data::not_placed(fd);
     if index.header.clean_count.load(Acquire) > 0
-        && let Some((number, record)) = record_of_durable(index, status)
-        && record.state() == State::Clean
         && flags & (libc::O_DIRECT | libc::O_TRUNC) == 0
+        && let Some((replica, number)) = open_replica(index, status, flags)
     {
-        let kept = flags & !libc::O_CREAT;
-        let replica = Object::of(index, number).at(|dirfd, name| native(dirfd, name, kept, 0));
-        // The record may have been given to another file since we looked: what was opened must be this file.
-        if replica >= 0 && !is_replica_of(&fstat(replica as i32), status, record) {
-            close(replica as i32);
-        } else if replica >= 0 {
-            let cloexec = flags & libc::O_CLOEXEC;
-            // SAFETY: two descriptors of ours.
-            unsafe { gate::call3(libc::SYS_dup3, replica as usize, fd as usize, cloexec as usize) };
-            close(replica as i32);
-            record.used_at.store(index.header.now.load(Relaxed), Relaxed);
-            index.header.opens_tier.fetch_add(1, Relaxed);
-            data::opened(index, fd, number, false);
-            return Opened::Done(fd as isize);
-        }
+        // SAFETY: two descriptors of ours.
+        unsafe { gate::call3(libc::SYS_dup3, replica as usize, fd as usize, (flags & libc::O_CLOEXEC) as usize) };
+        close(replica);
+        LOOKS_FOR_REPLICAS.store(LOOKS_IN_VAIN, Relaxed);
+        data::opened(index, fd, number, false);
+        return Opened::Done(fd as isize);
     }
     index.header.opens_durable.fetch_add(opens_meant(index), Relaxed);
     Opened::Done(fd as isize)

@@ -38,11 +38,13 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
     let mut changed_ns = 0;
     for attempt in 0..ATTEMPTS {
         let evictions = index.header.evictions_seq.load(Acquire);
+        let removals = index.header.removals_seq.load(Acquire);
         let frees = frees(index);
         let result = native(dirfd, path, out, flags);
         if result == -(libc::ENOENT as isize)
             && !path.is_null()
-            && (index.header.evictions_seq.load(Acquire) != evictions || is_there(index, dirfd, path, flags))
+            && (index.header.evictions_seq.load(Acquire) != evictions
+                || index.header.removals_seq.load(Acquire) != removals && is_there(index, dirfd, path, flags))
         {
             continue;
         }
@@ -85,7 +87,7 @@ fn is_there(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> bool {
 type Frees = Option<(u64, u64)>;
 
 fn frees(index: Index) -> Frees {
-    let seq = (index.header.commits_seq.load(SeqCst), index.header.unlinks_seq.load(SeqCst));
+    let seq = (index.header.commits_seq.load(SeqCst), index.header.removals_seq.load(SeqCst));
     (index.header.committing.load(SeqCst) == 0).then_some(seq)
 }
 

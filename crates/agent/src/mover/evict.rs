@@ -15,7 +15,7 @@ use terrace_core::policy::Mode;
 use terrace_index::table::root_key;
 use terrace_index::{FLAG_UNLINKED, State};
 use terrace_tier::placement::{self, Replica, Watermarks};
-use terrace_tier::{FileReading, Lease, Reading, Stat, Step, Tier, reached};
+use terrace_tier::{FileReading, Lease, Reading, Stat, Step, reached};
 
 /// How long a program waits for the mover to be done with the file.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -95,7 +95,7 @@ impl Agent {
         }
         // Before the unlink: a program that still follows the old link began long before.
         self.index.header.evictions_seq.fetch_add(1, SeqCst);
-        if let Err(error) = self.object_tiers[self.device_of(number)].remove(&self.object_name(number))
+        if let Err(error) = self.remove_object(number)
             && !error.is_not_found()
         {
             return Eviction::Failed(text_of(&error));

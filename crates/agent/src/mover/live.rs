@@ -229,7 +229,7 @@ impl Agent {
         record.moved_to.store(new.record + 1, Release);
         // Unlinked first: a file with this inode and a name is then never the one that moved.
         if path.is_some() {
-            let _ = self.object_tiers[self.device_of(number)].remove(&self.object_name(number));
+            let _ = self.remove_object(number);
         }
         record.set_state(State::Moved);
         reached(Step::MoveUnlinked);
@@ -301,7 +301,7 @@ impl Agent {
         self.index.table_put(root_key(target.durable_ino.load(Acquire)), new);
         self.catalogue().set_path(new, self.serial(new), &path);
         self.index.header.evictions_seq.fetch_add(1, SeqCst);
-        let _ = self.object_tiers[self.device_of(number)].remove(&self.object_name(number));
+        let _ = self.remove_object(number);
         record.moved_to.store(new + 1, Release);
         record.set_state(State::Moved);
         self.count_as(number, serial, (false, false));
@@ -346,8 +346,8 @@ impl Agent {
             let record = self.record(new);
             let (ino, link) = (record.durable_ino.load(Acquire), record.link_ino.load(Acquire));
             [ino, link].into_iter().filter(|&ino| ino != 0).for_each(|ino| self.index.table_remove(root_key(ino), new));
-            if let Destination::Device(device, _) = destination {
-                let _ = self.object_tiers[device].remove(&self.object_name(new));
+            if let Destination::Device(..) = destination {
+                let _ = self.remove_object(new);
             }
             if let Some(link) = place.link {
                 let _ = std::fs::remove_file(link);

@@ -8,7 +8,7 @@ use terrace_index::State;
 use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
 use terrace_tier::journal::Task;
-use terrace_tier::{Lease, Reading, Step, Tier, reached};
+use terrace_tier::{Lease, Reading, Step, reached};
 
 /// What became of a file that is to go.
 pub enum Removal {
@@ -49,7 +49,7 @@ impl Agent {
             return Removal::Refused;
         }
         reached(Step::RemoveUnlinked);
-        let _ = self.object_tiers[self.device_of(number)].remove(&self.object_name(number));
+        let _ = self.remove_object(number);
         self.unreserve(number);
         record.set_state(State::Dead);
         let link = record.link_ino.swap(0, AcqRel);

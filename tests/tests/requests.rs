@@ -1,0 +1,114 @@
+//! What a run asks of the durable file system's server: on a parallel file system metadata requests are the time of small files.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use terrace_tests::{Outcome, Wish, binaries, skipped};
+
+/// A file system that counts its requests, mounted; the kernel takes names that it found as known for a minute.
+struct Counting {
+    directory: tempfile::TempDir,
+}
+
+impl Counting {
+    fn mount() -> Option<Counting> {
+        let directory = tempfile::Builder::new().prefix("tt-").tempdir_in("/var/tmp").unwrap();
+        let counting = Counting { directory };
+        for name in ["source", "mount"] {
+            std::fs::create_dir(counting.path(name)).unwrap();
+        }
+        let mut command = Command::new(binaries().join("terrace-slowfs"));
+        command.arg("--source").arg(counting.path("source")).arg("--mount").arg(counting.path("mount"));
+        command.args(["--cache-ttl-ms", "60000", "--write-back", "--report"]).arg(counting.path("report"));
+        let mounted = Outcome::within(30, &mut command);
+        if mounted.code != 0 {
+            skipped(&format!("FUSE can't be had here: {}", mounted.stderr));
+            return None;
+        }
+        Some(counting)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// How many metadata requests there were, after the end.
+    fn count(self) -> i64 {
+        let unmounted = terrace_tests::wait_until(30, || unmount(&self.path("mount")));
+        assert!(unmounted, "{} is still busy", self.path("mount").display());
+        let report = || std::fs::read(self.path("report")).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        let mut found: Option<Value> = None;
+        terrace_tests::wait_until(30, || {
+            found = report();
+            found.is_some()
+        });
+        found.expect("a report")["metadata_requests"].as_i64().expect("a count")
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        unmount(&self.path("mount"));
+    }
+}
+
+fn unmount(mount: &Path) -> bool {
+    let ways: [&[&str]; 2] = [&["umount"], &["fusermount3", "-u"]];
+    ways.iter().any(|words| {
+        let done = Command::new(words[0]).args(&words[1..]).arg(mount).output();
+        done.is_ok_and(|output| output.status.success())
+    })
+}
+
+/// Requests of `more` over those of `less`: natively, and under Terrace. None: it can't be had here.
+fn difference(less: &str, more: &str) -> Option<[i64; 2]> {
+    let natively = |script: &str| {
+        let counting = Counting::mount()?;
+        let mut command = Command::new("python3");
+        command.args(["-c", script]).current_dir(counting.path("mount"));
+        Outcome::within(60, &mut command).ok();
+        Some(counting.count())
+    };
+    let by_terrace = |script: &str| {
+        let counting = Counting::mount()?;
+        let place = Wish::default().root(&counting.path("mount")).build();
+        std::fs::write(place.scratch().join("script.py"), script).unwrap();
+        place.sh("python3 $SCRATCH/script.py").ok();
+        drop(place);
+        Some(counting.count())
+    };
+    Some([natively(more)? - natively(less)?, by_terrace(more)? - by_terrace(less)?])
+}
+
+#[test]
+fn a_flushed_file_is_read_again_without_asking_the_durable_tier() {
+    let script = |times: u32| {
+        format!(
+            "import os, time\n\
+             for i in range(10): open(f'f{{i}}', 'w').write('data')\n\
+             time.sleep(3)\n\
+             for _ in range({times}):\n\
+             \tfor i in range(10): assert open(f'f{{i}}').read() == 'data'\n"
+        )
+    };
+    let Some([natively, ours]) = difference(&script(1), &script(101)) else { return };
+    assert!(natively >= 1000, "an open is a request: {natively}");
+    assert!(ours <= 100, "{ours} requests for 1000 opens of flushed files, natively {natively}");
+}
+
+#[test]
+fn what_is_not_there_costs_one_request_as_natively() {
+    let script = |times: u32| {
+        format!(
+            "import os\n\
+             for i in range({times}):\n\
+             \tfor call in (os.unlink, os.stat, open):\n\
+             \t\ttry: call(f'f{{i}}')\n\
+             \t\texcept FileNotFoundError: pass\n\
+             \t\telse: raise AssertionError('found')\n"
+        )
+    };
+    let Some([natively, ours]) = difference(&script(10), &script(1010)) else { return };
+    assert!(natively >= 3000, "a look at nothing is a request: {natively}");
+    assert!(ours <= natively + natively / 20, "{ours} requests, natively {natively}");
+}
