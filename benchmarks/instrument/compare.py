@@ -49,7 +49,7 @@ def fio(directory: pathlib.Path, pattern: str, request: int, size: int, direct: 
     command = [
         "fio", "--name=job", f"--filename={directory / DATA}", f"--rw={pattern}", f"--bs={request}", f"--size={size}",
         f"--direct={int(direct)}", "--ioengine=psync", "--output-format=json", "--fallocate=none", "--end_fsync=0",
-        "--randrepeat=0", "--norandommap=0", "--thread=0", "--refill_buffers=1", "--scramble_buffers=0", "--invalidate=1",
+        "--randrepeat=0", "--norandommap=0", "--thread=0", "--invalidate=1",
     ]  # fmt: skip
     job = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["jobs"][0]
     side = job["read"] if "read" in pattern else job["write"]
@@ -168,7 +168,7 @@ def main() -> None:
     if args.no_write:
         return
     (RESULTS / "instrument.json").write_text(json.dumps(document, indent=2) + "\n")
-    lines = ["# `terrace bench` beside fio", "", provenance_line(facts), "", f"Medians of {document['side_by_side'][0]['turns']} turns each, MiB/s, with 95% intervals of order statistics. {version}; both fill their buffers anew for each request, and read the same file.", "", "| pattern | fio | terrace bench | of fio's rate, in the same turn | intervals overlap within 5% |", "| --- | --- | --- | ---: | --- |"]
+    lines = ["# `terrace bench` beside fio", "", provenance_line(facts), "", f"Medians of {document['side_by_side'][0]['turns']} turns each, MiB/s, with 95% intervals of order statistics. {version}; each with its own default for what it writes (fio changes a part of its buffer for each request, `terrace bench` signs each block), and both read the same file.", "", "| pattern | fio | terrace bench | of fio's rate, in the same turn | intervals overlap within 5% |", "| --- | --- | --- | ---: | --- |"]
     for row in document["side_by_side"]:
         a, b = row["fio_interval"], row["terrace_bench_interval"]
         lines.append(f"| {row['pattern']} | {row['fio']:.0f} ({a[0]:.0f}–{a[1]:.0f}) | {row['terrace_bench']:.0f} ({b[0]:.0f}–{b[1]:.0f}) | {row['ratio']:.3f} | {'yes' if row['overlap_within_5_percent'] else 'no'} |")

@@ -9,6 +9,7 @@ for program in cc python3 git cargo taskset; do
 done
 mkdir -p "$repository/build"
 cc -O2 -Wall -o "$repository/build/supervise-dynamic" "$here/worker.c"
+cc -O2 -Wall -o "$repository/build/supervise-bare" "$here/bare.c"
 cc -O2 -Wall -static -o "$repository/build/supervise-static" "$here/worker.c"
 cd "$repository"
 . benchmarks/measured.sh

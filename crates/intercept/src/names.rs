@@ -319,7 +319,9 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
         let handle = match &target.link {
             Some(link) if replaces => match link::Handle::open(index, newdir, new) {
                 Opened::Link(now, handle) if now.record == link.record => Some(handle),
-                Opened::Nothing(_) if link::read(index, newdir, new).is_some_and(|now| now.record == link.record) => None,
+                Opened::Nothing(_) if link::read(index, newdir, new).is_some_and(|now| now.record == link.record) => {
+                    None
+                }
                 _ => return BUSY,
             },
             _ => None,

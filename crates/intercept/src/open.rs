@@ -257,9 +257,7 @@ fn refused(
         }
         libc::ENOENT if index.header.evictions_seq.load(Acquire) != before.evictions => Opened::Again,
         // No object went meanwhile, so there is no name, or a link whose object was lost before.
-        libc::ENOENT if index.header.removals_seq.load(Acquire) == before.removals => {
-            Opened::Done(-(errno as isize))
-        }
+        libc::ENOENT if index.header.removals_seq.load(Acquire) == before.removals => Opened::Done(-(errno as isize)),
         libc::ENOENT => match stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) {
             // The object is gone and the link is not: a commit in progress, or a tier that was lost.
             Some(found) if is_link(&found) && link::read(index, dirfd, path).is_some() => {
