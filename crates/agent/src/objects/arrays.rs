@@ -12,11 +12,15 @@ use std::time::{Duration, Instant};
 use terrace_core::control::Failure;
 use terrace_core::objects::{Kind, ObjectError, Result, TagValue};
 use terrace_core::policy::Mode;
-use terrace_objects::array::{self, ArrayHandle, ChunkSource, Drops, Flushed, Log, METADATA_FILE, Services, Stage};
+use terrace_objects::array::{
+    self, ArrayHandle, ChunkSource, Drops, Flushed, Log, METADATA_FILE, ROOT_DEVICE, Services, Stage,
+};
 
 const TICK: Duration = Duration::from_millis(100);
 /// An array that nobody put to for so long is flushed in the background, and no sooner than files are.
 const QUIET: Duration = Duration::from_secs(2);
+/// Stages on the root's own device are looked for so seldom: each look is a request to a server that all jobs share.
+const LOOK_FOR_ROOTS_STAGES: Duration = Duration::from_secs(2);
 /// A stage that no array leads to is somebody's who is just making it, or was removed with its directory.
 const ORPHAN: Duration = Duration::from_secs(30);
 /// What has been sent on is dropped when there is so much of it, or when the array is quiet.
@@ -60,8 +64,12 @@ impl Agent {
 
     /// Staged arrays whose place in the root is known.
     fn staged(&self) -> Vec<Staged> {
+        self.staged_of(array::stages(&self.objects.place))
+    }
+
+    fn staged_of(&self, stages: Vec<Stage>) -> Vec<Staged> {
         let place = &self.objects.place;
-        let found = array::stages(place).into_iter().filter_map(|stage| {
+        let found = stages.into_iter().filter_map(|stage| {
             let log = Log::open(&stage.log(place)).ok()?;
             let directory = array::directory_of(place, &stage, &log)?;
             Some(Staged { stage, log, directory })
@@ -329,10 +337,17 @@ impl Agent {
 
     /// Until the agent ends.
     pub fn keep_objects(&self) {
+        let place = &self.objects.place;
         let mut looked = Instant::now();
+        let (mut on_root, mut looked_at_root) = (vec![], None::<Instant>);
         while !self.schedule.has_ended() {
             std::thread::sleep(TICK);
-            self.flush_quiet_arrays();
+            if looked_at_root.is_none_or(|at| at.elapsed() >= LOOK_FOR_ROOTS_STAGES) {
+                (on_root, looked_at_root) = (array::stages_on(place, ROOT_DEVICE), Some(Instant::now()));
+            }
+            let in_tiers = array::all_devices(place).filter(|&device| device != ROOT_DEVICE);
+            let stages = in_tiers.flat_map(|device| array::stages_on(place, device)).chain(on_root.iter().cloned());
+            self.flush_quiet_arrays(stages.collect());
             if looked.elapsed() >= LOOK_FOR_ORPHANS {
                 looked = Instant::now();
                 self.remove_orphans();
@@ -340,9 +355,11 @@ impl Agent {
         }
     }
 
-    fn flush_quiet_arrays(&self) {
+    fn flush_quiet_arrays(&self, stages: Vec<Stage>) {
+        let known: BTreeSet<String> = stages.iter().map(|stage| stage.name.clone()).collect();
+        self.objects.quiet.lock().unwrap().retain(|stage, _| known.contains(stage));
         let settle = Duration::from_millis(self.settings.mover.settle_ms).max(QUIET);
-        for staged in self.staged() {
+        for staged in self.staged_of(stages) {
             let tail = staged.log.tail();
             let is_quiet = {
                 let mut quiet = self.objects.quiet.lock().unwrap();
@@ -370,8 +387,6 @@ impl Agent {
             };
             self.note_array(&staged.directory, done);
         }
-        let known: BTreeSet<String> = array::stages(&self.objects.place).into_iter().map(|stage| stage.name).collect();
-        self.objects.quiet.lock().unwrap().retain(|stage, _| known.contains(stage));
     }
 
     fn note_array(&self, directory: &Path, done: Result<()>) {

@@ -49,6 +49,7 @@ impl Operator {
             Operator::Greater => a > b,
             Operator::GreaterOrEqual => a >= b,
             Operator::Equal => a == b,
+            #[allow(clippy::double_comparisons)] // NaN is neither
             Operator::NotEqual => a < b || a > b,
         }
     }

@@ -41,6 +41,6 @@ pub use log::{Log, RECORDS_MAX, ValueRange};
 pub use metadata::{ArrayMetadata, METADATA_FILE, Metadata, create_array, create_group, read_metadata, write_metadata};
 pub use stage::{
     ROOT_DEVICE, STAGED, Stage, all_devices, relative, remove_directory, remove_stage, room_of, stage_of, staged_link,
-    stages, stages_dir,
+    stages, stages_dir, stages_on,
 };
 pub use tail::{Next, StagedPart, Tail};

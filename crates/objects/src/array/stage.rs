@@ -232,18 +232,14 @@ pub fn remove_stage(place: &Place, stage: &Stage) {
 
 /// All stages that have a log, on any device.
 pub fn stages(place: &Place) -> Vec<Stage> {
-    let mut found = vec![];
-    for device in all_devices(place) {
-        let Ok(entries) = std::fs::read_dir(stages_dir(place, device)) else { continue };
-        for entry in entries.flatten() {
-            if let Ok(name) = entry.file_name().into_string()
-                && entry.path().join(LOG).exists()
-            {
-                found.push(Stage { device, name });
-            }
-        }
-    }
-    found
+    all_devices(place).flat_map(|device| stages_on(place, device)).collect()
+}
+
+/// Those of one device.
+pub fn stages_on(place: &Place, device: u32) -> Vec<Stage> {
+    let Ok(entries) = std::fs::read_dir(stages_dir(place, device)) else { return vec![] };
+    let with_log = entries.flatten().filter(|entry| entry.path().join(LOG).exists());
+    with_log.filter_map(|entry| entry.file_name().into_string().ok()).map(|name| Stage { device, name }).collect()
 }
 
 /// Removes an array, or a container with all that is in it: its name goes at once, then staged forms and files.
