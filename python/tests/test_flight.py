@@ -132,6 +132,23 @@ def test_a_query_that_takes_long_keeps_nobody_waiting(server):
         assert [answer.result() for answer in asked] == [[(300000000,)]] * 3
 
 
+def test_the_server_ends_though_a_query_does_not(run):
+    with FlightServer(run.environment) as server:
+        with server.connect() as connection, connection.cursor() as cursor:
+            pool = ThreadPoolExecutor()
+            asked = pool.submit(cursor.execute, "SELECT sum(a.value % 7) AS s FROM generate_series(1, 1000000000000) a")
+            time.sleep(1)
+            begun = time.monotonic()
+            server.process.terminate()
+            assert server.process.wait(30) == 0 and time.monotonic() - begun < 15
+            try:
+                asked.result()
+                cursor.fetchall()
+            except adbc.Error:
+                pass
+            pool.shutdown()
+
+
 def test_a_large_answer_streams(server, session):
     container = session.create_container("wide")
     values = np.random.default_rng(1).random((50, 100, 100))
