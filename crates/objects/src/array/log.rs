@@ -498,3 +498,51 @@ impl Log {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_all_lanes_have_sent_is_passed_and_the_log_says_how_far_it_reached() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("log");
+        let log = Log::create(&path, 2, &[0, 4], 1, 0).unwrap();
+        assert!(log.begin_forward(7) && log.begin_forward(9));
+        for step in 0..3 {
+            let Ok(Claimed::Record(number)) = log.claim(|_| {}) else { panic!("a new log has room") };
+            let region = Region::block(&[step, 0], &[1, 4]).unwrap();
+            assert!(log.publish(number, &Body::data(0, step * 64, 4, &region, 0)));
+        }
+        let pass = || {
+            log.pass([7, 9].into_iter());
+            (log.passed(), log.shape())
+        };
+        log.set_forwarded(7, 2);
+        assert_eq!(pass(), (0, vec![0, 4]));
+        log.set_forwarded(9, 3);
+        assert_eq!(pass(), (2, vec![2, 4]));
+        let states = [0, 1, 2].map(|record| (log.state(record), log.body(record).is_some()));
+        assert_eq!(states, [(State::Dead, false), (State::Dead, false), (State::Committed, true)]);
+        // A lane that has no place in the log has sent nothing.
+        log.set_forwarded(7, 3);
+        log.pass([7, 11].into_iter());
+        assert_eq!(log.passed(), 2);
+        assert_eq!(pass(), (3, vec![3, 4]));
+    }
+
+    #[test]
+    fn a_record_is_lent_as_long_as_some_lane_reads_it() {
+        let place = tempfile::tempdir().unwrap();
+        let log = Log::create(&place.path().join("log"), 1, &[0], 1, 0).unwrap();
+        assert!(log.begin_forward(7) && log.begin_forward(9));
+        log.lend(7, Some(0));
+        log.lend(9, Some(5));
+        assert_eq!([0, 1, 5].map(|record| log.is_lent(record)), [true, false, true]);
+        log.lend(7, None);
+        assert_eq!([0, 1, 5].map(|record| log.is_lent(record)), [false, false, true]);
+        // A lane that was killed while it read begins anew somewhere else.
+        log.lend(9, Some(1));
+        assert_eq!([0, 1, 5].map(|record| log.is_lent(record)), [false, true, false]);
+    }
+}

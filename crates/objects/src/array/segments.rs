@@ -208,3 +208,22 @@ pub fn remove_segment(place: &Place, stage: &Stage, segment: u32) -> u64 {
     give_room(place, segment >> 24, found.len() as i64);
     found.len()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_used_again_oldest_first_but_not_while_somebody_reads_it() {
+        let mut allocator = Allocator::default();
+        let spot = |position| Spot { segment: 3, position, bytes: 100 };
+        (0..3).for_each(|number| allocator.give(spot(number * 128), Some(number)));
+        let taken = |allocator: &mut Allocator, lent: u64| {
+            allocator.take(100, |record| record != Some(lent)).map(|(spot, _)| spot.position)
+        };
+        assert_eq!(taken(&mut allocator, 0), Some(128));
+        assert_eq!(taken(&mut allocator, 0), Some(256));
+        assert_eq!(taken(&mut allocator, 0), None);
+        assert_eq!(taken(&mut allocator, 1), Some(0));
+    }
+}
