@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -130,6 +131,33 @@ def test_a_query_that_takes_long_keeps_nobody_waiting(server):
                 assert rows(other, "SELECT max(v) FROM flights") == [(11,)]
             assert time.monotonic() - begun < 5
         assert [answer.result() for answer in asked] == [[(300000000,)]] * 3
+
+
+# Its driver can't close what a server that has ended had open: in a process of its own.
+ASK_FOR_LONG = """
+import sys
+from flight_server import connect
+with connect(sys.argv[1]) as connection, connection.cursor() as cursor:
+    cursor.execute("SELECT sum(a.value % 7) AS s FROM generate_series(1, 1000000000000) a")
+    cursor.fetchall()
+"""
+
+
+def test_the_server_ends_though_a_query_does_not(run):
+    with FlightServer(run.environment) as server:
+        def computed() -> int:
+            return int(Path(f"/proc/{server.process.pid}/stat").read_text().rsplit(")", 1)[1].split()[11])
+
+        idle = computed()
+        command = [sys.executable, "-c", ASK_FOR_LONG, server.location]
+        client = subprocess.Popen(command, cwd=Path(__file__).parent, stderr=subprocess.PIPE, text=True)
+        while computed() < idle + 20 and client.poll() is None:
+            time.sleep(0.05)
+        server.process.terminate()
+        # The query would take for hours.
+        assert server.process.wait(60) == 0
+        told = client.communicate(timeout=60)[1]
+        assert client.returncode != 0 and "adbc" in told, told
 
 
 def test_a_large_answer_streams(server, session):

@@ -481,6 +481,77 @@ fn what_is_only_passing_leaves_the_tier_and_is_not_written_here() {
     assert!(analysis.root().join("run/p/c/49/0/0").exists());
 }
 
+/// Room that is taken in the tiers.
+fn used(place: &Workplace) -> u64 {
+    place.status().unwrap().tiers.iter().map(|tier| tier.used_bytes).sum()
+}
+
+#[test]
+fn room_of_what_was_sent_on_is_used_again_and_the_array_stays_as_long_as_it_was() {
+    const CELLS: u64 = 32 << 10;
+    let (staging, analysis) = (Wish::default().tier("ram", "256MiB").build(), roomy());
+    let there = Served::begin(&analysis, &[]);
+    let here = Served::begin(&staging, &["--forward", &rule(&staging, "run", &there.address, "keep=none")]);
+    let session = Session::open(&here.index).unwrap();
+    let spec = ArraySpec::new(DataType::Float64, &[0, CELLS]).unlimited(0).chunks(&[1, CELLS]);
+    let array = make(&session, "run/p", &spec, Create::New);
+    let stager = session.stager(StagerSpec::default()).unwrap();
+    let region = |step| Region::block(&[step, 0], &[1, CELLS]).unwrap();
+    let mut most = 0;
+    for step in 0..160 {
+        let _ = stager.put_owned(&array, &region(step), bytes_of(&vec![step as f64; CELLS as usize])).unwrap();
+        stager.sync(Arrived::Analysis, Some(Duration::from_secs(60))).unwrap();
+        most = most.max(used(&staging));
+        // Whoever opens it now finds nothing of it but its length.
+        if step % 40 == 39 {
+            let later = Session::open(&here.index).unwrap().open_array("run/p", false).unwrap();
+            assert_eq!((later.shape().unwrap()[0], later.staged_regions().unwrap().len()), (step + 1, 0));
+        }
+    }
+    // All of it were 40 MiB.
+    assert!(most < 8 << 20, "{most} bytes were taken");
+    let elsewhere = Session::connect_to(&there.address, Served::TOKEN).unwrap();
+    let found = elsewhere.open_array("run/p", false).unwrap();
+    for step in 0..160 {
+        assert!(found.get_values::<f64>(&region(step)).unwrap() == vec![step as f64; CELLS as usize], "step {step}");
+    }
+    drop((stager, array, session, found, elsewhere));
+    here.end();
+    there.end();
+}
+
+#[test]
+fn room_that_one_connection_has_taken_is_used_again_by_others() {
+    const CELLS: u64 = 128 << 10;
+    let place = Wish::default().tier("ram", "256MiB").build();
+    let served = Served::begin(&place, &[]);
+    let region = Region::block(&[0], &[CELLS]).unwrap();
+    // All of them stay.
+    let connections: Vec<(Session, Array)> = (0..32)
+        .map(|number| {
+            let session = Session::connect_to(&served.address, Served::TOKEN).unwrap();
+            let spec = ArraySpec::new(DataType::Float64, &[CELLS]);
+            let array = make(&session, "study/v", &spec, Create::IfMissing);
+            array.put_values(&region, &vec![number as f64; CELLS as usize]).unwrap();
+            (session, array)
+        })
+        .collect();
+    let taken = used(&place);
+    assert!(taken < 8 << 20, "{taken} bytes are taken by 1 MiB of cells");
+    for (_, array) in &connections {
+        assert!(array.get_values::<f64>(&region).unwrap() == vec![31.0; CELLS as usize]);
+    }
+    // An array of the same name is another one to all of them.
+    connections[0].0.remove("study/v", false).unwrap();
+    let spec = ArraySpec::new(DataType::Float64, &[CELLS]);
+    let again = make(&connections[1].0, "study/v", &spec, Create::New);
+    again.put_values(&region, &vec![-1.0; CELLS as usize]).unwrap();
+    let found = connections[2].0.open_array("study/v", false).unwrap();
+    assert!(found.get_values::<f64>(&region).unwrap() == vec![-1.0; CELLS as usize]);
+    drop((connections, again, found));
+    served.end();
+}
+
 #[test]
 fn what_is_only_passing_and_can_not_be_sent_is_made_durable_at_the_end() {
     let (staging, analysis) = (roomy(), roomy());

@@ -1,6 +1,7 @@
 //! What staging reaches beside a plain stream and memcpy. Prints one line of JSON for each measurement.
 //!
 //!   staging sink ADDRESS:PORT                       the other end of plain streams
+//!   staging relay ADDRESS:PORT SINK:PORT            passes plain streams on to a sink
 //!   staging memcpy    BLOCK BYTES THREADS
 //!   staging stream    BLOCK BYTES THREADS ADDRESS:PORT
 //!   staging terrace   BLOCK BYTES THREADS TARGET    puts by a stager, to `sync staged`; TARGET: an index, or tcp://…
@@ -33,6 +34,34 @@ fn sink(address: &str) -> Outcome {
                 }
             }
             stream.write_all(&[1])
+        });
+    }
+}
+
+/// What forwarding is measured by: all bytes pass two sockets, and nothing is kept.
+fn relay(address: &str, sink: &str) -> Outcome {
+    let listener = TcpListener::bind(address)?;
+    loop {
+        let (mut stream, _) = listener.accept()?;
+        let mut onward = TcpStream::connect(sink)?;
+        onward.set_nodelay(true)?;
+        std::thread::spawn(move || -> std::io::Result<()> {
+            let mut buffer = vec![0u8; 1 << 20];
+            let mut left = [0; 8];
+            stream.read_exact(&mut left)?;
+            onward.write_all(&left)?;
+            let mut left = u64::from_le_bytes(left);
+            while left > 0 {
+                match stream.read(&mut buffer)? {
+                    0 => return Ok(()),
+                    got => {
+                        onward.write_all(&buffer[..got])?;
+                        left -= got as u64;
+                    }
+                }
+            }
+            onward.read_exact(&mut buffer[..1])?;
+            stream.write_all(&buffer[..1])
         });
     }
 }
@@ -130,7 +159,9 @@ fn terrace(what: &str, block: usize, bytes: u64, threads: usize, target: &str, a
         stager.sync(arrived, None).expect("all puts");
         seconds + begun.elapsed().as_secs_f64()
     };
-    // Once before: then all memory has been touched.
+    // Twice before: then all memory has been touched. A region is there until the one in its place is, so of each array there is one
+    // more than it has steps, which the second time takes.
+    stage();
     stage();
     let seconds = stage();
     tell(what, block, steps * threads as u64 * block as u64, threads, seconds);
@@ -194,6 +225,7 @@ fn main() -> Outcome {
     let number = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("`{text}` is not a number"));
     match words.as_slice() {
         ["sink", address] => return sink(address),
+        ["relay", address, onward] => return relay(address, onward),
         ["memcpy", block, bytes, threads] => memcpy(number(block) as usize, number(bytes), number(threads) as usize),
         ["stream", block, bytes, threads, address] => {
             stream(number(block) as usize, number(bytes), number(threads) as usize, address)

@@ -25,6 +25,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 use terrace_analysis::arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use terrace_analysis::arrow::datatypes::{DataType, Schema, SchemaRef};
 use terrace_analysis::datafusion::prelude::{DataFrame, SessionContext};
@@ -45,6 +46,8 @@ pub struct Listening<'a> {
 
 const TOKEN_LENGTH_MIN: usize = 16;
 const SERVING_THREADS: usize = 2;
+/// For queries that are being answered when the end comes.
+const END_PATIENCE: Duration = Duration::from_secs(3);
 /// Batches that are made before they are sent.
 const BATCHES_AHEAD: usize = 2;
 
@@ -94,15 +97,25 @@ pub fn serve(engine: &Engine, listening: &Listening<'_>) -> Result<(), Failure> 
         let _ = writeln!(out, "{scheme}://{bound}").and_then(|()| out.flush());
         let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
             .map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
+        let (ending, ended) = tokio::sync::oneshot::channel();
         let end = async move {
             tokio::select! { _ = tokio::signal::ctrl_c() => {}, _ = term.recv() => {} }
+            let _ = ending.send(());
         };
-        server
+        let patience = async move {
+            let _ = ended.await;
+            tokio::time::sleep(END_PATIENCE).await;
+        };
+        let served = server
             .add_service(tonic::service::interceptor::InterceptedService::new(FlightServiceServer::new(service), guard))
-            .serve_with_incoming_shutdown(incoming, end)
-            .await
-            .map_err(|error| Failure::new(format!("serving has ended: {error}")))
-    })
+            .serve_with_incoming_shutdown(incoming, end);
+        tokio::select! {
+            served = served => served.map_err(|error| Failure::new(format!("serving has ended: {error}"))),
+            () = patience => Ok(()),
+        }
+    })?;
+    // What is still computed changes nothing, and is not waited for.
+    std::process::exit(0)
 }
 
 /// Takes as long for every wrong token of the same length.

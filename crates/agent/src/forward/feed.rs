@@ -21,6 +21,8 @@ pub struct Feed {
     pub tail: Option<Tail>,
     pub spec: ArraySpec,
     pub way: Way,
+    /// All ways of the array, if nothing is to be kept of it here: what has gone all of them is dropped.
+    passing: Vec<u64>,
     /// The dimension that steps are counted by.
     pub grows: Option<usize>,
     /// The next record to be sent; all before it have arrived or are in flight.
@@ -54,7 +56,7 @@ pub enum Work {
 
 impl Feed {
     /// `None`: it is no array (any more).
-    pub fn new(place: &Place, name: &str, way: &Way) -> Result<Option<Feed>> {
+    pub fn new(place: &Place, name: &str, way: &Way, passing: Vec<u64>) -> Result<Option<Feed>> {
         let directory = place.root().join(name);
         let Some(metadata) = read_metadata(&directory)?.and_then(|metadata| metadata.array) else { return Ok(None) };
         let spec = metadata.spec;
@@ -65,6 +67,7 @@ impl Feed {
             grows: spec.unlimited.iter().position(|grows| *grows),
             spec,
             way: way.clone(),
+            passing,
             cursor: 0,
             cut_sent: 0,
             in_flight: 0,
@@ -155,6 +158,7 @@ impl Feed {
             return None;
         }
         tail.log().set_forwarded(self.way.id, self.cursor);
+        tail.log().pass(self.passing.iter().copied());
         // Everything has arrived: now the target may know how large the array is.
         let mut shape = tail.log().shape();
         grow(&mut shape, &self.reach);
@@ -203,6 +207,7 @@ impl Feed {
             Work::Record { number, region } => {
                 if let Some(tail) = &self.tail {
                     tail.log().set_forwarded(self.way.id, number + 1);
+                    tail.log().pass(self.passing.iter().copied());
                 }
                 grow(&mut self.told, &region.end());
             }

@@ -323,7 +323,7 @@ impl Agent {
             if known {
                 continue;
             }
-            let Ok(Some(mut feed)) = Feed::new(place, &name, way) else { continue };
+            let Ok(Some(mut feed)) = Feed::new(place, &name, way, forwards.passing(&name)) else { continue };
             match feed.stage(place, &stage) {
                 Ok(true) => {
                     feeds.insert(name, feed);
@@ -339,7 +339,7 @@ impl Agent {
             if feeds.contains_key(&name) || forwards.cuts.count(way.id, &name) == 0 {
                 continue;
             }
-            match Feed::new(place, &name, way) {
+            match Feed::new(place, &name, way, forwards.passing(&name)) {
                 Ok(Some(feed)) => {
                     feeds.insert(name, feed);
                 }
@@ -475,8 +475,9 @@ impl Agent {
             }
             Work::Record { number, region } => {
                 let tail = feed.tail.as_mut().expect("a record is one of a log");
-                let lent =
-                    tail.lend(&self.objects.place, *number, |cells| sending.send(talk, name, region, cells, &work));
+                let lent = tail.lend(&self.objects.place, feed.way.id, *number, |cells| {
+                    sending.send(talk, name, region, cells, &work)
+                });
                 match lent.map_err(refused)? {
                     Some(sent) => sent.map_err(refused)??,
                     None => {

@@ -142,6 +142,12 @@ impl Forwards {
         false
     }
 
+    /// All ways of an array that nothing is to be kept of; none of another one.
+    pub fn passing(&self, name: &str) -> Vec<u64> {
+        let rule = self.rule_of(name).filter(|rule| rule.keep == Keep::None);
+        rule.map_or(vec![], |rule| rule.ways.iter().map(|way| way.id).collect())
+    }
+
     /// Nothing of it is to be kept here.
     pub fn is_passing(&self, name: &str) -> bool {
         !self.gave_up.load(Acquire) && self.rule_of(name).is_some_and(|rule| rule.keep == Keep::None)

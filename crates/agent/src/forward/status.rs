@@ -10,6 +10,9 @@ use terrace_core::control::{ContainerStatus, ForwardStatus};
 use terrace_core::objects::complete_steps;
 use terrace_objects::array::{Log, Next, Stage, Tail};
 
+/// A log with so many records that have passed is begun anew: they take room, too.
+const PASSED_MAX: u64 = 1 << 16;
+
 impl Agent {
     /// Containers that have staged arrays.
     pub fn container_status(&self) -> Vec<ContainerStatus> {
@@ -120,19 +123,22 @@ impl Agent {
             .collect()
     }
 
-    /// What has been forwarded leaves the tier, of arrays that nothing is to be kept of.
+    /// The room of what has been forwarded is given back to the tier, of arrays that nothing is to be kept of. Until then whoever puts
+    /// uses it again: a new generation of the log takes that from him, so it is for when others need the room, or when nobody puts.
     pub fn drop_forwarded(&self, stage: &Stage, log: &Log, least_bytes: u64) -> terrace_core::objects::Result<()> {
         let name = log.array_path().unwrap_or_default();
         let ways = self.objects.forwards.ways_of(&name);
         let mark = ways.iter().map(|way| log.forwarded(way.id).unwrap_or(0)).min().unwrap_or(0);
-        let Ok(tail) = Tail::open(&self.objects.place, stage) else { return Ok(()) };
-        let bytes: u64 = (0..mark)
+        let place = &self.objects.place;
+        let Ok(tail) = Tail::open(place, stage) else { return Ok(()) };
+        let left: u64 = (mark..log.tail())
             .map(|record| match tail.look(record) {
                 Next::Data(_, bytes) => bytes,
                 _ => 0,
             })
             .sum();
-        if bytes == 0 || bytes < least_bytes {
+        let bytes = terrace_objects::array::stage_bytes(place, stage).saturating_sub(left);
+        if mark == 0 || bytes == 0 || (bytes < least_bytes && mark < PASSED_MAX) {
             return Ok(());
         }
         let freed = self.cut_log(stage, terrace_objects::array::Drops::Forwarded)?;

@@ -2,11 +2,12 @@
 
 use super::{Way, lane::Refusal};
 use crate::agent::Agent;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_core::objects::{Kind, ObjectError, Result};
-use terrace_objects::array::Log;
+use terrace_objects::array::{LIVE, Log};
 
 /// How long it sleeps between looks.
 const LOOK: Duration = Duration::from_millis(2);
@@ -42,6 +43,7 @@ impl Agent {
         }
         let begun = Instant::now();
         loop {
+            self.follow_logs(&mut left);
             left.retain(|awaited| self.ways_behind(awaited).next().is_some());
             // What leaves the log while we wait is waited for as well.
             if left.is_empty() {
@@ -81,20 +83,30 @@ impl Agent {
         }
     }
 
+    /// Logs that have ended are left for those in their place, where records have other numbers: all that is there by now is waited for.
+    fn follow_logs(&self, left: &mut Vec<Awaited>) {
+        let has_ended = |log: &Log| log.header().life.load(SeqCst) != LIVE;
+        if !left.iter().any(|awaited| awaited.log.as_ref().is_some_and(|(log, _)| has_ended(log))) {
+            return;
+        }
+        let mut current: BTreeMap<String, Log> = self.staged_arrays().into_iter().collect();
+        left.retain_mut(|awaited| {
+            if !awaited.log.as_ref().is_some_and(|(log, _)| has_ended(log)) {
+                return true;
+            }
+            // None is in its place: nothing is left of it here.
+            let Some(log) = current.remove(&awaited.name) else { return false };
+            awaited.log = Some((log.tail(), log)).map(|(tail, log)| (log, tail));
+            true
+        });
+    }
+
     /// Where it has not arrived yet.
     fn ways_behind(&self, awaited: &Awaited) -> impl Iterator<Item = &Way> {
         let forwards = &self.objects.forwards;
         let is_behind = move |way: &&Way| {
             let Some((log, tail)) = &awaited.log else { return forwards.cuts.count(way.id, &awaited.name) > 0 };
-            // In another generation records have other numbers: all of it then.
-            let is_current = log.header().life.load(SeqCst) == 0;
-            match is_current {
-                true => log.forwarded(way.id).unwrap_or(0) < *tail,
-                false => self
-                    .staged_arrays()
-                    .iter()
-                    .any(|(name, log)| *name == awaited.name && self.is_behind_on(way, name, Some(log))),
-            }
+            log.forwarded(way.id).unwrap_or(0) < *tail
         };
         forwards.ways_of(&awaited.name).iter().filter(is_behind)
     }

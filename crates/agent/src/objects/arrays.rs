@@ -23,8 +23,8 @@ const QUIET: Duration = Duration::from_secs(2);
 const LOOK_FOR_ROOTS_STAGES: Duration = Duration::from_secs(2);
 /// A stage that no array leads to is somebody's who is just making it, or was removed with its directory.
 const ORPHAN: Duration = Duration::from_secs(30);
-/// What has been sent on is dropped when there is so much of it, or when the array is quiet.
-const PASSING_BYTES: u64 = 64 << 20;
+/// Room of what has been sent on is given back at once if it is a tier's so-maniest part; else when the array is quiet, or others need it.
+const PASSING_PART: u64 = 2;
 const LOOK_FOR_ORPHANS: Duration = Duration::from_secs(5);
 
 /// What the agent's own handles need of an agent.
@@ -371,7 +371,9 @@ impl Agent {
             };
             let mode = self.array_mode(&staged.directory);
             if self.is_passing(&staged) {
-                let least = if is_quiet { 0 } else { PASSING_BYTES };
+                let device = self.index.devices().get(staged.stage.device as usize);
+                let capacity = device.map_or(0, |device| device.capacity.load(Relaxed).max(0) as u64);
+                let least = if is_quiet { 0 } else { capacity / PASSING_PART };
                 let _turn = self.objects.turn.lock().unwrap();
                 let done = self.drop_forwarded(&staged.stage, &staged.log, least);
                 self.note_array(&staged.directory, done);

@@ -170,10 +170,11 @@ impl Agent {
         begin()?;
         send(connection, &Response::Done, &[])?;
         let _serving = Serving::new(self);
-        let mut client = match Elsewhere::new(&self.settings.index(), socket.try_clone()?.into()) {
-            Ok(client) => client,
-            Err(error) => return send(connection, &Response::Failed(error), &[]),
-        };
+        let mut client =
+            match Elsewhere::new(&self.settings.index(), self.objects.opened.clone(), socket.try_clone()?.into()) {
+                Ok(client) => client,
+                Err(error) => return send(connection, &Response::Failed(error), &[]),
+            };
         let mut spare = vec![];
         let mut fabric = Beside::new(socket.try_clone()?);
         let mut attended = None;

@@ -6,7 +6,8 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant, SystemTime};
 use terrace_client::{Array, Bytes, Create, LockMode, RegionLock, Session};
 use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request, Response};
 use terrace_core::objects::{Kind, ObjectError, Region, Result, few};
@@ -16,11 +17,45 @@ const LOOK: Duration = Duration::from_millis(200);
 /// Arrays and files that stay open between requests.
 const OPEN_MAX: usize = 64;
 
+/// Which file or directory a name leads to: inodes are given again, so when it was made, too.
+type Identity = (u64, Option<SystemTime>);
+
+/// Arrays that connections have open. They share them, so that room of cells which one of them has put is used again by all: memory
+/// that was touched before is several times as fast.
+#[derive(Default)]
+pub struct Opened(Mutex<HashMap<String, (Identity, Weak<Array>)>>);
+
+impl Opened {
+    fn array(&self, path: &str, identity: Identity, open: impl FnOnce() -> Result<Array>) -> Result<Arc<Array>> {
+        if let Some(array) = self.known(path, identity) {
+            return Ok(array);
+        }
+        // It may have to wait for a generation: others are not held up.
+        let array = Arc::new(open()?);
+        let mut known = self.0.lock().unwrap();
+        known.retain(|_, (_, array)| array.strong_count() > 0);
+        let (found, place) = known.entry(path.into()).or_insert_with(|| (identity, Arc::downgrade(&array)));
+        match place.upgrade().filter(|_| *found == identity) {
+            Some(others) => Ok(others),
+            None => {
+                (*found, *place) = (identity, Arc::downgrade(&array));
+                Ok(array)
+            }
+        }
+    }
+
+    fn known(&self, path: &str, identity: Identity) -> Option<Arc<Array>> {
+        let known = self.0.lock().unwrap();
+        known.get(path).filter(|(found, _)| *found == identity).and_then(|(_, array)| array.upgrade())
+    }
+}
+
 pub struct Elsewhere {
     session: Session,
-    /// With the inode that the name led to.
-    arrays: HashMap<String, (u64, Array)>,
-    files: HashMap<(String, bool), (u64, Bytes)>,
+    opened: Arc<Opened>,
+    /// With what the name led to.
+    arrays: HashMap<String, (Identity, Arc<Array>)>,
+    files: HashMap<(String, bool), (Identity, Bytes)>,
     /// Released when the connection ends.
     locks: Vec<(u64, RegionLock)>,
     next_lock: u64,
@@ -31,9 +66,10 @@ pub struct Elsewhere {
 type Answer = Result<(Response, Vec<u8>)>;
 
 impl Elsewhere {
-    pub fn new(index: &Path, socket: OwnedFd) -> Result<Elsewhere> {
+    pub fn new(index: &Path, opened: Arc<Opened>, socket: OwnedFd) -> Result<Elsewhere> {
         let session = Session::open_alone(index)?;
-        Ok(Elsewhere { session, arrays: HashMap::new(), files: HashMap::new(), locks: vec![], next_lock: 0, socket })
+        let (arrays, files) = (HashMap::new(), HashMap::new());
+        Ok(Elsewhere { session, opened, arrays, files, locks: vec![], next_lock: 0, socket })
     }
 
     /// `Err(request)`: not for us.
@@ -217,41 +253,43 @@ impl Elsewhere {
     }
 
     /// Which file or directory the name leads to now: others remove and make objects as well.
-    fn inode(&self, path: &str) -> u64 {
-        std::fs::metadata(self.session.root().join(path)).map_or(0, |found| found.ino())
+    fn identity(&self, path: &str) -> Identity {
+        let found = std::fs::metadata(self.session.root().join(path));
+        found.map_or((0, None), |found| (found.ino(), found.created().ok()))
     }
 
     fn array(&mut self, path: &str) -> Result<&Array> {
-        let inode = self.inode(path);
-        if self.arrays.get(path).is_none_or(|(known, _)| *known != inode) {
+        let identity = self.identity(path);
+        if self.arrays.get(path).is_none_or(|(known, _)| *known != identity) {
             if self.arrays.len() >= OPEN_MAX {
                 self.arrays.clear();
             }
-            let array = match self.session.open_array(path, true) {
+            let array = self.opened.array(path, identity, || match self.session.open_array(path, true) {
                 // An array with encoded chunks can be read.
-                Err(error) if error.kind == Kind::WrongKind => self.session.open_array(path, false)?,
-                opened => opened?,
-            };
-            self.arrays.insert(path.into(), (inode, array));
+                Err(error) if error.kind == Kind::WrongKind => self.session.open_array(path, false),
+                opened => opened,
+            })?;
+            self.arrays.insert(path.into(), (identity, array));
         }
         Ok(&self.arrays[path].1)
     }
 
     fn file(&mut self, path: &str, writable: bool) -> Result<&Bytes> {
         let key = (path.to_owned(), writable);
-        let inode = self.inode(path);
-        if self.files.get(&key).is_none_or(|(known, _)| *known != inode) {
+        let identity = self.identity(path);
+        if self.files.get(&key).is_none_or(|(known, _)| *known != identity) {
             if self.files.len() >= OPEN_MAX {
                 self.files.clear();
             }
             let file = self.session.open_bytes(path, writable)?;
-            self.files.insert(key.clone(), (inode, file));
+            self.files.insert(key.clone(), (identity, file));
         }
         Ok(&self.files[&key].1)
     }
 
     /// The name is to be another object's.
     fn forget(&mut self, path: &str) {
+        self.opened.0.lock().unwrap().remove(path);
         self.arrays.remove(path);
         self.files.remove(&(path.to_owned(), true));
         self.files.remove(&(path.to_owned(), false));

@@ -39,6 +39,8 @@ pub struct Objects {
     pub forwards: Forwards,
     /// Agents that forward to this one.
     incoming: incoming::Incoming,
+    /// What clients elsewhere have open.
+    opened: Arc<elsewhere::Opened>,
 }
 
 impl Objects {
@@ -54,6 +56,7 @@ impl Objects {
             unlocated: Mutex::default(),
             forwards: Forwards::new(settings)?,
             incoming: incoming::Incoming::default(),
+            opened: Arc::default(),
         };
         Ok((objects, trouble))
     }

@@ -375,6 +375,28 @@ fn segment_files(place: &Place, stage: &Stage) -> impl Iterator<Item = (u32, u64
 /// Segments from `next` on are of the new generation: clients make some, and put into them, as soon as it has its name.
 fn remove_other_segments(place: &Place, stage: &Stage, kept: &BTreeSet<u32>, next: u64) -> u64 {
     let all: Vec<u32> = segment_files(place, stage).map(|(segment, _)| segment).collect();
-    let is_left = |segment: &u32| u64::from(segment & 0xff_ffff) < next && !kept.contains(segment);
-    all.into_iter().filter(is_left).map(|segment| remove_segment(place, stage, segment)).sum()
+    all.into_iter()
+        .filter(|&segment| is_left_over(segment, kept, next))
+        .map(|segment| remove_segment(place, stage, segment))
+        .sum()
+}
+
+/// A segment of the old generation that the new one has nothing in.
+fn is_left_over(segment: u32, kept: &BTreeSet<u32>, next: u64) -> bool {
+    u64::from(segment & 0xff_ffff) < next && !kept.contains(&segment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Between the new log's getting its name and the look at the segments, clients have made some of the new generation.
+    #[test]
+    fn segments_of_the_new_generation_are_not_left_over_from_the_old_one() {
+        let on = |device: u32, number: u32| device << 24 | number;
+        let all = [on(0, 0), on(0, 1), on(1, 2), on(0, 3), on(1, 4), on(255, 5)];
+        let kept = BTreeSet::from([on(0, 1)]);
+        let left: Vec<u32> = all.into_iter().filter(|&segment| is_left_over(segment, &kept, 3)).collect();
+        assert_eq!(left, [on(0, 0), on(1, 2)]);
+    }
 }

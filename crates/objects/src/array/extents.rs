@@ -115,6 +115,15 @@ impl Extents {
         }
     }
 
+    /// Takes out of the picture what is not there any more; `passed` hears of each.
+    pub fn leave_out_below(&mut self, record: u64, mut passed: impl FnMut(Extent)) {
+        while let Some((&first, _)) = self.by_record.first_key_value()
+            && first < record
+        {
+            self.remove(first).into_iter().for_each(&mut passed);
+        }
+    }
+
     /// Takes an extent out of the picture.
     pub fn remove(&mut self, record: u64) -> Option<Extent> {
         let extent = self.by_record.remove(&record)?;

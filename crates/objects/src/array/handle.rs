@@ -145,7 +145,7 @@ impl ArrayHandle {
     pub fn staged_part(&self, dimension: usize, from: u64) -> Result<StagedPart> {
         let mut inner = self.locked();
         self.current(&mut inner, false)?;
-        let base = inner.has_base.then(|| inner.shape.clone());
+        let base = inner.has_base.then(|| inner.base_shape());
         let extents = inner.staged.iter().flat_map(|staged| staged.extents.iter());
         let regions = extents.map(|extent| extent.region).filter(|region| region.end()[dimension] > from).collect();
         Ok(StagedPart { shape: inner.shape_now(&self.spec), base, regions })
@@ -376,7 +376,7 @@ impl ArrayHandle {
             && staged.log.ino() == log.ino()
             && staged.allocator.owns(spot.segment)
         {
-            staged.allocator.give(spot);
+            staged.allocator.give(spot, None);
         }
     }
 
@@ -400,7 +400,9 @@ impl ArrayHandle {
     fn find_room(&self, inner: &mut Inner, bytes: u64) -> Result<Option<(Spot, Way, Arc<MappedFile>)>> {
         let place = &self.place;
         let Staged { stage, log, mapped, allocator, .. } = inner.staged.as_mut().expect("a put has staged the array");
-        let may_reuse = log.header().starved.load(Relaxed) == 0;
+        let may_reuse = |record: Option<u64>| {
+            log.header().starved.load(SeqCst) == 0 && !record.is_some_and(|record| log.is_lent(record))
+        };
         let next = || log.header().next_segment.fetch_add(1, AcqRel);
         let mut spot = allocator.take(bytes, may_reuse);
         let mut has_asked = false;
@@ -530,10 +532,11 @@ impl ArrayHandle {
         if !layers.iter().any(|(extent, _)| is_buried(extent)) {
             return Ok(true);
         }
-        // What buried them is in the log: the next look finds it.
+        // What buried them is in the log: the next look finds it. That also leaves out what has passed, and uses its room again.
         let mut inner = self.locked();
         if let Some(staged) = inner.staged.as_mut().filter(|staged| staged.log.ino() == log.ino()) {
-            layers.iter().filter(|(extent, _)| is_buried(extent)).for_each(|(extent, _)| {
+            let is_to_go = |extent: &Extent| extent.record >= log.passed() && is_buried(extent);
+            layers.iter().filter(|(extent, _)| is_to_go(extent)).for_each(|(extent, _)| {
                 staged.extents.remove(extent.record);
             });
         }
@@ -624,9 +627,13 @@ impl Inner {
     fn shape_now(&self, spec: &ArraySpec) -> Vec<u64> {
         let Some(staged) = &self.staged else { return self.shape.clone() };
         let reach = staged.extents.reach;
-        (0..self.shape.len())
-            .map(|d| if spec.unlimited[d] { self.shape[d].max(reach[d]) } else { self.shape[d] })
-            .collect()
+        let shape = self.base_shape();
+        (0..shape.len()).map(|d| if spec.unlimited[d] { shape[d].max(reach[d]) } else { shape[d] }).collect()
+    }
+
+    /// Of what lies below the extents. The log's own grows when extents are dropped that were sent on: it is looked at after the extents.
+    fn base_shape(&self) -> Vec<u64> {
+        self.staged.as_ref().map_or_else(|| self.shape.clone(), |staged| staged.log.shape())
     }
 }
 
@@ -636,7 +643,15 @@ impl Staged {
         let Staged { log, extents, allocator, .. } = self;
         extents.catch_up(log, |covered| {
             if allocator.owns(covered.spot.segment) && log.bury(covered.record) {
-                allocator.give(covered.spot);
+                allocator.give(covered.spot, Some(covered.record));
+            }
+        });
+        // Whoever ends the generation looks at what has passed after he has frozen it: if it is not frozen yet, he keeps none of these.
+        let passed = log.passed();
+        let is_ours = !log.is_frozen();
+        extents.leave_out_below(passed, |extent| {
+            if is_ours && allocator.owns(extent.spot.segment) {
+                allocator.give(extent.spot, Some(extent.record));
             }
         });
     }

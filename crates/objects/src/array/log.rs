@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use terrace_core::objects::{Kind, ObjectError, RANK_MAX, Region, Result};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"terlog03");
+const MAGIC: u64 = u64::from_le_bytes(*b"terlog04");
 /// Set in the tail: no more claims in this generation.
 pub const FROZEN: u64 = 1 << 63;
 /// Records that a log can have: 256 MiB of address space, sparse.
@@ -53,6 +53,8 @@ pub struct Header {
     path: [AtomicU32; PATH_MAX / 4],
     /// How far regions were sent on to other agents.
     forwards: [ForwardSlot; FORWARDS_MAX],
+    /// Records below this one are not there any more: they have been sent on, and are to be kept nowhere.
+    passed: AtomicU64,
 }
 
 /// Agents that one log can be forwarded to.
@@ -64,6 +66,8 @@ struct ForwardSlot {
     /// Which target, and what of the array it gets; 0: the slot is free.
     lane: AtomicU64,
     mark: AtomicU64,
+    /// One more than the record whose cells the lane is reading; 0: none.
+    lent: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Header>() as u64 <= HEADER_BYTES);
@@ -261,6 +265,7 @@ impl Log {
 
     pub fn state(&self, number: u64) -> State {
         match self.record(number).state.load(SeqCst) {
+            1 if number < self.passed() => State::Dead,
             1 => State::Committed,
             2 => State::Dead,
             3 => State::Aborted,
@@ -328,6 +333,13 @@ impl Log {
     /// A published record, if it is whole.
     pub fn body(&self, number: u64) -> Option<Body> {
         let record = self.record(number);
+        if number < self.passed() {
+            return None;
+        }
+        self.published(record)
+    }
+
+    fn published(&self, record: &Record) -> Option<Body> {
         if record.state.load(Acquire) != State::Committed as u64 {
             return None;
         }
@@ -427,8 +439,42 @@ impl Log {
     pub fn keep_forwards(&self, keeps: impl Fn(u64) -> bool) {
         for slot in self.header().forwards.iter().filter(|slot| !keeps(slot.lane.load(Acquire))) {
             slot.mark.store(0, Release);
+            slot.lent.store(0, Release);
             slot.lane.store(0, Release);
         }
+    }
+
+    /// Records below this one have been sent on and are kept nowhere: nobody sees them, and their owners use their room again.
+    pub fn passed(&self) -> u64 {
+        self.header().passed.load(SeqCst)
+    }
+
+    /// Agent only: drops what all these lanes have sent. Whoever opens the log later knows by the shape how far it reached.
+    pub fn pass(&self, lanes: impl Iterator<Item = u64>) {
+        let Some(mark) = lanes.map(|lane| self.forwarded(lane).unwrap_or(0)).min() else { return };
+        let passed = self.passed();
+        for record in passed..mark {
+            let Some(region) = self.published(self.record(record)).and_then(|body| body.region()) else { continue };
+            self.header().shape.iter().zip(region.end()).for_each(|(extent, end)| {
+                extent.fetch_max(end, AcqRel);
+            });
+        }
+        if passed < mark {
+            self.header().passed.fetch_max(mark, SeqCst);
+        }
+    }
+
+    /// Agent only: this lane reads the cells of a record, or of none. Their room is not used again meanwhile, if the record was there
+    /// when it was looked at afterwards.
+    pub fn lend(&self, lane: u64, record: Option<u64>) {
+        if let Some(slot) = self.slot(lane) {
+            slot.lent.store(record.map_or(0, |record| record + 1), SeqCst);
+        }
+    }
+
+    /// Some lane reads the cells of this record.
+    pub fn is_lent(&self, record: u64) -> bool {
+        self.header().forwards.iter().any(|slot| slot.lent.load(SeqCst) == record + 1)
     }
 
     /// All lanes, and how far they are.
@@ -450,5 +496,53 @@ impl Log {
             header.path_len.store(0, Relaxed);
             header.path_turn.fetch_add(1, AcqRel);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_all_lanes_have_sent_is_passed_and_the_log_says_how_far_it_reached() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("log");
+        let log = Log::create(&path, 2, &[0, 4], 1, 0).unwrap();
+        assert!(log.begin_forward(7) && log.begin_forward(9));
+        for step in 0..3 {
+            let Ok(Claimed::Record(number)) = log.claim(|_| {}) else { panic!("a new log has room") };
+            let region = Region::block(&[step, 0], &[1, 4]).unwrap();
+            assert!(log.publish(number, &Body::data(0, step * 64, 4, &region, 0)));
+        }
+        let pass = || {
+            log.pass([7, 9].into_iter());
+            (log.passed(), log.shape())
+        };
+        log.set_forwarded(7, 2);
+        assert_eq!(pass(), (0, vec![0, 4]));
+        log.set_forwarded(9, 3);
+        assert_eq!(pass(), (2, vec![2, 4]));
+        let states = [0, 1, 2].map(|record| (log.state(record), log.body(record).is_some()));
+        assert_eq!(states, [(State::Dead, false), (State::Dead, false), (State::Committed, true)]);
+        // A lane that has no place in the log has sent nothing.
+        log.set_forwarded(7, 3);
+        log.pass([7, 11].into_iter());
+        assert_eq!(log.passed(), 2);
+        assert_eq!(pass(), (3, vec![3, 4]));
+    }
+
+    #[test]
+    fn a_record_is_lent_as_long_as_some_lane_reads_it() {
+        let place = tempfile::tempdir().unwrap();
+        let log = Log::create(&place.path().join("log"), 1, &[0], 1, 0).unwrap();
+        assert!(log.begin_forward(7) && log.begin_forward(9));
+        log.lend(7, Some(0));
+        log.lend(9, Some(5));
+        assert_eq!([0, 1, 5].map(|record| log.is_lent(record)), [true, false, true]);
+        log.lend(7, None);
+        assert_eq!([0, 1, 5].map(|record| log.is_lent(record)), [false, false, true]);
+        // A lane that was killed while it read begins anew somewhere else.
+        log.lend(9, Some(1));
+        assert_eq!([0, 1, 5].map(|record| log.is_lent(record)), [false, true, false]);
     }
 }

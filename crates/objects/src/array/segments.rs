@@ -19,6 +19,9 @@ const PAGE: u64 = 4096;
 /// An extent from here on has pages of its own.
 const LARGE: u64 = 64 << 10;
 
+/// So much free room is looked at: each lane reads one extent at a time.
+const LOOKED_AT_MAX: usize = 16;
+
 /// Where an extent's cells are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Spot {
@@ -49,8 +52,8 @@ impl Mapped {
 #[derive(Default)]
 pub struct Allocator {
     own: Vec<Own>,
-    /// Room of buried extents, oldest first, by size.
-    free: HashMap<u64, VecDeque<Spot>>,
+    /// Room of buried extents, oldest first, by size; with the record that led to it, if one did.
+    free: HashMap<u64, VecDeque<(Spot, Option<u64>)>>,
     /// Large spots that were written through the mapping: segment and position.
     mapped_spots: HashSet<(u32, u64)>,
     next_size: u64,
@@ -91,11 +94,16 @@ impl Allocator {
         self.mapped_spots.clear();
     }
 
-    /// Room in a segment of ours; `None`: a new segment is needed.
-    pub fn take(&mut self, bytes: u64, may_reuse: bool) -> Option<(Spot, Way)> {
+    /// Room in a segment of ours; `None`: a new segment is needed. `may_reuse`: nobody reads what this record led to.
+    pub fn take(&mut self, bytes: u64, may_reuse: impl Fn(Option<u64>) -> bool) -> Option<(Spot, Way)> {
         let room = rounded(bytes);
         let is_large = room >= LARGE;
-        if may_reuse && let Some(spot) = self.free.get_mut(&room).and_then(VecDeque::pop_front) {
+        let free = self.free.get_mut(&room);
+        let free = free.and_then(|spots| {
+            let place = spots.iter().take(LOOKED_AT_MAX).position(|(_, record)| may_reuse(*record))?;
+            spots.remove(place)
+        });
+        if let Some((spot, _)) = free {
             let is_new = is_large && self.mapped_spots.insert((spot.segment, spot.position));
             return Some((Spot { bytes, ..spot }, if is_new { Way::MapAnew } else { Way::Map }));
         }
@@ -105,9 +113,9 @@ impl Allocator {
         Some((Spot { segment: own.number, position, bytes }, if is_large { Way::Write } else { Way::Map }))
     }
 
-    /// The bytes of an extent that nobody is to read any more.
-    pub fn give(&mut self, spot: Spot) {
-        self.free.entry(rounded(spot.bytes)).or_default().push_back(spot);
+    /// The bytes of an extent that nobody is to read any more; `record`: what led to it.
+    pub fn give(&mut self, spot: Spot, record: Option<u64>) {
+        self.free.entry(rounded(spot.bytes)).or_default().push_back((spot, record));
     }
 
     /// Makes a new segment with room for `bytes`, in the fastest tier that has it. `None`: no tier has.
@@ -199,4 +207,23 @@ pub fn remove_segment(place: &Place, stage: &Stage, segment: u32) -> u64 {
     }
     give_room(place, segment >> 24, found.len() as i64);
     found.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_used_again_oldest_first_but_not_while_somebody_reads_it() {
+        let mut allocator = Allocator::default();
+        let spot = |position| Spot { segment: 3, position, bytes: 100 };
+        (0..3).for_each(|number| allocator.give(spot(number * 128), Some(number)));
+        let taken = |allocator: &mut Allocator, lent: u64| {
+            allocator.take(100, |record| record != Some(lent)).map(|(spot, _)| spot.position)
+        };
+        assert_eq!(taken(&mut allocator, 0), Some(128));
+        assert_eq!(taken(&mut allocator, 0), Some(256));
+        assert_eq!(taken(&mut allocator, 0), None);
+        assert_eq!(taken(&mut allocator, 1), Some(0));
+    }
 }

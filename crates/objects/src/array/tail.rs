@@ -1,7 +1,7 @@
 //! Reads a log in the order of its records, as it grows: for the agent, which sends regions on.
 //!
-//! Invariant: cells that are lent are those that were put. While they are lent, owners leave the room of buried extents alone; an
-//! extent that was buried before is not lent, for a newer one covers it.
+//! Invariant: cells that are lent are those that were put. While they are lent, their owner leaves their room alone; an extent that was
+//! buried before is not lent, for a newer one covers it.
 
 use super::log::{DATA, GROWTH, LIVE, Log, State};
 use super::segments::{Mapped, Spot};
@@ -65,7 +65,13 @@ impl Tail {
     }
 
     /// The cells of a record, for as long as `take` lasts. `None`: they are not there any more, or a newer extent covers them.
-    pub fn lend<T>(&mut self, place: &Place, record: u64, take: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+    pub fn lend<T>(
+        &mut self,
+        place: &Place,
+        lane: u64,
+        record: u64,
+        take: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
         let Some(body) = self.log.body(record).filter(|body| body.kind == DATA) else { return Ok(None) };
         let spot = Spot { segment: body.segment, position: body.position, bytes: body.bytes };
         let file = match self.mapped.get(place, &self.stage, spot.segment) {
@@ -78,30 +84,31 @@ impl Tail {
             let stage = &self.stage.name;
             return Err(ObjectError::new(Kind::Damaged, format!("an extent of {stage} lies beyond its segment's end")));
         }
-        let _hold = Hold::new(&self.log);
+        let _lent = Lent::new(&self.log, lane, record);
         if self.log.state(record) != State::Committed {
             return Ok(None);
         }
-        // SAFETY: the spot lies in the segment; its bytes don't change, for it was not buried when the flag was up.
+        // SAFETY: the spot lies in the segment; its bytes don't change, for it was not buried when it was said to be lent.
         Ok(Some(take(unsafe {
             std::slice::from_raw_parts(file.base().add(spot.position as usize), spot.bytes as usize)
         })))
     }
 }
 
-/// Owners leave the room of buried extents alone.
-struct Hold<'a>(&'a Log);
+/// The owner leaves the room of this one extent alone. Of all others it is used again: a lane that is busy reads all the time, and room
+/// that is new each time is several times as slow.
+struct Lent<'a>(&'a Log, u64);
 
-impl Hold<'_> {
-    fn new(log: &Log) -> Hold<'_> {
-        log.header().starved.fetch_add(1, SeqCst);
-        Hold(log)
+impl Lent<'_> {
+    fn new(log: &Log, lane: u64, record: u64) -> Lent<'_> {
+        log.lend(lane, Some(record));
+        Lent(log, lane)
     }
 }
 
-impl Drop for Hold<'_> {
+impl Drop for Lent<'_> {
     fn drop(&mut self) {
-        self.0.header().starved.fetch_sub(1, SeqCst);
+        self.0.lend(self.1, None);
     }
 }
 

@@ -87,7 +87,7 @@ impl ArrayHandle {
         let mut inner = self.locked();
         self.current(&mut inner, false)?;
         let shape = inner.shape_now(&self.spec);
-        let base_shape = inner.shape.clone();
+        let base_shape = inner.base_shape();
         let has_base = inner.has_base;
         let Some(staged) = inner.staged.as_mut() else {
             return Ok(Some(View { shape, base_shape, has_base, layers: vec![], _hold: None }));
@@ -124,11 +124,12 @@ impl ArrayHandle {
         let buried: Vec<u64> =
             layers.iter().map(|layer| layer.record).filter(|&record| log.state(record) != State::Committed).collect();
         if buried.is_empty() {
-            let shape = inner.shape_now(&self.spec);
+            let (shape, base_shape) = (inner.shape_now(&self.spec), inner.base_shape());
             return Ok(Some(View { shape, base_shape, has_base, layers, _hold: Some(hold) }));
         }
         let staged = inner.staged.as_mut().expect("it was there above, under the same lock");
-        for record in buried {
+        // What has passed is left out by the next look, which uses its room again.
+        for record in buried.into_iter().filter(|&record| record >= log.passed()) {
             staged.extents.remove(record);
         }
         Ok(None)
