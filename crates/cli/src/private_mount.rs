@@ -206,9 +206,10 @@ pub fn view(settings: &Path, socket: RawFd) -> Result<()> {
         let mut buffer = [0; MESSAGE_MAX];
         let _ = say.send(Event::RunEnded { told: matches!(receive(hearing.as_fd(), &mut buffer), Ok((1.., _))) });
     });
-    // Either may come first: a program's end is the end of its mount, if nothing else has it.
-    let mut run_told = None;
-    loop {
+    // Either may come first: a program's end is the end of its mount, if nothing else has it. The run's word is always taken: what is
+    // left unread makes an end of the socket an error (ECONNRESET), which to the run would be our death.
+    let (mut run_told, mut is_served) = (None, false);
+    while run_told.is_none() || !is_served {
         let event = match run_told {
             None => events.recv().ok(),
             Some(told) => match events.recv_timeout(LAST_STEPS) {
@@ -218,11 +219,10 @@ pub fn view(settings: &Path, socket: RawFd) -> Result<()> {
         };
         match event {
             Some(Event::RunEnded { told }) => run_told = Some(told),
-            Some(Event::Served(true)) => break,
+            Some(Event::Served(true)) => is_served = true,
             Some(Event::Served(false)) | None => return Err(Failure::new("the private mount could not be served")),
         }
     }
-    // The run hears it when it asks, and doesn't take our end for a death.
     let _ = send(socket.as_fd(), DONE, &[], None);
     Ok(())
 }

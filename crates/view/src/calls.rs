@@ -111,18 +111,20 @@ pub fn link(from: (&OwnedFd, &CStr), to: (&OwnedFd, &CStr)) -> Answer<()> {
     done(unsafe { libc::linkat(old, from.1.as_ptr(), new, to.1.as_ptr(), 0) })
 }
 
-/// What attributes are changed of: a name, or what is open and may have none.
+/// What attributes are of: a name, or what is open and may have none.
 #[derive(Clone, Copy)]
 pub enum Target<'a> {
     Name(&'a OwnedFd, &'a CStr),
     File(&'a OwnedFd),
+    /// By a descriptor that only names it (`O_PATH`), so that nobody needs the right to search it.
+    Directory(&'a OwnedFd),
 }
 
 impl Target<'_> {
     pub fn stat(self) -> Answer<libc::stat> {
         match self {
             Target::Name(dir, name) => stat_at(dir, name),
-            Target::File(file) => stat(file),
+            Target::File(file) | Target::Directory(file) => stat(file),
         }
     }
 
@@ -132,6 +134,7 @@ impl Target<'_> {
             // The kernel changes no mode of a symbolic link, so none is followed here.
             Target::Name(dir, name) => unsafe { libc::fchmodat(dir.as_raw_fd(), name.as_ptr(), mode, 0) },
             Target::File(file) => unsafe { libc::fchmod(file.as_raw_fd(), mode) },
+            Target::Directory(_) => unsafe { libc::chmod(self.path().as_ptr(), mode) },
         })
     }
 
@@ -143,6 +146,9 @@ impl Target<'_> {
                 libc::fchownat(dir.as_raw_fd(), name.as_ptr(), user, group, libc::AT_SYMLINK_NOFOLLOW)
             },
             Target::File(file) => unsafe { libc::fchown(file.as_raw_fd(), user, group) },
+            Target::Directory(dir) => unsafe {
+                libc::fchownat(dir.as_raw_fd(), c"".as_ptr(), user, group, libc::AT_EMPTY_PATH)
+            },
         })
     }
 
@@ -153,6 +159,9 @@ impl Target<'_> {
                 libc::utimensat(dir.as_raw_fd(), name.as_ptr(), times.as_ptr(), libc::AT_SYMLINK_NOFOLLOW)
             },
             Target::File(file) => unsafe { libc::futimens(file.as_raw_fd(), times.as_ptr()) },
+            Target::Directory(_) => unsafe {
+                libc::utimensat(libc::AT_FDCWD, self.path().as_ptr(), times.as_ptr(), 0)
+            },
         })
     }
 
@@ -170,6 +179,7 @@ impl Target<'_> {
                 cut(&file)
             }
             Target::File(file) => cut(file),
+            Target::Directory(_) => Err(Errno::EISDIR),
         }
     }
 
@@ -179,6 +189,7 @@ impl Target<'_> {
         done(match self {
             Target::Name(..) => unsafe { libc::lsetxattr(self.path().as_ptr(), key.as_ptr(), data, size, flags) },
             Target::File(file) => unsafe { libc::fsetxattr(file.as_raw_fd(), key.as_ptr(), data, size, flags) },
+            Target::Directory(_) => unsafe { libc::setxattr(self.path().as_ptr(), key.as_ptr(), data, size, flags) },
         })
     }
 
@@ -188,6 +199,7 @@ impl Target<'_> {
         length(match self {
             Target::Name(..) => unsafe { libc::lgetxattr(self.path().as_ptr(), key.as_ptr(), data, size) },
             Target::File(file) => unsafe { libc::fgetxattr(file.as_raw_fd(), key.as_ptr(), data, size) },
+            Target::Directory(_) => unsafe { libc::getxattr(self.path().as_ptr(), key.as_ptr(), data, size) },
         })
     }
 
@@ -197,6 +209,7 @@ impl Target<'_> {
         length(match self {
             Target::Name(..) => unsafe { libc::llistxattr(self.path().as_ptr(), data, size) },
             Target::File(file) => unsafe { libc::flistxattr(file.as_raw_fd(), data, size) },
+            Target::Directory(_) => unsafe { libc::listxattr(self.path().as_ptr(), data, size) },
         })
     }
 
@@ -205,6 +218,7 @@ impl Target<'_> {
         done(match self {
             Target::Name(..) => unsafe { libc::lremovexattr(self.path().as_ptr(), key.as_ptr()) },
             Target::File(file) => unsafe { libc::fremovexattr(file.as_raw_fd(), key.as_ptr()) },
+            Target::Directory(_) => unsafe { libc::removexattr(self.path().as_ptr(), key.as_ptr()) },
         })
     }
 
@@ -214,7 +228,7 @@ impl Target<'_> {
             Target::Name(dir, name) => {
                 [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name.to_bytes()].concat()
             }
-            Target::File(file) => format!("/proc/self/fd/{}", file.as_raw_fd()).into_bytes(),
+            Target::File(file) | Target::Directory(file) => format!("/proc/self/fd/{}", file.as_raw_fd()).into_bytes(),
         };
         CString::new(path).expect("a name ends before its zero byte")
     }

@@ -57,6 +57,7 @@ pub struct Nodes {
 pub enum Place {
     Name(Arc<OwnedFd>, CString),
     File(Arc<OwnedFd>),
+    Directory(Arc<OwnedFd>),
 }
 
 impl Place {
@@ -64,6 +65,7 @@ impl Place {
         match self {
             Place::Name(dir, name) => Target::Name(dir, name),
             Place::File(file) => Target::File(file),
+            Place::Directory(dir) => Target::Directory(dir),
         }
     }
 }
@@ -168,8 +170,8 @@ impl Nodes {
         };
         if is_directory {
             let dir = self.directory(node)?;
-            let status = calls::stat_at(&dir, c".")?;
-            return Ok((Place::Name(dir, c".".into()), status));
+            let status = calls::stat(&dir)?;
+            return Ok((Place::Directory(dir), status));
         }
         for (parent, name) in names {
             let Ok(dir) = self.directory(parent) else { continue };

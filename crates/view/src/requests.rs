@@ -5,7 +5,8 @@
 //! - **Rights** are the kernel's to check (`default_permissions`), against what we show. A server of root's gives what it makes to the
 //!   program that asked for it.
 //! - **Locks** stay in the kernel: they hold among all programs of the mount.
-//! - **Umask**: the kernel applies the program's, so the server has none.
+//! - **Umask**: each thread has one of its own and takes the program's for a request that makes something, because whether it
+//!   counts is for the root's file system to say (a directory's default access list overrides it).
 
 use crate::attributes::{attributes, listed_type, timespec};
 use crate::calls::{self, Answer, ListedName, Target};
@@ -16,6 +17,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL,
     TimeOrNow, WriteFlags,
 };
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -55,8 +57,6 @@ struct View {
 ///
 /// `root`: the directory as it is outside of the mount. Errors: those of open(2) on it, and of the connection to the kernel.
 pub fn serve(root: &Path, fuse: OwnedFd) -> io::Result<()> {
-    // SAFETY: by value.
-    unsafe { libc::umask(0) };
     let dir = std::fs::File::open(root)?;
     let nodes = Nodes::new(dir.into(), descriptors_max()).map_err(|error| io::Error::from_raw_os_error(error.code()))?;
     // SAFETY: geteuid has no preconditions.
@@ -65,6 +65,21 @@ pub fn serve(root: &Path, fuse: OwnedFd) -> io::Result<()> {
     let mut config = Config::default();
     config.n_threads = Some(THREADS);
     Session::from_fd(view, fuse, SessionACL::All, config)?.run()
+}
+
+/// Takes a program's umask for what this thread makes next. Errors: unshare(2)'s, of which there are none but ENOMEM.
+fn take_umask(umask: u32) -> Answer<()> {
+    thread_local! { static IS_OWN: Cell<bool> = const { Cell::new(false) }; }
+    if !IS_OWN.get() {
+        // SAFETY: by value. From here on umask and working directory are this thread's alone.
+        if unsafe { libc::unshare(libc::CLONE_FS) } != 0 {
+            return Err(Errno::from(io::Error::last_os_error()));
+        }
+        IS_OWN.set(true);
+    }
+    // SAFETY: by value.
+    unsafe { libc::umask(umask & 0o777) };
+    Ok(())
 }
 
 fn descriptors_max() -> usize {
@@ -141,9 +156,10 @@ impl View {
         request: &Request,
         parent: INodeNo,
         name: &OsStr,
-        mode: u32,
+        (mode, umask): (u32, u32),
         make: impl FnOnce(&OwnedFd, &CString) -> Answer<()>,
     ) -> Answer<FileAttr> {
+        take_umask(umask)?;
         self.at(parent, name, |dir, name| {
             make(dir, name)?;
             self.give(request, dir, name, mode)?;
@@ -160,9 +176,10 @@ impl View {
         let is_inherited = calls::stat(dir)?.st_mode & libc::S_ISGID != 0;
         let group = if is_inherited { u32::MAX } else { request.gid() };
         let target = Target::Name(dir, name);
+        let made = if mode & 0o6000 != 0 { target.stat()?.st_mode } else { 0 };
         target.change_owner(request.uid(), group)?;
         // The change of owner took these bits away.
-        if mode & 0o6000 != 0 { target.change_mode(mode & 0o7777) } else { Ok(()) }
+        if made & 0o6000 != 0 { target.change_mode(made & 0o7777) } else { Ok(()) }
     }
 
     /// A change by somebody who isn't root takes set-user-id and set-group-id from a file. The kernel leaves it to us.
@@ -200,9 +217,10 @@ impl View {
         request: &Request,
         parent: INodeNo,
         name: &OsStr,
-        mode: u32,
+        (mode, umask): (u32, u32),
         flags: i32,
     ) -> Answer<(FileAttr, FileHandle)> {
+        take_umask(umask)?;
         self.at(parent, name, |dir, name| {
             let how = (flags & FLAGS) | libc::O_NOFOLLOW | libc::O_NONBLOCK;
             // Asked for exclusively first: only what this request made is given to the program.
@@ -297,7 +315,7 @@ fn reply_xattr(size: u32, reply: ReplyXattr, read: impl FnOnce(&mut [u8]) -> Ans
 
 impl Filesystem for View {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Each is a matter of speed, which an older kernel may lack, but the last but one.
+        // An older kernel may lack some of these: matters of speed, and of access lists.
         let _ = config.set_max_write(TRANSFER_MAX);
         let _ = config.set_max_readahead(TRANSFER_MAX).or_else(|max| config.set_max_readahead(max));
         let _ = config.set_max_background(BACKGROUND_MAX);
@@ -308,8 +326,13 @@ impl Filesystem for View {
             InitFlags::FUSE_ATOMIC_O_TRUNC,
             // Else each write would first ask for the file's capabilities.
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            InitFlags::FUSE_DONT_MASK,
         ] {
             let _ = config.add_capabilities(wanted);
+        }
+        if self.is_root {
+            // A user's server has that user's rights; root's has all, so the kernel must check access lists, too.
+            let _ = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
         }
         Ok(())
     }
@@ -350,7 +373,7 @@ impl Filesystem for View {
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
         let answer = self.nodes.find(node.0).and_then(|(place, _)| match &place {
             Place::Name(dir, name) => calls::read_link(dir, name),
-            Place::File(_) => Err(Errno::ESTALE),
+            Place::File(_) | Place::Directory(_) => Err(Errno::ESTALE),
         });
         match answer {
             Ok(text) => reply.data(&text),
@@ -364,18 +387,18 @@ impl Filesystem for View {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         device: u32,
         reply: ReplyEntry,
     ) {
         let make = |dir: &OwnedFd, name: &CString| calls::make_node(dir, name, mode, device.into());
-        reply_entry(self.make(request, parent, name, mode, make), reply);
+        reply_entry(self.make(request, parent, name, (mode, umask), make), reply);
     }
 
-    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let make = |dir: &OwnedFd, name: &CString| calls::make_directory(dir, name, mode & 0o7777);
         // A directory's set-group-id bit is its parent's to give.
-        reply_entry(self.make(request, parent, name, 0, make), reply);
+        reply_entry(self.make(request, parent, name, (0, umask), make), reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -398,7 +421,7 @@ impl Filesystem for View {
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let answer = calls::name(target.as_os_str()).and_then(|target| {
-            self.make(request, parent, name, 0, |dir, name| calls::make_link(dir, name, &target))
+            self.make(request, parent, name, (0, 0), |dir, name| calls::make_link(dir, name, &target))
         });
         reply_entry(answer, reply);
     }
@@ -431,6 +454,7 @@ impl Filesystem for View {
                 self.entry(new_parent, new_name)
             }
             Place::File(_) => Err(Errno::ENOENT),
+            Place::Directory(_) => Err(Errno::EPERM),
         });
         reply_entry(answer, reply);
     }
@@ -605,11 +629,11 @@ impl Filesystem for View {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
-        match self.create_file(request, parent, name, mode, flags) {
+        match self.create_file(request, parent, name, (mode, umask), flags) {
             Ok((attributes, handle)) => {
                 reply.created(&KNOWN_FOR, &attributes, Generation(0), handle, FopenFlags::empty())
             }
