@@ -146,7 +146,15 @@ impl Workplace {
                 }
             }
         }
-        Workplace { durable, fast, root, config, user: wish.user, patience: wish.patience, mount: wish.mount || by_mount() }
+        Workplace {
+            durable,
+            fast,
+            root,
+            config,
+            user: wish.user,
+            patience: wish.patience,
+            mount: wish.mount || by_mount(),
+        }
     }
 
     pub fn root(&self) -> &Path {

@@ -28,7 +28,8 @@ fn places(settle: &str) -> Vec<Workplace> {
 fn files(place: &Workplace) -> String {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mount/files.c");
     let binary = place.scratch().join("files");
-    let made = Command::new("cc").args(["-O1", "-Wall", "-static", "-D_GNU_SOURCE", "-o"]).arg(&binary).arg(source).status();
+    let made =
+        Command::new("cc").args(["-O1", "-Wall", "-static", "-D_GNU_SOURCE", "-o"]).arg(&binary).arg(source).status();
     assert!(made.unwrap().success(), "files.c does not compile");
     binary.to_str().unwrap().to_owned()
 }
@@ -50,7 +51,11 @@ fn behaves(what: &str) {
         assert!(made(&outcome) > 0, "{what}: nothing was made in a tier: {outcome:?}");
         let tree = place.settled_tree();
         let contents = |tree: &terrace_tests::Tree| {
-            tree.0.iter().filter(|(_, entry)| matches!(entry.kind, Kind::File(_))).map(|(name, _)| name.clone()).collect::<Vec<_>>()
+            tree.0
+                .iter()
+                .filter(|(_, entry)| matches!(entry.kind, Kind::File(_)))
+                .map(|(name, _)| name.clone())
+                .collect::<Vec<_>>()
         };
         assert_eq!(contents(&tree), contents(&native), "{what}");
     }
@@ -130,6 +135,41 @@ fn a_program_that_uses_io_uring_writes_into_a_tier() {
 }
 
 #[test]
+fn a_program_that_confines_itself_by_landlock_works_where_it_may() {
+    for place in places("1h") {
+        let program = files(&place);
+        let outcome = place.run(&[&program, "landlock"]);
+        if outcome.code == 77 {
+            skipped("this kernel has no Landlock");
+            return;
+        }
+        assert_eq!(made(&outcome.ok()), 1);
+        assert_eq!(place.settled_tree().bytes("mine/f"), b"allowed");
+    }
+}
+
+#[test]
+fn a_program_of_32_bits_makes_files_in_a_tier() {
+    for place in places("1h") {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mount/bits32.c");
+        let binary = place.scratch().join("bits32");
+        let flags = ["-m32", "-nostdlib", "-static", "-fno-pic", "-no-pie", "-Wno-pointer-to-int-cast", "-o"];
+        let made_it = Command::new("cc").args(flags).arg(&binary).arg(source).output().unwrap();
+        if !made_it.status.success() {
+            skipped("the compiler makes no programs of 32 bits");
+            return;
+        }
+        let outcome = place.run(&[binary.to_str().unwrap()]);
+        if outcome.stderr.contains("Exec format error") {
+            skipped("this kernel runs no programs of 32 bits");
+            return;
+        }
+        assert_eq!(made(&outcome.ok()), 1);
+        assert_eq!(place.settled_tree().bytes("made"), b"32 bits\n");
+    }
+}
+
+#[test]
 fn the_programs_see_files_while_the_root_has_links_and_at_the_end_all_is_durable() {
     for place in places("1h") {
         let mut shell = place.shell();
@@ -143,7 +183,10 @@ fn the_programs_see_files_while_the_root_has_links_and_at_the_end_all_is_durable
         for act in ["flush --all", "evict", "prefetch"] {
             shell.does(&format!("{} f d/g > $SCRATCH/said 2>&1 || cat $SCRATCH/said", terrace(&place, act)));
             assert_eq!(shell.says("stat -c %i f d/g; cat d/g"), format!("{ino}\ntext"));
-            assert_eq!(shell.says("sha256sum < f"), shell.says(&format!("sha256sum < {}", place.root().join("f").display())));
+            assert_eq!(
+                shell.says("sha256sum < f"),
+                shell.says(&format!("sha256sum < {}", place.root().join("f").display()))
+            );
         }
         let tree = shell.ends_and_leaves();
         assert!(tree.bytes("f") == bytes && tree.bytes("d/g") == b"text\n");
@@ -155,7 +198,8 @@ fn a_link_from_outside_leads_to_the_same_files() {
     for place in places("1h") {
         let outside = place.scratch().join("outside");
         std::os::unix::fs::symlink(place.root(), &outside).unwrap();
-        let script = format!("echo x > {0}/f; stat -c %F {0}/f; mv {0}/f {0}/g; cat g; [ {0}/g -ef g ]", outside.display());
+        let script =
+            format!("echo x > {0}/f; stat -c %F {0}/f; mv {0}/f {0}/g; cat g; [ {0}/g -ef g ]", outside.display());
         assert_eq!(place.sh(&script).ok().stdout, "regular file\nx\n");
         assert_eq!(place.settled_tree().bytes("g"), b"x\n");
     }
@@ -203,7 +247,10 @@ fn a_server_that_is_killed_is_told_of_and_the_run_fails() {
     for place in places("1h") {
         let script = "echo safe > f; echo ready; while cat f > /dev/null 2>&1; do sleep 0.02; done; (cat f 2>&1 || true) | grep -o 'not connected'";
         let child = place.start(script);
-        assert!(wait_until(30, || std::fs::read(place.root().join("f")).is_ok_and(|bytes| bytes == b"safe\n")), "no file");
+        assert!(
+            wait_until(30, || std::fs::read(place.root().join("f")).is_ok_and(|bytes| bytes == b"safe\n")),
+            "no file"
+        );
         // SAFETY: the server of this test's own run.
         unsafe { libc::kill(server(&place).expect("a server"), libc::SIGKILL) };
         let outcome = Outcome::of_child(60, child);
@@ -229,7 +276,8 @@ fn what_goes_on_after_its_run_keeps_its_mount_and_is_flushed() {
 fn the_mount_is_the_runs_alone_and_goes_with_it() {
     for place in places("1h") {
         let outside = std::fs::metadata(place.root()).unwrap().dev();
-        let outcome = place.sh(&format!("[ $(stat -c %d .) != {outside} ]; grep -c fuse.terrace /proc/self/mountinfo")).ok();
+        let outcome =
+            place.sh(&format!("[ $(stat -c %d .) != {outside} ]; grep -c fuse.terrace /proc/self/mountinfo")).ok();
         assert_eq!(outcome.stdout, "1\n");
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(!mounts.contains(place.root().to_str().unwrap()));
@@ -262,7 +310,12 @@ fn what_it_costs_is_said_at_the_start_and_in_the_help() {
 #[test]
 fn conflicting_flags_and_a_run_inside_are_refused_by_name() {
     let place = Workplace::new();
-    for flags in [&["--mount", "--preload-only"][..], &["--mount", "--supervise-only"], &["--mount", "--door", "both"], &["--mount", "--cfitsio"]] {
+    for flags in [
+        &["--mount", "--preload-only"][..],
+        &["--mount", "--supervise-only"],
+        &["--mount", "--door", "both"],
+        &["--mount", "--cfitsio"],
+    ] {
         let outcome = place.run_with(flags, &["true"]).ends_with(2);
         assert!(outcome.stderr.contains("cannot be used with"), "{outcome:?}");
     }

@@ -61,8 +61,8 @@ pub struct DoorArgs {
     #[arg(long, conflicts_with = "door")]
     pub supervise_only: bool,
     /// Reach programs by a private mount over the root instead: every program and every call, also by io_uring, under a
-    /// debugger, with 32 bits or through links from outside. Each look-up, read and write passes through user space, so an open
-    /// takes many times as long (docs/performance.md). Needs /dev/fuse, and user namespaces where you aren't root
+    /// debugger, with 32 bits or through links from outside. Each look-up, read and write passes through user space: an open takes
+    /// some 50 times as long as natively (docs/programs-matrix.md). Needs /dev/fuse, and user namespaces where you aren't root
     #[arg(long, conflicts_with_all = ["preload_only", "supervise_only", "door"])]
     pub mount: bool,
 }

@@ -159,9 +159,7 @@ impl Target<'_> {
                 libc::utimensat(dir.as_raw_fd(), name.as_ptr(), times.as_ptr(), libc::AT_SYMLINK_NOFOLLOW)
             },
             Target::File(file) => unsafe { libc::futimens(file.as_raw_fd(), times.as_ptr()) },
-            Target::Directory(_) => unsafe {
-                libc::utimensat(libc::AT_FDCWD, self.path().as_ptr(), times.as_ptr(), 0)
-            },
+            Target::Directory(_) => unsafe { libc::utimensat(libc::AT_FDCWD, self.path().as_ptr(), times.as_ptr(), 0) },
         })
     }
 
@@ -296,9 +294,7 @@ pub fn seek(file: &OwnedFd, offset: i64, whence: i32) -> Answer<i64> {
 pub fn copy_range(from: (&OwnedFd, u64), to: (&OwnedFd, u64), count: usize) -> Answer<usize> {
     let (mut at_from, mut at_to) = (from.1 as i64, to.1 as i64);
     // SAFETY: live descriptors and offsets.
-    length(unsafe {
-        libc::copy_file_range(from.0.as_raw_fd(), &mut at_from, to.0.as_raw_fd(), &mut at_to, count, 0)
-    })
+    length(unsafe { libc::copy_file_range(from.0.as_raw_fd(), &mut at_from, to.0.as_raw_fd(), &mut at_to, count, 0) })
 }
 
 /// The same by a number from `lowest` on; as it is where there is none.

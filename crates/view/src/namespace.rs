@@ -68,7 +68,9 @@ impl Refused {
             Step::Device if self.errno == libc::ENOENT => {
                 "load the kernel's FUSE module (modprobe fuse), or give the container its /dev/fuse"
             }
-            Step::Device => "ask for /dev/fuse with rights for everybody, as distributions have it (chmod 666 /dev/fuse)",
+            Step::Device => {
+                "ask for /dev/fuse with rights for everybody, as distributions have it (chmod 666 /dev/fuse)"
+            }
             Step::Namespace | Step::UserNamespace | Step::Map => {
                 "ask for user namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, \
                  kernel.apparmor_restrict_unprivileged_userns; a container's seccomp profile), or run without --mount"

@@ -17,7 +17,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL,
     TimeOrNow, WriteFlags,
 };
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -41,9 +41,15 @@ const BACKGROUND_MAX: u16 = 6;
 const FLAGS: i32 = libc::O_ACCMODE | libc::O_TRUNC | libc::O_SYNC | libc::O_DSYNC | libc::O_NOATIME;
 
 enum Handle {
-    File { file: Arc<OwnedFd>, is_written: AtomicBool },
+    File {
+        file: Arc<OwnedFd>,
+        is_written: AtomicBool,
+    },
     /// A listing as of the last read from the start, so that offsets hold while names come and go.
-    Directory { dir: Arc<OwnedFd>, names: Mutex<Arc<Vec<ListedName>>> },
+    Directory {
+        dir: Arc<OwnedFd>,
+        names: Mutex<Arc<Vec<ListedName>>>,
+    },
 }
 
 struct View {
@@ -58,7 +64,8 @@ struct View {
 /// `root`: the directory as it is outside of the mount. Errors: those of open(2) on it, and of the connection to the kernel.
 pub fn serve(root: &Path, fuse: OwnedFd) -> io::Result<()> {
     let dir = std::fs::File::open(root)?;
-    let nodes = Nodes::new(dir.into(), descriptors_max()).map_err(|error| io::Error::from_raw_os_error(error.code()))?;
+    let nodes =
+        Nodes::new(dir.into(), descriptors_max()).map_err(|error| io::Error::from_raw_os_error(error.code()))?;
     // SAFETY: geteuid has no preconditions.
     let is_root = unsafe { libc::geteuid() == 0 };
     let view = View { nodes, handles: RwLock::default(), next: AtomicU64::new(1), is_root };
@@ -474,11 +481,16 @@ impl Filesystem for View {
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let mut buffer = vec![0; size as usize];
-        match self.file(handle).and_then(|file| calls::read(&file, &mut buffer, offset)) {
-            Ok(length) => reply.data(&buffer[..length]),
-            Err(error) => reply.error(error),
-        }
+        // A new megabyte for each request would cost as much as reading it.
+        thread_local! { static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(vec![]) }; }
+        BUFFER.with_borrow_mut(|buffer| {
+            buffer.resize(buffer.len().max(size as usize), 0);
+            let buffer = &mut buffer[..size as usize];
+            match self.file(handle).and_then(|file| calls::read(&file, buffer, offset)) {
+                Ok(length) => reply.data(&buffer[..length]),
+                Err(error) => reply.error(error),
+            }
+        });
     }
 
     fn write(

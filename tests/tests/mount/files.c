@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/io_uring.h>
+#include <linux/landlock.h>
 #include <stdint.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -241,12 +243,30 @@ static void uring(void) {
     CHECK(did((struct io_uring_sqe){.opcode = IORING_OP_CLOSE, .fd = fd}) == 0);
 }
 
+// Confines itself to a directory below the root. Exit code 77: this kernel has no Landlock.
+static void landlock(void) {
+    uint64_t writing = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_MAKE_REG;
+    struct landlock_ruleset_attr rules = {.handled_access_fs = writing};
+    CHECK(mkdir("mine", 0700) == 0 && mkdir("theirs", 0700) == 0);
+    int set = syscall(SYS_landlock_create_ruleset, &rules, sizeof rules, 0);
+    if (set < 0 && (errno == ENOSYS || errno == EOPNOTSUPP))
+        exit(77);
+    CHECK(set >= 0);
+    struct landlock_path_beneath_attr beneath = {.allowed_access = writing};
+    CHECK((beneath.parent_fd = open("mine", O_PATH | O_DIRECTORY)) >= 0);
+    CHECK(syscall(SYS_landlock_add_rule, set, LANDLOCK_RULE_PATH_BENEATH, &beneath, 0) == 0);
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && syscall(SYS_landlock_restrict_self, set, 0) == 0);
+    put("mine/f", "allowed");
+    CHECK(open("theirs/f", O_CREAT | O_WRONLY, 0600) < 0 && errno == EACCES);
+}
+
 int main(int count, char **args) {
     struct {
         const char *name;
         void (*does)(void);
     } all[] = {{"files", files}, {"map", map},         {"append", append}, {"unlinked", unlinked},
-               {"links", links}, {"renames", renames}, {"locks", locks},   {"uring", uring}};
+               {"links", links}, {"renames", renames}, {"locks", locks},   {"uring", uring},
+               {"landlock", landlock}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (count > 1 && strcmp(args[1], all[i].name) == 0) {
             all[i].does();

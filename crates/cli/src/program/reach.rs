@@ -84,13 +84,12 @@ pub fn reach(program: &Program, door: Door, is_root: bool) -> Reach {
             "make it executable (chmod +x), or run it with its interpreter",
         ),
         // To the kernel all programs are alike.
-        Kind::Binary(binary) if door == Door::Mount && binary.privilege.is_some() && !is_root => {
-            Reach::new(Way::Mount).but(
+        Kind::Binary(binary) if door == Door::Mount && binary.privilege.is_some() && !is_root => Reach::new(Way::Mount)
+            .but(
                 Weight::Warning,
                 "in the mount's user namespace a program gains no rights, so it runs without the ones it was given",
                 "run it outside of the run, or use a build of it without setuid, setgid or capabilities",
-            )
-        }
+            ),
         Kind::Unreadable | Kind::ShellText | Kind::Binary(_) if door == Door::Mount => Reach::new(Way::Mount),
         Kind::Unreadable => unreadable(door, is_root),
         // A shell's own script: as its shell.
