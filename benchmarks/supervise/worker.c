@@ -52,6 +52,17 @@ int main(int count, char **args) {
     check(fd = open(fresh, O_RDONLY), fresh);
     TIME("fstat, in a tier", turns, check(fstat(fd, &status), fresh));
     check(close(fd), fresh);
+    static char bytes[1 << 20];
+    check(fd = open(fresh, O_RDWR), fresh);
+    TIME("write 4 KiB, in a tier", turns, check(pwrite(fd, bytes, 4096, 0), fresh));
+    TIME("read 4 KiB, in a tier", turns, check(pread(fd, bytes, 4096, 0), fresh));
+    TIME("write 1 MiB, in a tier", turns / 10, check(pwrite(fd, bytes, sizeof bytes, 0), fresh));
+    TIME("read 1 MiB, opened anew, in a tier", turns / 10, {
+        close(fd);
+        check(fd = open(fresh, O_RDWR), fresh);
+        check(pread(fd, bytes, sizeof bytes, 0), fresh);
+    });
+    close(fd);
     TIME("stat, outside the root", turns, check(stat("/usr/bin/env", &status), "/usr/bin/env"));
     TIME("open + close, outside the root", turns, check(close(open("/usr/bin/env", O_RDONLY)), "/usr/bin/env"));
     TIME("mkdir + rmdir", turns / 10, {

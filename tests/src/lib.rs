@@ -98,3 +98,20 @@ pub fn is_root() -> bool {
     // SAFETY: geteuid has no preconditions.
     unsafe { libc::geteuid() == 0 }
 }
+
+/// True where every user may open /dev/fuse.
+pub fn fuse_is_open_to_all() -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata("/dev/fuse").is_ok_and(|found| found.permissions().mode() & 0o006 == 0o006)
+}
+
+/// False, and said loudly, where a private mount can't be had.
+pub fn has_mounts() -> bool {
+    let unshare: &[&str] = if is_root() { &["-m", "true"] } else { &["-Urm", "true"] };
+    let has_namespaces = std::process::Command::new("unshare").args(unshare).status().is_ok_and(|done| done.success());
+    let has_fuse = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
+    if !has_namespaces || !has_fuse {
+        skipped("a private mount needs namespaces and /dev/fuse");
+    }
+    has_namespaces && has_fuse
+}

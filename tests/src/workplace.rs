@@ -20,6 +20,7 @@ pub struct Wish {
     root: Option<PathBuf>,
     user: Option<u32>,
     patience: u64,
+    mount: bool,
 }
 
 impl Default for Wish {
@@ -33,6 +34,7 @@ impl Default for Wish {
             root: None,
             user: None,
             patience: 240,
+            mount: false,
         }
     }
 }
@@ -71,6 +73,11 @@ impl Wish {
         self.patience = seconds;
         self
     }
+    /// Programs are reached by a private mount.
+    pub fn mount(mut self) -> Wish {
+        self.mount = true;
+        self
+    }
     /// Everything runs as this user and group (when the tests run as root).
     pub fn user(mut self, id: u32) -> Wish {
         self.user = Some(id);
@@ -90,6 +97,7 @@ pub struct Workplace {
     config: PathBuf,
     user: Option<u32>,
     patience: u64,
+    mount: bool,
 }
 
 impl Default for Workplace {
@@ -138,7 +146,15 @@ impl Workplace {
                 }
             }
         }
-        Workplace { durable, fast, root, config, user: wish.user, patience: wish.patience }
+        Workplace {
+            durable,
+            fast,
+            root,
+            config,
+            user: wish.user,
+            patience: wish.patience,
+            mount: wish.mount || by_mount(),
+        }
     }
 
     pub fn root(&self) -> &Path {
@@ -169,15 +185,23 @@ impl Workplace {
         let mut command = self.in_root(&terrace_binary());
         command.arg(subcommand).arg("--config").arg(&self.config);
         // `make test-doors` runs the tests with each way to reach programs.
-        command.envs(std::env::var_os("TERRACE_DOOR").map(|door| ("TERRACE_DOOR", door)));
+        command.envs(std::env::var_os("TERRACE_DOOR").filter(|_| !by_mount()).map(|door| ("TERRACE_DOOR", door)));
         command
     }
 
     /// `terrace run … -- COMMAND`, to be spawned; stderr has the program's words only.
     pub fn run_command(&self, flags: &[&str], command: &[&str]) -> Command {
         let mut run = self.terrace("run");
-        run.arg("--quiet").args(flags).arg("--").args(command);
-        run
+        run.arg("--quiet").args(flags);
+        if !self.mount {
+            run.arg("--").args(command);
+            return run;
+        }
+        run.args(["--mount", "--"]).args(command);
+        match self.user {
+            Some(user) if !crate::fuse_is_open_to_all() => with_fuse_for_all(&run, user),
+            _ => run,
+        }
     }
 
     /// Runs a command in the root under `terrace run`, to its end and the end of its flush.
@@ -317,6 +341,27 @@ impl Workplace {
     fn agent_pid(&self) -> Option<i32> {
         self.status().map(|status| status.agent_pid as i32)
     }
+}
+
+/// `TERRACE_DOOR=mount` runs the tests by private mounts, which are no setting.
+fn by_mount() -> bool {
+    std::env::var_os("TERRACE_DOOR").is_some_and(|door| door == "mount")
+}
+
+/// The same command where /dev/fuse has rights for everybody, as on most systems: a copy of it over it, for this command alone.
+fn with_fuse_for_all(command: &Command, user: u32) -> Command {
+    let script = "mount -t tmpfs none /mnt && mknod -m 666 /mnt/fuse c 10 229 && mount --bind /mnt/fuse /dev/fuse && \
+                  exec setpriv --reuid $0 --regid $0 --clear-groups \"$@\"";
+    let mut wrapped = Command::new("unshare");
+    wrapped.args(["-m", "bash", "-euc", script, &user.to_string()]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    wrapped.current_dir(command.get_current_dir().expect("commands run in a root")).stdin(Stdio::null());
+    wrapped
 }
 
 impl Drop for Workplace {

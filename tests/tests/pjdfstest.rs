@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use terrace_tests::{Outcome, Wish, Workplace, checkout, fetched, is_root, skipped};
+use terrace_tests::{Outcome, Wish, Workplace, checkout, fetched, has_mounts, is_root, skipped};
 
 /// "nobody"; its group is "nogroup".
 const USER: u32 = 65534;
@@ -36,6 +36,19 @@ fn all_of_pjdfstest_passes_as_an_ordinary_user() {
     compare(wish.build());
 }
 
+#[test]
+fn all_of_pjdfstest_passes_by_a_private_mount() {
+    if !has_mounts() {
+        return;
+    }
+    // The limit on hard links is the root's own; pathconf(3) tells none of a FUSE file system, so there is nothing to try.
+    let not_tried = ["link::link_count_max"];
+    compare_but(Wish::default().mount().build(), &not_tried);
+    if is_root() {
+        compare_but(Wish::default().user(USER).mount().build(), &not_tried);
+    }
+}
+
 /// Sea, the predecessor, failed 59 of its 238 files: among them created files' modes, open flags, link counts and rename.
 #[test]
 fn pjdfstest_files_that_failed_in_sea_pass() {
@@ -48,6 +61,11 @@ fn pjdfstest_files_that_failed_in_sea_pass() {
 }
 
 fn compare(place: Workplace) {
+    compare_but(place, &[]);
+}
+
+/// `not_tried`: tests that the suite itself leaves out there.
+fn compare_but(place: Workplace, not_tried: &[&str]) {
     let (native, accelerated) = (suite(&place, false, &[]), suite(&place, true, &[]));
     let (natively, under) = (results(&native), results(&accelerated));
     assert!(natively.len() > 390, "the suite did not run: {native:?}");
@@ -55,7 +73,8 @@ fn compare(place: Workplace) {
     let mut wrong = vec![];
     for (name, result) in natively.iter().filter(|(_, result)| *result == "ok") {
         let accelerated = under.get(name).map_or("missing", String::as_str);
-        if accelerated != result && !exceptions.contains(name) {
+        let is_left_out = accelerated == "skipped" && not_tried.contains(&name.as_str());
+        if accelerated != result && !is_left_out && !exceptions.contains(name) {
             wrong.push(format!("{name}: {accelerated}"));
         }
     }

@@ -8,6 +8,7 @@
 
 use crate::control_client::Client;
 use crate::failure::{Failure, Result};
+use crate::private_mount;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
@@ -66,8 +67,8 @@ pub fn ensure(settings: &Settings, again: bool) -> Result<Connection> {
             _ if starts >= STARTS_MAX => {
                 return Err(died(settings, "another agent holds its lock and does not answer"));
             }
-            // A program of a supervised run sees files where an agent must see links: the run itself starts its agent again.
-            _ if is_inside_a_run(settings) => {}
+            // A program of a supervised run, or of one with a private mount, sees files where an agent must see links: the run itself starts its agent again.
+            _ if is_inside_a_run(settings) || private_mount::is_at(&settings.root) => {}
             _ => {
                 if starts > 0 {
                     // Another one holds the lock: it is starting, or ending.

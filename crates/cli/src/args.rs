@@ -88,6 +88,14 @@ pub enum Command {
         #[arg(long)]
         socket: i32,
     },
+    /// Serve a run's private mount (started by `run --mount`)
+    #[command(hide = true)]
+    View {
+        #[arg(long)]
+        settings: PathBuf,
+        #[arg(long)]
+        socket: i32,
+    },
     /// Answer a run's programs' calls (started by `keep`)
     #[command(hide = true)]
     Supervise(SuperviseArgs),
@@ -230,7 +238,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "TERRACE_WALLTIME_MARGIN", default_value = "60s")]
     pub walltime_margin: Duration,
     /// Serve CFITSIO's reads and writes by its own driver (for programs that load libcfitsio)
-    #[arg(long, env = "TERRACE_CFITSIO")]
+    #[arg(long, env = "TERRACE_CFITSIO", conflicts_with = "mount")]
     pub cfitsio: bool,
     /// Write the report as JSON
     #[arg(long, value_name = "FILE", env = "TERRACE_REPORT")]

@@ -56,6 +56,12 @@ pub fn root(root: &Path) -> Result<()> {
     let refuse =
         |reason: &str, hint: &str| Err(Failure::bad_input(format!("the root {} {reason}", root.display()), hint));
     let system = FileSystem::of(root).map_err(|error| Failure::io("look at the root", root, error))?;
+    if crate::private_mount::is_at(root) {
+        return refuse(
+            "is shown by a run's private mount, and this is inside that run",
+            "run the command as it is: the mount reaches it",
+        );
+    }
     if system.read_only {
         return refuse("is on a read-only file system", "choose a root where files can be written with --root DIR");
     }

@@ -4,6 +4,7 @@
 //! itself, and only what a process sent to us is passed on.
 
 use crate::failure::{Failure, Result, code};
+use crate::private_mount::PrivateMount;
 use crate::signals::{Signals, Taken, send, stop_self};
 use crate::supervision::Supervision;
 use std::collections::BTreeMap;
@@ -29,6 +30,8 @@ pub struct Start<'a> {
     /// The CFITSIO driver, where it is wanted.
     pub driver: Option<&'a Path>,
     pub supervision: Option<&'a Supervision>,
+    /// Reaches the program instead of both.
+    pub mount: Option<&'a PrivateMount>,
     pub index: &'a Path,
     /// When the program must have ended.
     pub deadline: Option<Instant>,
@@ -46,7 +49,11 @@ pub fn run(start: &Start, signals: &Signals) -> Result<Ended> {
     if !ours.is_empty() {
         command.env("LD_PRELOAD", preload(&ours, std::env::var_os("LD_PRELOAD")));
     }
-    command.env("TERRACE_INDEX", start.index);
+    match start.mount {
+        None => command.env("TERRACE_INDEX", start.index),
+        // A library that somebody preloads must not see links where the mount shows files.
+        Some(_) => command.env_remove("TERRACE_INDEX"),
+    };
     let mask = signals.mask_for_program();
     // SAFETY: the closure only calls sigprocmask, which is async-signal-safe.
     unsafe { command.pre_exec(mask) };
@@ -54,7 +61,14 @@ pub fn run(start: &Start, signals: &Signals) -> Result<Ended> {
         // SAFETY: the closure makes nothing but system calls on what was made before.
         unsafe { command.pre_exec(supervision.enter()) };
     }
+    if let Some(mount) = start.mount {
+        // SAFETY: as above.
+        unsafe { command.pre_exec(mount.enter()) };
+    }
     let child = command.spawn().map_err(|error| {
+        if let Some(failure) = start.mount.and_then(PrivateMount::refused) {
+            return failure;
+        }
         let how = match error.kind() {
             std::io::ErrorKind::NotFound => code::NOT_FOUND,
             _ => code::NOT_EXECUTABLE,

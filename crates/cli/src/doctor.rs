@@ -6,7 +6,7 @@ use crate::control_client::running;
 use crate::door::Door;
 use crate::failure::{Failure, Result, code};
 use crate::filesystem::{FileSystem, has_leases, memory_available_bytes};
-use crate::program::{Limit, Program, Reach, Weight, reach};
+use crate::program::{Limit, Program, Reach, Way, Weight, reach};
 use crate::resolve::{Resolved, resolve};
 use serde::Serialize;
 use std::fmt::{self, Display};
@@ -107,7 +107,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<i32> {
     let mut findings = Findings::default();
     let looked = match args.command.is_empty() {
         true => None,
-        false => Some(program(&mut findings, args, resolved.door())?),
+        false => Some(program(&mut findings, args, resolved.door(), &resolved.settings.root)?),
     };
     resolved.warnings.iter().for_each(|warning| findings.warn("settings", warning));
     root(&mut findings, &resolved.settings.root);
@@ -144,7 +144,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<i32> {
     Ok(if findings.is_broken() { code::FAILED } else { 0 })
 }
 
-fn program(findings: &mut Findings, args: &DoctorArgs, setting: Door) -> Result<Looked> {
+fn program(findings: &mut Findings, args: &DoctorArgs, setting: Door, root: &Path) -> Result<Looked> {
     let program = Program::of_command(&args.command);
     let door = args.doors.door(setting)?;
     let reach = reach(&program, door, rustix::process::geteuid().is_root());
@@ -159,7 +159,26 @@ fn program(findings: &mut Findings, args: &DoctorArgs, setting: Door) -> Result<
         };
         findings.add(state, "way", what, Some(advice));
     }
+    if door != Door::Mount && reach.way != Way::Nowhere && !reach.limits.is_empty() {
+        mount(findings, root);
+    }
     Ok(Looked::new(&program, door, reach))
+}
+
+/// The way past the limits of the other doors, and whether it can be had.
+fn mount(findings: &mut Findings, root: &Path) {
+    match crate::private_mount::namespace(root) {
+        Ok(_) => findings.add(
+            State::Note,
+            "mount",
+            "`terrace run --mount` reaches it whatever calls it makes; each look-up, read and write then passes through user space",
+            None,
+        ),
+        Err(failure) => {
+            let text = format!("`terrace run --mount` would reach it whatever calls it makes, but {}", failure.message);
+            findings.add(State::Note, "mount", text, failure.hint.as_deref());
+        }
+    }
 }
 
 fn root(findings: &mut Findings, root: &Path) {

@@ -1,4 +1,4 @@
-//! By which way a run's programs are reached: the preload library, the supervisor, or both.
+//! By which way a run's programs are reached: the preload library, the supervisor, or both; or a private mount.
 
 use crate::failure::{Failure, Result, warn};
 use clap::Args;
@@ -13,6 +13,8 @@ pub enum Door {
     Both,
     Preload,
     Supervise,
+    /// A file system over the root, in a mount namespace of the run's programs: every system call of every program.
+    Mount,
 }
 
 impl fmt::Display for Door {
@@ -21,6 +23,7 @@ impl fmt::Display for Door {
             Door::Both => "both",
             Door::Preload => "preload",
             Door::Supervise => "supervise",
+            Door::Mount => "mount",
         })
     }
 }
@@ -32,6 +35,7 @@ impl Door {
             Door::Both => "the preload library and the supervisor",
             Door::Preload => "the preload library",
             Door::Supervise => "the supervisor",
+            Door::Mount => "a private mount",
         }
     }
 }
@@ -47,7 +51,7 @@ impl Door {
     }
 }
 
-/// The two flags that choose it for one run, whatever the setting `door` says.
+/// The flags that choose it for one run, whatever the setting `door` says.
 #[derive(Args, Debug, Default, Clone)]
 pub struct DoorArgs {
     /// Reach programs by the preload library only: dynamically linked ones
@@ -56,21 +60,28 @@ pub struct DoorArgs {
     /// Reach programs by the supervisor only: every program, each call below the root a little slower
     #[arg(long, conflicts_with = "door")]
     pub supervise_only: bool,
+    /// Reach programs by a private mount over the root instead: every program and every call, also by io_uring, under a
+    /// debugger, with 32 bits or through links from outside. Each look-up, read and write passes through user space: an open takes
+    /// some 50 times as long as natively (docs/programs-matrix.md). Needs /dev/fuse, and user namespaces where you aren't root
+    #[arg(long, conflicts_with_all = ["preload_only", "supervise_only", "door"])]
+    pub mount: bool,
 }
 
 impl DoorArgs {
     fn wanted(&self, setting: Door) -> Door {
-        match (self.preload_only, self.supervise_only) {
-            (true, _) => Door::Preload,
-            (_, true) => Door::Supervise,
+        match (self.preload_only, self.supervise_only, self.mount) {
+            (true, ..) => Door::Preload,
+            (_, true, _) => Door::Supervise,
+            (.., true) => Door::Mount,
             _ => setting,
         }
     }
 
-    /// The door that a run gets here: programs that can't be supervised are still reached by the library.
+    /// The door that a run gets here: programs that can't be supervised are still reached by the library. Whether a mount can
+    /// be had, the run sees when it knows its root.
     pub fn door(&self, setting: Door) -> Result<Door> {
         let wanted = self.wanted(setting);
-        if wanted == Door::Preload {
+        if matches!(wanted, Door::Preload | Door::Mount) {
             return Ok(wanted);
         }
         match (terrace_supervise::probe(), wanted) {

@@ -27,6 +27,7 @@ mod npy;
 mod objects;
 mod places;
 mod predict;
+mod private_mount;
 mod program;
 mod progress;
 mod recover;
@@ -45,10 +46,10 @@ use clap::Parser;
 
 fn main() {
     let command = Cli::parse().command;
-    if matches!(command, Command::Keep { .. } | Command::Supervise(_) | Command::Agent { .. }) {
+    if matches!(command, Command::Keep { .. } | Command::Supervise(_) | Command::View { .. } | Command::Agent { .. }) {
         limits::be_a_service();
     }
-    if matches!(command, Command::Agent { .. }) {
+    if matches!(command, Command::Agent { .. } | Command::View { .. }) {
         limits::take_large_files();
     }
     let done = match command {
@@ -73,6 +74,7 @@ fn main() {
         Command::Config(args) => config::config(&args),
         Command::Keep { settings, socket } => supervision::keep(&settings, socket).map(|()| 0),
         Command::Supervise(args) => supervision::supervise(args).map(|()| 0),
+        Command::View { settings, socket } => private_mount::view(&settings, socket).map(|()| 0),
         Command::Predict(args) => predict::predict(&args),
         Command::Sql(args) => sql::sql(&args),
         Command::Savime(args) => sql::savime(&args),

@@ -12,6 +12,7 @@ use crate::control_client::{Client, Moved, running};
 use crate::door::Door;
 use crate::failure::{Failure, Result, code, warn};
 use crate::keeper::{Begun, Keeper};
+use crate::private_mount::{self, PrivateMount};
 use crate::program::{Kind, Program, Weight, reach};
 use crate::progress::Progress;
 use crate::report::{Facts, Report};
@@ -54,6 +55,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     let door = args.doors.door(resolved.door())?;
     check_program(&args.command, door, args.quiet)?;
     check::library_version(&settings.library)?;
+    let namespace = (door == Door::Mount).then(|| private_mount::namespace(&settings.root)).transpose()?;
 
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
     let words: Vec<String> = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -64,21 +66,26 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     prefetch(settings);
 
     let supervision = match door {
-        Door::Preload => None,
+        Door::Preload | Door::Mount => None,
         Door::Both | Door::Supervise => Some(Supervision::start(settings, args.quiet)?),
     };
+    let mount = namespace.map(|namespace| PrivateMount::start(settings, namespace, args.quiet)).transpose()?;
     let start = Start {
         command: &args.command,
-        library: (door != Door::Supervise).then_some(settings.library.as_path()),
+        library: matches!(door, Door::Both | Door::Preload).then_some(settings.library.as_path()),
         driver: driver.as_deref(),
         supervision: supervision.as_ref(),
+        mount: mount.as_ref(),
         index: &begun.index,
         deadline,
         agent_pid: begun.agent_pid,
     };
     let ended = child::run(&start, &signals)?;
     // Before the agent's connection ends: what still runs needs the agent.
-    let supervised = supervision.map(Supervision::end).unwrap_or_default();
+    let supervised = match mount {
+        Some(mount) => mount.end(),
+        None => supervision.map(Supervision::end).unwrap_or_default(),
+    };
 
     let flush_begun = Instant::now();
     let flushed = flush_attended(settings, &signals, args.quiet);

@@ -36,9 +36,9 @@ const SERVED: u8 = b'S';
 const LOST: u8 = b'X';
 
 /// The run's last processes have so long to be gone before they count as left behind.
-const LAST_STEPS: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(10);
-const MESSAGE_MAX: usize = 4096;
+pub const LAST_STEPS: Duration = Duration::from_millis(100);
+pub const PATIENCE: Duration = Duration::from_secs(10);
+pub const MESSAGE_MAX: usize = 4096;
 
 /// The run's end of it.
 pub struct Supervision {
@@ -250,13 +250,13 @@ pub fn supervise(args: SuperviseArgs) -> Result<()> {
 }
 
 /// This very program, also after its file was replaced.
-fn own_program(subcommand: &str) -> Command {
+pub fn own_program(subcommand: &str) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0("terrace").arg(subcommand);
     command
 }
 
-fn log_of(settings: &Settings) -> Result<Stdio> {
+pub fn log_of(settings: &Settings) -> Result<Stdio> {
     let path = settings.log();
     match std::fs::OpenOptions::new().append(true).create(true).open(&path) {
         Ok(file) => Ok(file.into()),
@@ -265,7 +265,7 @@ fn log_of(settings: &Settings) -> Result<Stdio> {
 }
 
 /// The child keeps these, and no signal is blocked in it.
-fn inherit(command: &mut Command, fds: &[RawFd]) {
+pub fn inherit(command: &mut Command, fds: &[RawFd]) {
     let fds = fds.to_vec();
     // SAFETY: fcntl and sigprocmask are async-signal-safe.
     unsafe {
@@ -280,7 +280,7 @@ fn inherit(command: &mut Command, fds: &[RawFd]) {
     }
 }
 
-fn inherited(fd: RawFd) -> Result<OwnedFd> {
+pub fn inherited(fd: RawFd) -> Result<OwnedFd> {
     // SAFETY: asks only.
     if fd < 3 || unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) } != 0 {
         return Err(Failure::bad_input("this command is started by `terrace run`", "use `terrace run -- CMD`"));
@@ -289,7 +289,7 @@ fn inherited(fd: RawFd) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [0; 2];
     // SAFETY: an array of two; both descriptors are new and ours.
     unsafe {
@@ -304,7 +304,7 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 struct Control([u8; 32]);
 
 /// One packet; async-signal-safe.
-fn send(socket: BorrowedFd<'_>, kind: u8, text: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+pub fn send(socket: BorrowedFd<'_>, kind: u8, text: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let mut kind = kind;
     let text = &text[..text.len().min(MESSAGE_MAX - 1)];
     let mut control = Control([0; 32]);
@@ -334,7 +334,7 @@ fn send(socket: BorrowedFd<'_>, kind: u8, text: &[u8], fd: Option<BorrowedFd<'_>
 }
 
 /// One packet, and a descriptor if it has one. 0 bytes: the other end is gone.
-fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut control = Control([0; 32]);
     // SAFETY: live buffers; a descriptor that comes is new and ours.
     unsafe {

@@ -12,7 +12,7 @@ mod go;
 mod reach;
 
 use binary::{Binary, Language, Libc, Linkage};
-pub use reach::{Limit, Reach, Weight, reach};
+pub use reach::{Limit, Reach, Way, Weight, reach};
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

@@ -12,6 +12,7 @@ pub enum Way {
     Both,
     Preload,
     Supervisor,
+    Mount,
     /// Neither reaches it.
     Natively,
     /// It would not run.
@@ -64,6 +65,7 @@ impl fmt::Display for Way {
             Way::Both => "the preload library, and the supervisor for what goes past it",
             Way::Preload => "the preload library",
             Way::Supervisor => "the supervisor",
+            Way::Mount => "the private mount",
             Way::Natively => "natively: it would read the right bytes, see links where files are in a tier, and create files that are durable at once",
             Way::Nowhere => "it can't run",
         })
@@ -81,6 +83,14 @@ pub fn reach(program: &Program, door: Door, is_root: bool) -> Reach {
             "the system does not execute it",
             "make it executable (chmod +x), or run it with its interpreter",
         ),
+        // To the kernel all programs are alike.
+        Kind::Binary(binary) if door == Door::Mount && binary.privilege.is_some() && !is_root => Reach::new(Way::Mount)
+            .but(
+                Weight::Warning,
+                "in the mount's user namespace a program gains no rights, so it runs without the ones it was given",
+                "run it outside of the run, or use a build of it without setuid, setgid or capabilities",
+            ),
+        Kind::Unreadable | Kind::ShellText | Kind::Binary(_) if door == Door::Mount => Reach::new(Way::Mount),
         Kind::Unreadable => unreadable(door, is_root),
         // A shell's own script: as its shell.
         Kind::ShellText => Reach::new(door_way(door)),
@@ -95,6 +105,7 @@ fn door_way(door: Door) -> Way {
         Door::Both => Way::Both,
         Door::Preload => Way::Preload,
         Door::Supervise => Way::Supervisor,
+        Door::Mount => Way::Mount,
     }
 }
 
@@ -104,7 +115,7 @@ fn unreadable(door: Door, is_root: bool) -> Reach {
         (Door::Preload, _) => {
             Reach::new(Way::Preload).but(Weight::Warning, "if it is statically linked, nothing reaches it", advice)
         }
-        (_, true) => Reach::new(door_way(door)),
+        (_, true) | (Door::Mount, _) => Reach::new(door_way(door)),
         (Door::Both, false) => Reach::new(Way::Preload).but(
             Weight::Warning,
             "the system lets no other process look into a program that its user can't read, so the supervisor can't help it",
@@ -177,6 +188,7 @@ fn privileged(door: Door, is_root: bool) -> Reach {
             "in a supervised run a program gains no rights, so it would run without the ones it was given",
             "run it outside of the run, or use a build of it without setuid, setgid or capabilities",
         ),
+        (Door::Mount, _) => Reach::new(Way::Mount),
         (Door::Preload, _) => Reach::refused(
             "the system does not let it load the preload library",
             "run it as the user that owns the data, without setuid, setgid or capabilities",
@@ -237,6 +249,18 @@ mod tests {
         let uring = Binary { io_uring: Some("it names io_uring_setup".into()), ..binary(DYNAMIC) };
         assert_eq!(way(uring.clone(), Door::Preload, false), (Way::Preload, Some(Weight::Warning)));
         assert_eq!(way(uring, Door::Both, false), (Way::Both, Some(Weight::Note)));
+    }
+
+    #[test]
+    fn a_mount_reaches_every_program() {
+        let other = Binary { machine: Some("i386, 32 bits".into()), ..binary(STATIC) };
+        let setuid = Binary { privilege: Some("is setuid and runs as another user"), ..binary(DYNAMIC) };
+        let uring = Binary { io_uring: Some("it names io_uring_setup".into()), ..binary(DYNAMIC) };
+        for program in [other, uring, binary(STATIC)] {
+            assert_eq!(way(program, Door::Mount, false), (Way::Mount, None));
+        }
+        assert_eq!(way(setuid.clone(), Door::Mount, true), (Way::Mount, None));
+        assert_eq!(way(setuid, Door::Mount, false), (Way::Mount, Some(Weight::Warning)));
     }
 
     #[test]

@@ -1,0 +1,699 @@
+//! The requests that the kernel sends, in the order of FUSE's own list: each is the system call that it came from, made in the root.
+//!
+//! - **Nothing is remembered.** Names and attributes are asked for each time, because other runs and other machines may change
+//!   the root as well; the kernel's cache of a file's bytes lasts from open to open (as NFS promises).
+//! - **Rights** are the kernel's to check (`default_permissions`), against what we show. A server of root's gives what it makes to the
+//!   program that asked for it.
+//! - **Locks** stay in the kernel: they hold among all programs of the mount.
+//! - **Umask**: each thread has one of its own and takes the program's for a request that makes something, because whether it
+//!   counts is for the root's file system to say (a directory's default access list overrides it).
+
+use crate::attributes::{attributes, listed_type, timespec};
+use crate::calls::{self, Answer, ListedName, Target};
+use crate::nodes::{Nodes, Place};
+use fuser::{
+    BsdFileFlags, Config, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, Session, SessionACL,
+    TimeOrNow, WriteFlags,
+};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::{Duration, SystemTime};
+
+/// How long the kernel takes names and attributes for known.
+const KNOWN_FOR: Duration = Duration::ZERO;
+/// One request moves at most so much.
+const TRANSFER_MAX: u32 = 1 << 20;
+/// Requests that are served at once: a program that waits for the agent holds up no other.
+const THREADS: usize = 8;
+/// Reads ahead that the kernel may have under way, fewer than the threads.
+const BACKGROUND_MAX: u16 = 6;
+/// What an open of the root's file takes from the program's. Offsets come with each request, and so do appends; creating,
+/// links and alignment are the kernel's matter.
+const FLAGS: i32 = libc::O_ACCMODE | libc::O_TRUNC | libc::O_SYNC | libc::O_DSYNC | libc::O_NOATIME;
+
+enum Handle {
+    File {
+        file: Arc<OwnedFd>,
+        is_written: AtomicBool,
+    },
+    /// A listing as of the last read from the start, so that offsets hold while names come and go.
+    Directory {
+        dir: Arc<OwnedFd>,
+        names: Mutex<Arc<Vec<ListedName>>>,
+    },
+}
+
+struct View {
+    nodes: Nodes,
+    handles: RwLock<HashMap<u64, Arc<Handle>>>,
+    next: AtomicU64,
+    is_root: bool,
+}
+
+/// Serves the mount whose end `fuse` is, until no process is left that has it.
+///
+/// `root`: the directory as it is outside of the mount. Errors: those of open(2) on it, and of the connection to the kernel.
+pub fn serve(root: &Path, fuse: OwnedFd) -> io::Result<()> {
+    let dir = std::fs::File::open(root)?;
+    let nodes =
+        Nodes::new(dir.into(), descriptors_max()).map_err(|error| io::Error::from_raw_os_error(error.code()))?;
+    // SAFETY: geteuid has no preconditions.
+    let is_root = unsafe { libc::geteuid() == 0 };
+    let view = View { nodes, handles: RwLock::default(), next: AtomicU64::new(1), is_root };
+    let mut config = Config::default();
+    config.n_threads = Some(THREADS);
+    Session::from_fd(view, fuse, SessionACL::All, config)?.run()
+}
+
+/// Takes a program's umask for what this thread makes next. Errors: unshare(2)'s, of which there are none but ENOMEM.
+fn take_umask(umask: u32) -> Answer<()> {
+    thread_local! { static IS_OWN: Cell<bool> = const { Cell::new(false) }; }
+    if !IS_OWN.get() {
+        // SAFETY: by value. From here on umask and working directory are this thread's alone.
+        if unsafe { libc::unshare(libc::CLONE_FS) } != 0 {
+            return Err(Errno::from(io::Error::last_os_error()));
+        }
+        IS_OWN.set(true);
+    }
+    // SAFETY: by value.
+    unsafe { libc::umask(umask & 0o777) };
+    Ok(())
+}
+
+fn descriptors_max() -> usize {
+    // SAFETY: a buffer that the call fills.
+    unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
+    }
+}
+
+impl View {
+    fn add(&self, handle: Handle) -> FileHandle {
+        let number = self.next.fetch_add(1, Relaxed);
+        self.handles.write().expect("a panic ends the process").insert(number, Arc::new(handle));
+        FileHandle(number)
+    }
+
+    fn add_file(&self, node: u64, file: OwnedFd) -> FileHandle {
+        let file = Arc::new(file);
+        let handle = self.add(Handle::File { file: file.clone(), is_written: AtomicBool::new(false) });
+        self.nodes.opened(node, handle.0, file);
+        handle
+    }
+
+    fn handle(&self, handle: FileHandle) -> Answer<Arc<Handle>> {
+        self.handles.read().expect("a panic ends the process").get(&handle.0).cloned().ok_or(Errno::EBADF)
+    }
+
+    fn file(&self, handle: FileHandle) -> Answer<Arc<OwnedFd>> {
+        match &*self.handle(handle)? {
+            Handle::File { file, .. } => Ok(file.clone()),
+            Handle::Directory { .. } => Err(Errno::EISDIR),
+        }
+    }
+
+    fn close(&self, node: INodeNo, handle: FileHandle) {
+        self.nodes.closed(node.0, handle.0);
+        self.handles.write().expect("a panic ends the process").remove(&handle.0);
+    }
+
+    fn entry(&self, parent: INodeNo, name: &CString) -> Answer<FileAttr> {
+        self.nodes.look_up(parent.0, name).map(|status| attributes(&status))
+    }
+
+    /// Does `act` on a name in a directory.
+    fn at<T>(
+        &self,
+        parent: INodeNo,
+        name: &OsStr,
+        act: impl FnOnce(&Arc<OwnedFd>, &CString) -> Answer<T>,
+    ) -> Answer<T> {
+        act(&self.nodes.directory(parent.0)?, &calls::name(name)?)
+    }
+
+    /// Does `act` on a node, wherever it is.
+    fn on<T>(&self, node: INodeNo, act: impl FnOnce(Target<'_>) -> Answer<T>) -> Answer<T> {
+        let (place, _) = self.nodes.find(node.0)?;
+        act(place.target())
+    }
+
+    fn attributes_of(&self, node: INodeNo, handle: Option<FileHandle>) -> Answer<FileAttr> {
+        if let Some(file) = handle.and_then(|handle| self.file(handle).ok()) {
+            let mut status = calls::stat(&file)?;
+            status.st_ino = node.0;
+            return Ok(attributes(&status));
+        }
+        self.nodes.find(node.0).map(|(_, status)| attributes(&status))
+    }
+
+    /// Does `make`, gives what it made to the program, and looks it up.
+    fn make(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        (mode, umask): (u32, u32),
+        make: impl FnOnce(&OwnedFd, &CString) -> Answer<()>,
+    ) -> Answer<FileAttr> {
+        take_umask(umask)?;
+        self.at(parent, name, |dir, name| {
+            make(dir, name)?;
+            self.give(request, dir, name, mode)?;
+            self.entry(parent, name)
+        })
+    }
+
+    /// What a server of root's made is root's; without the mount it is the program's user's, and of the program's group, unless the
+    /// directory hands down its own.
+    fn give(&self, request: &Request, dir: &OwnedFd, name: &CString, mode: u32) -> Answer<()> {
+        if !self.is_root || (request.uid() == 0 && request.gid() == 0) {
+            return Ok(());
+        }
+        let is_inherited = calls::stat(dir)?.st_mode & libc::S_ISGID != 0;
+        let group = if is_inherited { u32::MAX } else { request.gid() };
+        let target = Target::Name(dir, name);
+        let made = if mode & 0o6000 != 0 { target.stat()?.st_mode } else { 0 };
+        target.change_owner(request.uid(), group)?;
+        // The change of owner took these bits away.
+        if made & 0o6000 != 0 { target.change_mode(made & 0o7777) } else { Ok(()) }
+    }
+
+    /// A change by somebody who isn't root takes set-user-id and set-group-id from a file. The kernel leaves it to us.
+    fn drop_privileges(&self, target: Target<'_>) -> Answer<()> {
+        let mode = target.stat()?.st_mode;
+        let group = if mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
+        let kept = mode & 0o7777 & !(libc::S_ISUID | group);
+        if mode & libc::S_IFMT == libc::S_IFREG && kept != mode & 0o7777 { target.change_mode(kept) } else { Ok(()) }
+    }
+
+    fn open_file(&self, request: &Request, node: INodeNo, flags: i32) -> Answer<FileHandle> {
+        let (place, _) = self.nodes.find(node.0)?;
+        let Place::Name(dir, name) = &place else {
+            // By /proc/PID/fd, of a file that has no name any more.
+            return self.open_again(node, flags);
+        };
+        let file = calls::open_at(dir, name, (flags & FLAGS) | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0)?;
+        if flags & libc::O_TRUNC != 0 && request.uid() != 0 {
+            self.drop_privileges(Target::File(&file))?;
+        }
+        Ok(self.add_file(node.0, file))
+    }
+
+    fn open_again(&self, node: INodeNo, flags: i32) -> Answer<FileHandle> {
+        use std::os::fd::AsRawFd;
+        let (place, _) = self.nodes.find(node.0)?;
+        let Place::File(open) = &place else { return Err(Errno::ESTALE) };
+        let path = calls::name(OsStr::new(&format!("/proc/self/fd/{}", open.as_raw_fd())))?;
+        let file = calls::open_at(open, &path, flags & FLAGS, 0)?;
+        Ok(self.add_file(node.0, file))
+    }
+
+    fn create_file(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        (mode, umask): (u32, u32),
+        flags: i32,
+    ) -> Answer<(FileAttr, FileHandle)> {
+        take_umask(umask)?;
+        self.at(parent, name, |dir, name| {
+            let how = (flags & FLAGS) | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+            // Asked for exclusively first: only what this request made is given to the program.
+            let file = match calls::open_at(dir, name, how | libc::O_CREAT | libc::O_EXCL, mode & 0o7777) {
+                Ok(file) => {
+                    self.give(request, dir, name, mode)?;
+                    file
+                }
+                Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => calls::open_at(dir, name, how, 0)?,
+                Err(error) => return Err(error),
+            };
+            let attributes = self.entry(parent, name)?;
+            let handle = self.add_file(attributes.ino.0, file);
+            Ok((attributes, handle))
+        })
+    }
+
+    #[allow(clippy::too_many_arguments)] // setattr's own
+    fn change(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        mode: Option<u32>,
+        user: Option<u32>,
+        group: Option<u32>,
+        size: Option<u64>,
+        times: (Option<TimeOrNow>, Option<TimeOrNow>),
+        handle: Option<FileHandle>,
+    ) -> Answer<FileAttr> {
+        let open = handle.and_then(|handle| self.file(handle).ok());
+        let (place, status) = self.nodes.find(node.0)?;
+        let target = place.target();
+        if let Some(mode) = mode {
+            if status.st_mode & libc::S_IFMT == libc::S_IFLNK {
+                return Err(Errno::EOPNOTSUPP);
+            }
+            target.change_mode(mode & 0o7777)?;
+        }
+        if user.is_some() || group.is_some() {
+            target.change_owner(user.unwrap_or(u32::MAX), group.unwrap_or(u32::MAX))?;
+        }
+        if let Some(size) = size {
+            open.as_deref().map_or(target, Target::File).cut(size)?;
+            if request.uid() != 0 {
+                self.drop_privileges(target)?;
+            }
+        }
+        if times.0.is_some() || times.1.is_some() {
+            target.change_times(&[timespec(times.0), timespec(times.1)])?;
+        }
+        self.attributes_of(node, handle)
+    }
+}
+
+fn reply_entry(answer: Answer<FileAttr>, reply: ReplyEntry) {
+    match answer {
+        Ok(attributes) => reply.entry(&KNOWN_FOR, &attributes, Generation(0)),
+        Err(error) => reply.error(error),
+    }
+}
+
+fn reply_attributes(answer: Answer<FileAttr>, reply: ReplyAttr) {
+    match answer {
+        Ok(attributes) => reply.attr(&KNOWN_FOR, &attributes),
+        Err(error) => reply.error(error),
+    }
+}
+
+fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
+    match answer {
+        Ok(()) => reply.ok(),
+        Err(error) => reply.error(error),
+    }
+}
+
+fn reply_open(answer: Answer<FileHandle>, reply: ReplyOpen) {
+    match answer {
+        Ok(handle) => reply.opened(handle, FopenFlags::empty()),
+        Err(error) => reply.error(error),
+    }
+}
+
+/// For size 0 how much there is, else the bytes.
+fn reply_xattr(size: u32, reply: ReplyXattr, read: impl FnOnce(&mut [u8]) -> Answer<usize>) {
+    let mut buffer = vec![0; size as usize];
+    match read(&mut buffer) {
+        Ok(length) if size == 0 => reply.size(length as u32),
+        Ok(length) => reply.data(&buffer[..length]),
+        Err(error) => reply.error(error),
+    }
+}
+
+impl Filesystem for View {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // An older kernel may lack some of these: matters of speed, and of access lists.
+        let _ = config.set_max_write(TRANSFER_MAX);
+        let _ = config.set_max_readahead(TRANSFER_MAX).or_else(|max| config.set_max_readahead(max));
+        let _ = config.set_max_background(BACKGROUND_MAX);
+        for wanted in [
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            // An open that cuts is one call, so that the library sees what it is.
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+            // Else each write would first ask for the file's capabilities.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            InitFlags::FUSE_DONT_MASK,
+        ] {
+            let _ = config.add_capabilities(wanted);
+        }
+        if self.is_root {
+            // A user's server has that user's rights; root's has all, so the kernel must check access lists, too.
+            let _ = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
+        }
+        Ok(())
+    }
+
+    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        reply_entry(calls::name(name).and_then(|name| self.entry(parent, &name)), reply);
+    }
+
+    fn forget(&self, _: &Request, node: INodeNo, lookups: u64) {
+        self.nodes.forget(node.0, lookups);
+    }
+
+    fn getattr(&self, _: &Request, node: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
+        reply_attributes(self.attributes_of(node, handle), reply);
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        mode: Option<u32>,
+        user: Option<u32>,
+        group: Option<u32>,
+        size: Option<u64>,
+        accessed: Option<TimeOrNow>,
+        modified: Option<TimeOrNow>,
+        _changed: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _created: Option<SystemTime>,
+        _changed_too: Option<SystemTime>,
+        _backed_up: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        reply_attributes(self.change(request, node, mode, user, group, size, (accessed, modified), handle), reply);
+    }
+
+    fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
+        let answer = self.nodes.find(node.0).and_then(|(place, _)| match &place {
+            Place::Name(dir, name) => calls::read_link(dir, name),
+            Place::File(_) | Place::Directory(_) => Err(Errno::ESTALE),
+        });
+        match answer {
+            Ok(text) => reply.data(&text),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        device: u32,
+        reply: ReplyEntry,
+    ) {
+        let make = |dir: &OwnedFd, name: &CString| calls::make_node(dir, name, mode, device.into());
+        reply_entry(self.make(request, parent, name, (mode, umask), make), reply);
+    }
+
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
+        let make = |dir: &OwnedFd, name: &CString| calls::make_directory(dir, name, mode & 0o7777);
+        // A directory's set-group-id bit is its parent's to give.
+        reply_entry(self.make(request, parent, name, (0, umask), make), reply);
+    }
+
+    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let answer = self.at(parent, name, |dir, name| {
+            calls::unlink_at(dir, name, 0)?;
+            self.nodes.removed((parent.0, name.clone()));
+            Ok(())
+        });
+        reply_empty(answer, reply);
+    }
+
+    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let answer = self.at(parent, name, |dir, name| {
+            calls::unlink_at(dir, name, libc::AT_REMOVEDIR)?;
+            self.nodes.removed((parent.0, name.clone()));
+            Ok(())
+        });
+        reply_empty(answer, reply);
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let answer = calls::name(target.as_os_str()).and_then(|target| {
+            self.make(request, parent, name, (0, 0), |dir, name| calls::make_link(dir, name, &target))
+        });
+        reply_entry(answer, reply);
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let answer = self.at(parent, name, |dir, name| {
+            self.at(new_parent, new_name, |new_dir, new_name| {
+                calls::rename((dir, name), (new_dir, new_name), flags.bits())?;
+                let is_exchange = flags.bits() & libc::RENAME_EXCHANGE != 0;
+                self.nodes.renamed((parent.0, name.clone()), (new_parent.0, new_name.clone()), is_exchange);
+                Ok(())
+            })
+        });
+        reply_empty(answer, reply);
+    }
+
+    fn link(&self, _: &Request, node: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
+        let answer = self.at(new_parent, new_name, |new_dir, new_name| match self.nodes.find(node.0)?.0 {
+            Place::Name(dir, name) => {
+                calls::link((&*dir, &name), (&**new_dir, new_name))?;
+                self.entry(new_parent, new_name)
+            }
+            Place::File(_) => Err(Errno::ENOENT),
+            Place::Directory(_) => Err(Errno::EPERM),
+        });
+        reply_entry(answer, reply);
+    }
+
+    fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        reply_open(self.open_file(request, node, flags.0), reply);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        // A new megabyte for each request would cost as much as reading it.
+        thread_local! { static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(vec![]) }; }
+        BUFFER.with_borrow_mut(|buffer| {
+            buffer.resize(buffer.len().max(size as usize), 0);
+            let buffer = &mut buffer[..size as usize];
+            match self.file(handle).and_then(|file| calls::read(&file, buffer, offset)) {
+                Ok(length) => reply.data(&buffer[..length]),
+                Err(error) => reply.error(error),
+            }
+        });
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let answer = self.handle(handle).and_then(|handle| {
+            let Handle::File { file, is_written } = &*handle else { return Err(Errno::EISDIR) };
+            is_written.store(true, Relaxed);
+            if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
+                self.drop_privileges(Target::File(file))?;
+            }
+            // What the kernel writes back of a mapping has its place, by whatever descriptor it comes.
+            let is_append = flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+            if is_append { calls::append(file, data) } else { calls::write(file, data, offset) }
+        });
+        match answer {
+            Ok(written) => reply.written(written as u32),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn flush(&self, _: &Request, _node: INodeNo, handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        let answer = self.handle(handle).and_then(|handle| match &*handle {
+            Handle::File { file, is_written } if is_written.load(Relaxed) => calls::close_a_copy(file),
+            _ => Ok(()),
+        });
+        reply_empty(answer, reply);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        self.close(node, handle);
+        reply.ok();
+    }
+
+    fn fsync(&self, _: &Request, _node: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        reply_empty(self.file(handle).and_then(|file| calls::sync(&file, data_only)), reply);
+    }
+
+    fn opendir(&self, _: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let dir = self.nodes.directory(node.0);
+        reply_open(dir.map(|dir| self.add(Handle::Directory { dir, names: Mutex::default() })), reply);
+    }
+
+    fn readdir(&self, _: &Request, _node: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let listing = self.handle(handle).and_then(|handle| {
+            let Handle::Directory { dir, names } = &*handle else { return Err(Errno::ENOTDIR) };
+            if offset == 0 {
+                let listed = Arc::new(calls::list(dir)?);
+                *names.lock().expect("a panic ends the process") = listed;
+            }
+            Ok(names.lock().expect("a panic ends the process").clone())
+        });
+        match listing {
+            Ok(names) => {
+                for (at, entry) in names.iter().enumerate().skip(offset as usize) {
+                    let name = OsStr::from_bytes(&entry.name);
+                    if reply.add(INodeNo(entry.ino), at as u64 + 1, listed_type(entry.kind), name) {
+                        break;
+                    }
+                }
+                reply.ok()
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn releasedir(&self, _: &Request, node: INodeNo, handle: FileHandle, _flags: OpenFlags, reply: ReplyEmpty) {
+        self.close(node, handle);
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _: &Request, _node: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        let answer = self.handle(handle).and_then(|handle| {
+            let Handle::Directory { dir, .. } = &*handle else { return Err(Errno::ENOTDIR) };
+            let dir = calls::open_at(dir, c".", libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+            calls::sync(&dir, data_only)
+        });
+        reply_empty(answer, reply);
+    }
+
+    fn statfs(&self, _: &Request, _node: INodeNo, reply: ReplyStatfs) {
+        match self.nodes.directory(INodeNo::ROOT.0).and_then(|root| calls::stat_vfs(&root)) {
+            Ok(s) => reply.statfs(
+                s.f_blocks,
+                s.f_bfree,
+                s.f_bavail,
+                s.f_files,
+                s.f_ffree,
+                s.f_bsize as u32,
+                s.f_namemax as u32,
+                s.f_frsize as u32,
+            ),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        _: &Request,
+        node: INodeNo,
+        key: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let set = |key: CString| self.on(node, |target| target.set_xattr(&key, value, flags));
+        reply_empty(calls::name(key).and_then(set), reply);
+    }
+
+    fn getxattr(&self, _: &Request, node: INodeNo, key: &OsStr, size: u32, reply: ReplyXattr) {
+        reply_xattr(size, reply, |buffer| {
+            let key = calls::name(key)?;
+            self.on(node, |target| target.get_xattr(&key, buffer))
+        });
+    }
+
+    fn listxattr(&self, _: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        reply_xattr(size, reply, |buffer| self.on(node, |target| target.list_xattr(buffer)));
+    }
+
+    fn removexattr(&self, _: &Request, node: INodeNo, key: &OsStr, reply: ReplyEmpty) {
+        let remove = |key: CString| self.on(node, |target| target.remove_xattr(&key));
+        reply_empty(calls::name(key).and_then(remove), reply);
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        match self.create_file(request, parent, name, (mode, umask), flags) {
+            Ok((attributes, handle)) => {
+                reply.created(&KNOWN_FOR, &attributes, Generation(0), handle, FopenFlags::empty())
+            }
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn fallocate(
+        &self,
+        _: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        reply_empty(self.file(handle).and_then(|file| calls::allocate(&file, mode, offset, length)), reply);
+    }
+
+    fn lseek(&self, _: &Request, _node: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        match self.file(handle).and_then(|file| calls::seek(&file, offset, whence)) {
+            Ok(at) => reply.offset(at),
+            Err(error) => reply.error(error),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        _: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        _new_node: INodeNo,
+        new_handle: FileHandle,
+        new_offset: u64,
+        length: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let answer = self.file(handle).and_then(|from| {
+            let to = self.file(new_handle)?;
+            let count = length.min(TRANSFER_MAX.into()) as usize;
+            calls::copy_range((&*from, offset), (&*to, new_offset), count)
+        });
+        match answer {
+            Ok(copied) => reply.written(copied as u32),
+            Err(error) => reply.error(error),
+        }
+    }
+}
