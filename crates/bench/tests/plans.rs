@@ -54,6 +54,37 @@ fn the_same_seed_gives_the_same_plan_to_the_byte_and_another_seed_another_order(
 }
 
 #[test]
+fn factors_that_undo_each_others_levels_are_refused_by_name() {
+    let place = Place::new();
+    let plan_of = |factors: Value, exclude: Value| {
+        let path = place.path("undone.json");
+        let experiment = json!({ "directory": "data", "factors": factors, "exclude": exclude });
+        std::fs::write(&path, experiment.to_string()).unwrap();
+        Command::new(PROGRAM).args(["plan", "--json"]).arg(path).output().unwrap()
+    };
+    // The depth would make io_uring of what is called posix.
+    let backends = json!({ "backend": [{ "posix": {} }, { "io_uring": {} }], "backend.io_uring.depth": [1, 16] });
+    let output = plan_of(backends.clone(), json!([]));
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("level `posix` of factor `backend`") && said.contains("backend.io_uring.depth=1"), "{said}");
+    // By exclusion it has one meaning only.
+    assert!(plan_of(backends, json!([{ "backend": "posix" }])).status.success());
+    let trees = json!({ "workload": [{ "metadata": {} }], "workload.offset.request_size": ["4K"] });
+    assert!(text(&plan_of(trees, json!([])).stderr).contains("level `metadata` of factor `workload`"));
+    let twice = json!({ "a": { "one": { "workers": 2 } }, "b": { "two": { "workers": 3 } } });
+    assert!(text(&plan_of(twice, json!([])).stderr).contains("level `one` of factor `a`"));
+    // Levels that add to each other, and nulls in what is new, are no contradiction.
+    let added = json!({
+        "a": { "one": { "stonewall": { "after": "5s", "wear_out": null } } },
+        "b": { "two": { "backend": { "io_uring": {} } }, "three": { "backend": { "io_uring": { "direct": true } } } },
+        "backend.io_uring.depth": [1, 16]
+    });
+    let output = plan_of(added, json!([]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
 fn json_yaml_and_toml_say_the_same() {
     let place = Place::new();
     let (json_file, yaml, toml) = (place.path("e.json"), place.path("e.yaml"), place.path("e.toml"));
