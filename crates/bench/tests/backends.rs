@@ -74,6 +74,58 @@ fn collective_calls_without_a_view_write_the_same_file_even_when_the_parts_are_u
 }
 
 #[test]
+fn wrong_data_and_short_files_end_collective_reads_and_leave_nobody_waiting() {
+    if !mpi() {
+        return;
+    }
+    let place = Place::new();
+    let base = |file: &str, operation: &str, settings: &Value| {
+        let mut base = json!({ "workers": 2, "keep": true, "seed": 3, "file_name": file, "operations": [operation],
+            "workload": { "dataset": { "variables": ["float32", "float64"], "dimensions": [8, 512], "divisions": [2, 1] } } });
+        terrace_bench::plan::merge(&mut base, settings);
+        json!({ "base": base })
+    };
+    let flip = |file: &std::path::Path| {
+        let mut content = std::fs::read(file).unwrap();
+        // In the first variable, and in the first worker's part.
+        content[4097] ^= 4;
+        std::fs::write(file, content).unwrap();
+    };
+    let cut = |file: &std::path::Path| std::fs::File::options().write(true).open(file).unwrap().set_len(30_001).unwrap();
+    let harms: [(&str, &dyn Fn(&std::path::Path)); 2] = [("flip", &flip), ("cut", &cut)];
+    for (way, settings) in [
+        ("rows", json!({ "backend": { "mpiio": { "collective": true } } })),
+        ("views", json!({ "backend": { "mpiio": { "collective": true, "view": true } } })),
+        ("barriers", json!({ "barriers": true, "backend": { "mpiio": {} } })),
+    ] {
+        for (harm, act) in harms {
+            let name = format!("{way}-{harm}");
+            place.rows(&format!("{name}-w"), base(&name, "write", &settings));
+            act(&place.data().join(&name));
+            let mut child = place.start(&name, base(&name, "read", &settings)).stderr(Stdio::null()).spawn().unwrap();
+            let deadline = Instant::now() + Duration::from_secs(40);
+            let code = loop {
+                if let Some(status) = child.try_wait().unwrap() {
+                    break status.code();
+                }
+                if Instant::now() > deadline {
+                    // SAFETY: it has not been waited for, so its number is still its own.
+                    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+                    child.wait().unwrap();
+                    panic!("{name}: it waits for ever");
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            };
+            assert_eq!(code, Some(1), "{name}");
+            let said = rows(&place.path(&name))[0]["error"].to_string();
+            if harm == "flip" {
+                assert!(said.contains("from offset 4097") && said.contains("1 flipped bit"), "{name}: {said}");
+            }
+        }
+    }
+}
+
+#[test]
 fn views_and_coalescing_make_few_requests_of_many_each_of_which_bears_the_added_delay() {
     if !mpi() {
         return;
