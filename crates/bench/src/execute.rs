@@ -39,6 +39,8 @@ pub struct Executor<'a> {
     claims: Claims,
     group: Option<(LaunchKind, u32, Group)>,
     stop: Arc<Stop>,
+    /// What `terrace run` could not make durable at its end, in words.
+    not_durable: Vec<String>,
 }
 
 /// How an experiment ended.
@@ -47,6 +49,8 @@ pub struct Tally {
     pub rows: u64,
     pub failed: u64,
     pub wrong: u64,
+    /// Groups of workers whose `terrace run` could not make all files durable.
+    pub not_durable: u64,
     /// The signal by which somebody ended it before its end.
     pub stopped: Option<i32>,
 }
@@ -61,7 +65,7 @@ impl<'a> Executor<'a> {
         stop: &Arc<Stop>,
     ) -> Executor<'a> {
         let (hash, claims, stop) = (plan.hash(), Claims::default(), Arc::clone(stop));
-        Executor { experiment, plan, store, rows, hash, claims, group: None, stop }
+        Executor { experiment, plan, store, rows, hash, claims, group: None, stop, not_durable: vec![] }
     }
 
     pub fn run(&mut self, progress: &mut dyn Progress) -> Result<Tally> {
@@ -101,10 +105,17 @@ impl<'a> Executor<'a> {
             }
         }
         tally.stopped = self.stop.asked();
-        if let Some((_, _, group)) = self.group.take() {
-            group.finish();
+        self.finish_group();
+        tally.not_durable = self.not_durable.len() as u64;
+        for reason in std::mem::take(&mut self.not_durable) {
+            progress.warns(&format!("the workers' `terrace run` did not make all files durable: {reason}"));
         }
         Ok(tally)
+    }
+
+    fn finish_group(&mut self) {
+        let failure = self.group.take().and_then(|(_, _, group)| group.finish());
+        self.not_durable.extend(failure);
     }
 
     pub fn rows(&self) -> &[Row] {
@@ -349,9 +360,7 @@ impl<'a> Executor<'a> {
             crate::backend::build_shim(&settings.backend)?;
         }
         if self.group.as_ref().is_none_or(|(have, workers, _)| *have != kind || *workers != settings.workers) {
-            if let Some((_, _, old)) = self.group.take() {
-                old.finish();
-            }
+            self.finish_group();
             let group = Group::start(&self.experiment.launch, &kind, settings.workers, &self.stop)?;
             self.group = Some((kind, settings.workers, group));
         }

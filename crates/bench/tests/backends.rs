@@ -494,6 +494,49 @@ fn objects_of_terrace_become_the_same_file_and_a_zarr_array_in_the_root() {
 }
 
 #[test]
+fn the_flush_of_a_bytes_object_takes_until_it_is_in_the_root() {
+    let place = Place::new();
+    let tier = tempfile::tempdir_in("/dev/shm").unwrap();
+    let Some(mut arguments) = terrace_run(&place, &tier) else { return };
+    // Nothing is flushed unasked, and what is asked for goes into the root at 8 MiB/s.
+    for word in ["--settle", "1h", "--bandwidth", "8MiB"] {
+        arguments.as_array_mut().unwrap().push(json!(word));
+    }
+    for files in ["shared", "per_worker"] {
+        let rows = place.rows(
+            files,
+            json!({ "base": { "workers": 2, "files": files, "operations": ["write"],
+                "workload": { "offset": { "data_size": "8M" } },
+                "backend": { "terrace_objects": { "arguments": arguments } } } }),
+        );
+        assert!(rows[0]["elapsed_s"].as_f64().unwrap() > 0.9, "{files}: {}", rows[0]["elapsed_s"]);
+    }
+}
+
+#[test]
+fn what_terrace_run_cannot_make_durable_at_its_end_is_told_of() {
+    let place = Place::new();
+    let tier = tempfile::tempdir_in("/dev/shm").unwrap();
+    let Some(arguments) = terrace_run(&place, &tier) else { return };
+    let mount = place.data();
+    std::fs::create_dir(&mount).unwrap();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=6m,mode=755", "tmpfs"]).arg(&mount).stderr(Stdio::null()).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        return skipped("mounting a small file system needs root");
+    }
+    let output = place.run(
+        "r",
+        json!({ "base": { "keep": true, "operations": ["write"], "workload": { "offset": { "data_size": "16M" } },
+            "backend": { "terrace_files": { "arguments": arguments } } } }),
+    );
+    // The agent still has what it could not move.
+    assert!(Command::new("umount").arg("-l").arg(&mount).status().unwrap().success());
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("could not be made durable"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn objects_that_the_experiment_did_not_make_stay() {
     let place = Place::new();
     let tier = tempfile::tempdir_in("/dev/shm").unwrap();

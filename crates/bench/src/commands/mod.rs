@@ -265,7 +265,7 @@ fn go_on(
         ));
         return Ok(1);
     }
-    shown
+    if tally.not_durable > 0 { Ok(1) } else { shown }
 }
 
 fn report(args: &ReportArgs) -> Result<i32> {

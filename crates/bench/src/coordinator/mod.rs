@@ -33,6 +33,8 @@ pub struct Group {
     peers: Vec<Peer>,
     messages: Receiver<Event>,
     launched: Launched,
+    /// Workers are below `terrace run`, which makes their files durable at its end.
+    flushes: bool,
     stop: Arc<Stop>,
 }
 
@@ -79,7 +81,8 @@ impl Group {
             peers.push(peer(index, stream, hello, &sender)?);
         }
         stop.tell(move || drop(sender.send(Event::Stop)));
-        let mut group = Group { peers, messages, launched, stop: Arc::clone(stop) };
+        let flushes = matches!(kind, LaunchKind::TerraceRun(_));
+        let mut group = Group { peers, messages, launched, flushes, stop: Arc::clone(stop) };
         group.measure_clocks()?;
         Ok(group)
     }
@@ -266,10 +269,15 @@ impl Group {
         self.launched.kill();
     }
 
-    /// Ends the workers in peace.
-    pub fn finish(mut self) {
+    /// Ends the workers in peace; the reason, where a `terrace run` could not make all files durable.
+    pub fn finish(mut self) -> Option<String> {
         let _ = self.tell_all(&ToWorker::Bye);
+        // A flush takes as long as it takes. Whoever wants the end has it after the patience.
+        while self.flushes && self.stop.asked().is_none() && !self.launched.have_ended() {
+            self.stop.sleep(Duration::from_millis(2));
+        }
         self.launched.wait(Duration::from_secs(20));
+        if self.flushes { self.launched.failure() } else { None }
     }
 }
 
