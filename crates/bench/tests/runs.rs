@@ -546,6 +546,22 @@ fn a_worker_without_the_token_is_refused() {
 }
 
 #[test]
+fn tiers_of_one_name_are_refused_and_numbers_that_cannot_be_stored_are_shown() {
+    let place = Place::new();
+    let tier = format!("disk={}", place.directory.path().display());
+    let said = support::refused(&["tiers", "--size", "1MiB", "--tier", &tier, "--tier", &tier]);
+    assert!(said.contains("two tiers are called `disk`"), "{said}");
+    let output = Command::new(PROGRAM)
+        .args(["tiers", "--size", "1MiB", "--replications", "1", "--quiet", "--tier", &tier])
+        .args(["--output", "/nonexistent/tiers.json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("disk  "), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("/nonexistent/tiers.json"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn tiers_are_measured_each_by_itself_and_nothing_is_left_behind() {
     let place = Place::new();
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
