@@ -147,6 +147,34 @@ fn within_a_minute(mut command: Command) -> Option<i32> {
 }
 
 #[test]
+fn a_short_file_and_a_request_that_direct_io_cannot_do_are_told_in_words() {
+    let place = Place::new();
+    let base = |operation: &str, settings: Value| {
+        let mut base = json!({ "operations": [operation], "keep": true, "seed": 9, "file_name": "kept", "workload": offset("64K", "4K") });
+        terrace_bench::plan::merge(&mut base, &settings);
+        json!({ "base": base })
+    };
+    place.rows("write", base("write", json!({})));
+    std::fs::File::options().write(true).open(place.data().join("kept")).unwrap().set_len(10_000).unwrap();
+    let mut ways = vec![json!({ "posix": {} }), json!({ "cstream": {} }), json!({ "mmap": {} })];
+    if terrace_bench::backend::try_io_uring().is_ok() {
+        ways.push(json!({ "io_uring": {} }));
+    }
+    for (at, way) in ways.iter().enumerate() {
+        let name = format!("short{at}");
+        assert_eq!(place.run(&name, base("read", json!({ "backend": way }))).status.code(), Some(1));
+        let said = rows_error(&place, &name);
+        assert!(said.contains("kept") && said.contains("the file is shorter"), "{way}: {said}");
+    }
+    let odd = json!({ "file_name": "odd", "keep": false, "workload": offset("10000", "1000"), "backend": { "posix": { "direct": true } } });
+    let output = place.run("odd", base("write", odd));
+    if output.status.success() {
+        return skipped("this file system does direct I/O of any size");
+    }
+    assert!(rows_error(&place, "odd").contains("multiples of the block size"), "{}", rows_error(&place, "odd"));
+}
+
+#[test]
 fn a_swapped_file_is_named() {
     let said = read_after(
         |data| {

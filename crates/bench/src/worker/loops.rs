@@ -11,7 +11,7 @@ use crate::clock::{now_ns, sleep_until};
 use crate::error::{Error, Result};
 use crate::latencies::{encode, histogram};
 use crate::protocol::{Assignment, PassReport};
-use crate::settings::{Arrivals, Flush, Operation, Rate};
+use crate::settings::{Arrivals, BackendSettings, Flush, Operation, Rate};
 use crate::signature::{Mismatch, Signature};
 use crate::workload::{self, Request, mix};
 use hdrhistogram::Histogram;
@@ -122,6 +122,14 @@ impl<'a> Work<'a> {
         }
     }
 
+    fn direct(&self) -> bool {
+        match &self.assignment.settings.backend {
+            BackendSettings::Posix(posix) => posix.direct,
+            BackendSettings::IoUring(uring) => uring.direct,
+            _ => false,
+        }
+    }
+
     fn reads(&self, request: &Request) -> bool {
         match self.assignment.operation {
             Operation::Read => true,
@@ -216,7 +224,7 @@ impl<'a> Work<'a> {
                 backend.write(request.offset, buffer).and_then(|()| if flush { backend.flush() } else { Ok(()) })
             };
             let ended = now_ns();
-            moved.map_err(|error| at(request.offset, read, path, error))?;
+            moved.map_err(|error| at(request.offset, read, self.direct(), path, error))?;
             report.own_ns += began - now;
             now = ended;
             calls += 1;
@@ -288,11 +296,11 @@ impl<'a> Work<'a> {
                 // SAFETY: the slot's buffer is touched again only after `complete` has returned it, and lives in `self`.
                 let submitted = unsafe { queue.submit(slot, !read, request.offset, pointer, request.bytes as usize) };
                 if let Err(error) = submitted {
-                    outcome = Err(at(request.offset, read, path, error));
+                    outcome = Err(at(request.offset, read, self.direct(), path, error));
                     continue;
                 }
                 if due_ns.is_some() {
-                    outcome = queue.issue().map_err(|error| at(request.offset, read, path, error));
+                    outcome = queue.issue().map_err(|error| at(request.offset, read, false, path, error));
                 }
                 under_way[slot] = Some((request, read, due_ns.unwrap_or(began)));
                 issued += 1;
@@ -314,7 +322,8 @@ impl<'a> Work<'a> {
             let slot = match completed {
                 Ok(slot) => slot,
                 Err(error) => {
-                    outcome = outcome.and(Err(failed("move data of", path, error)));
+                    let doing = if self.direct() { "directly move data of" } else { "move data of" };
+                    outcome = outcome.and(Err(failed(doing, path, error)));
                     continue;
                 }
             };
@@ -361,7 +370,7 @@ impl<'a> Work<'a> {
             let moved = if read { blocks.read_block(&block, buffer) } else { blocks.write_block(&block, buffer) };
             let moved = moved.and_then(|()| if flush && !read { backend.flush() } else { Ok(()) });
             let ended = now_ns();
-            moved.map_err(|error| at(block.base, read, path, error))?;
+            moved.map_err(|error| at(block.base, read, false, path, error))?;
             report.last_ns = ended;
             report.own_ns += began - entered;
             self.count(report, block.bytes(), read, ended - began);
@@ -418,8 +427,13 @@ fn buffer(bytes: u64) -> Result<MmapMut> {
     Ok(buffer)
 }
 
-fn at(offset: u64, read: bool, path: &Path, error: std::io::Error) -> Error {
-    let doing = if read { "read" } else { "write" };
+fn at(offset: u64, read: bool, direct: bool, path: &Path, error: std::io::Error) -> Error {
+    let doing = match (read, direct) {
+        (true, false) => "read",
+        (false, false) => "write",
+        (true, true) => "directly read",
+        (false, true) => "directly write",
+    };
     Error::io(doing, format!("{} at offset {offset}", path.display()), error)
 }
 
