@@ -163,8 +163,6 @@ impl<'a> Executor<'a> {
                 assignment.replaces = *replaces;
             }
             let started_unix_s = unix_seconds();
-            let (_, _, group) = self.group.as_ref().expect("the assignments were made for a group");
-            let (hosts, offsets) = (group.hosts(), group.offsets());
             let outcome = match self.begin(&run.settings, *operation, &mut assignments) {
                 Ok(()) => {
                     if *operation == Operation::Write {
@@ -177,6 +175,9 @@ impl<'a> Executor<'a> {
                 }
                 Err(error) => failure(&error),
             };
+            // Clocks are measured anew where the last time is long ago.
+            let (_, _, group) = self.group.as_ref().expect("the assignments were made for a group");
+            let (hosts, offsets) = (group.hosts(), group.offsets());
             let ended = outcome.failure.is_some();
             if *operation == Operation::Write
                 && !ended

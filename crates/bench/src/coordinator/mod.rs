@@ -28,6 +28,8 @@ const JOIN_PATIENCE: Duration = Duration::from_secs(60);
 /// Time between the order to start and the start, so that the order has reached everybody.
 const START_MARGIN_NS: u64 = 3_000_000;
 const PINGS: usize = 16;
+/// Clocks drift apart by tens of microseconds a second.
+const CLOCKS_GOOD_FOR: Duration = Duration::from_secs(1);
 
 pub struct Group {
     peers: Vec<Peer>,
@@ -35,6 +37,7 @@ pub struct Group {
     launched: Launched,
     /// Workers are below `terrace run`, which makes their files durable at its end.
     flushes: bool,
+    clocks_measured: Instant,
     stop: Arc<Stop>,
 }
 
@@ -82,7 +85,7 @@ impl Group {
         }
         stop.tell(move || drop(sender.send(Event::Stop)));
         let flushes = matches!(kind, LaunchKind::TerraceRun(_));
-        let mut group = Group { peers, messages, launched, flushes, stop: Arc::clone(stop) };
+        let mut group = Group { peers, messages, launched, flushes, clocks_measured: Instant::now(), stop: Arc::clone(stop) };
         group.measure_clocks()?;
         Ok(group)
     }
@@ -101,6 +104,7 @@ impl Group {
     }
 
     fn measure_clocks(&mut self) -> Result<()> {
+        self.clocks_measured = Instant::now();
         for index in 0..self.peers.len() {
             if self.peers[index].offset.uncertainty_ns == 0 {
                 continue;
@@ -162,6 +166,9 @@ impl Group {
     }
 
     fn try_perform(&mut self, assignments: &[Assignment], outcome: &mut Outcome) -> Result<()> {
+        if self.clocks_measured.elapsed() > CLOCKS_GOOD_FOR {
+            self.measure_clocks()?;
+        }
         if let Some(signal) = self.stop.asked() {
             return Err(Error::Stopped(signal));
         }
