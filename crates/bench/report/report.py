@@ -206,11 +206,13 @@ def plot_rates(rows: pd.DataFrame, factors: list[str], intervals: dict, path: pa
                 box(axis, at, 0.62 * width, sample["rate"].to_numpy() / scale_of(unit), intervals.get((run, operation)), PALETTE[hue % len(PALETTE)])
             axis.set_xticks(range(1, len(places) + 1), places, rotation=0 if sum(map(len, map(str, places))) < 40 else 45)
             axis.set_xlim(0.4, len(places) + 0.6)
-            axis.set_ylim(bottom=0)
             where = ", ".join(f"{plain(factor)} {level}" for factor, level in zip(columns, panel))
             tidy(axis, f"{operation}: {where}" if where else operation, unit if column == 0 else "")
             if line == len(operations) - 1:
                 axis.set_xlabel(plain(axis_factor), fontsize=9)
+    # When all panels are drawn: a limit fixes the axis that a line of panels shares.
+    for axis in axes[:, 0]:
+        axis.set_ylim(bottom=0)
     if colour:
         keys = [plt.Rectangle((0, 0), 1, 1, color=PALETTE[index % len(PALETTE)], alpha=0.5) for index in range(len(colours))]
         figure.legend(keys, colours, title=plain(colour), fontsize=8, title_fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))

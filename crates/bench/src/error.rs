@@ -32,9 +32,10 @@ impl Error {
         let error: io::Error = error.into();
         let hint = match error.raw_os_error() {
             Some(libc::ENOSPC) => "; the storage is full: make room, or write less",
-            Some(libc::EINVAL) if doing.contains("direct") => {
+            Some(libc::EINVAL) if doing.contains("directly") => {
                 "; direct I/O needs sizes and offsets that are multiples of the block size"
             }
+            _ if error.kind() == io::ErrorKind::UnexpectedEof => "; the file is shorter than what was written",
             _ => "",
         };
         Error::Failed { message: format!("can't {doing} {what}: {error}{hint}") }

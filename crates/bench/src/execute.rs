@@ -12,7 +12,7 @@ use crate::protocol::Assignment;
 use crate::results::{Facts, Row, Store, row, unix_seconds};
 use crate::settings::{BackendSettings, Files, Operation, Reorder, RunSettings, Workload};
 use crate::signature::Identity;
-use crate::statistics::median_interval;
+use crate::statistics::{Method, median_interval};
 use crate::stop::Stop;
 use crate::worker::path_of;
 use crate::workload::mix;
@@ -39,6 +39,8 @@ pub struct Executor<'a> {
     claims: Claims,
     group: Option<(LaunchKind, u32, Group)>,
     stop: Arc<Stop>,
+    /// What `terrace run` could not make durable at its end, in words.
+    not_durable: Vec<String>,
 }
 
 /// How an experiment ended.
@@ -47,6 +49,8 @@ pub struct Tally {
     pub rows: u64,
     pub failed: u64,
     pub wrong: u64,
+    /// Groups of workers whose `terrace run` could not make all files durable.
+    pub not_durable: u64,
     /// The signal by which somebody ended it before its end.
     pub stopped: Option<i32>,
 }
@@ -61,7 +65,7 @@ impl<'a> Executor<'a> {
         stop: &Arc<Stop>,
     ) -> Executor<'a> {
         let (hash, claims, stop) = (plan.hash(), Claims::default(), Arc::clone(stop));
-        Executor { experiment, plan, store, rows, hash, claims, group: None, stop }
+        Executor { experiment, plan, store, rows, hash, claims, group: None, stop, not_durable: vec![] }
     }
 
     pub fn run(&mut self, progress: &mut dyn Progress) -> Result<Tally> {
@@ -101,10 +105,17 @@ impl<'a> Executor<'a> {
             }
         }
         tally.stopped = self.stop.asked();
-        if let Some((_, _, group)) = self.group.take() {
-            group.finish();
+        self.finish_group();
+        tally.not_durable = self.not_durable.len() as u64;
+        for reason in std::mem::take(&mut self.not_durable) {
+            progress.warns(&format!("the workers' `terrace run` did not make all files durable: {reason}"));
         }
         Ok(tally)
+    }
+
+    fn finish_group(&mut self) {
+        let failure = self.group.take().and_then(|(_, _, group)| group.finish());
+        self.not_durable.extend(failure);
     }
 
     pub fn rows(&self) -> &[Row] {
@@ -152,8 +163,6 @@ impl<'a> Executor<'a> {
                 assignment.replaces = *replaces;
             }
             let started_unix_s = unix_seconds();
-            let (_, _, group) = self.group.as_ref().expect("the assignments were made for a group");
-            let (hosts, offsets) = (group.hosts(), group.offsets());
             let outcome = match self.begin(&run.settings, *operation, &mut assignments) {
                 Ok(()) => {
                     if *operation == Operation::Write {
@@ -166,6 +175,9 @@ impl<'a> Executor<'a> {
                 }
                 Err(error) => failure(&error),
             };
+            // Clocks are measured anew where the last time is long ago.
+            let (_, _, group) = self.group.as_ref().expect("the assignments were made for a group");
+            let (hosts, offsets) = (group.hosts(), group.offsets());
             let ended = outcome.failure.is_some();
             if *operation == Operation::Write
                 && !ended
@@ -349,9 +361,7 @@ impl<'a> Executor<'a> {
             crate::backend::build_shim(&settings.backend)?;
         }
         if self.group.as_ref().is_none_or(|(have, workers, _)| *have != kind || *workers != settings.workers) {
-            if let Some((_, _, old)) = self.group.take() {
-                old.finish();
-            }
+            self.finish_group();
             let group = Group::start(&self.experiment.launch, &kind, settings.workers, &self.stop)?;
             self.group = Some((kind, settings.workers, group));
         }
@@ -435,7 +445,9 @@ pub fn settled(rows: &[Row], rule: &StoppingRule) -> BTreeSet<u32> {
         rates.sort_by(f64::total_cmp);
         let interval = median_interval(&rates, rule.confidence);
         let width = (interval.high - interval.low) / crate::statistics::median(&rates);
-        let enough = rates.len() >= rule.min as usize && width <= rule.relative_width;
+        // Of a few values the bootstrap's interval is narrow by chance, and one value has none.
+        let known = interval.method == Method::OrderStatistics;
+        let enough = known && rates.len() >= rule.min as usize && width <= rule.relative_width;
         *narrow.entry(run).or_insert(true) &= enough;
     }
     narrow.into_iter().filter(|(_, narrow)| *narrow).map(|(run, _)| run).collect()

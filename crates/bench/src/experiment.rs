@@ -206,7 +206,7 @@ impl Experiment {
         Ok(experiment)
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.replications.max() == 0 {
             return Err(Error::input("`replications` is 0: nothing would run", "give at least 1"));
         }

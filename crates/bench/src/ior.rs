@@ -51,7 +51,6 @@ struct Options {
     file_per_process: bool,
     write: bool,
     read: bool,
-    check: bool,
     fsync: bool,
     fsync_each: bool,
     collective: bool,
@@ -83,7 +82,6 @@ impl Default for Options {
             file_per_process: false,
             write: false,
             read: false,
-            check: false,
             fsync: false,
             fsync_each: false,
             collective: false,
@@ -121,8 +119,9 @@ impl Options {
             'w' => self.write = true,
             'r' => self.read = true,
             // We check whatever we read.
-            'R' => (self.read, self.check) = (true, true),
-            'W' => (self.read, self.check) = (true, true),
+            'R' => self.read = true,
+            // What was written is read back: there must be a write, as in IOR.
+            'W' => (self.write, self.read) = (true, true),
             'e' => self.fsync = true,
             'Y' => self.fsync_each = true,
             'c' => self.collective = true,
@@ -192,7 +191,7 @@ impl Options {
             .ok_or_else(|| Error::input("-b times -s is too large", "use less"))?;
         let backend = match self.api.as_str() {
             "POSIX" => json!({ "posix": { "direct": self.direct } }),
-            "MPIIO" => json!({ "mpiio": { "collective": self.collective, "view": self.view } }),
+            "MPIIO" => json!({ "mpiio": { "collective": self.collective } }),
             "HDF5" => json!({ "hdf5": { "collective": self.collective } }),
             "MMAP" => json!({ "mmap": {} }),
             "AIO" | "LIBAIO" => json!({ "io_uring": { "direct": self.direct } }),
@@ -204,7 +203,13 @@ impl Options {
                 ));
             }
         };
-        let (write, read) = if self.write || self.read { (self.write || self.check, self.read) } else { (true, true) };
+        if self.view {
+            return Err(Error::input(
+                "-V (and --mpiio.useFileView) have no counterpart for IOR's blocks: views here are of parts of a grid",
+                "leave it out, or give a `dataset` workload with `\"mpiio\": { \"view\": true }`",
+            ));
+        }
+        let (write, read) = if self.write || self.read { (self.write, self.read) } else { (true, true) };
         let mut operations = vec![];
         if write {
             operations.push("write");

@@ -138,6 +138,7 @@ pub fn translate(value: Value) -> Result<Experiment> {
     if experiment.runs.is_empty() {
         return Err(Error::input("the experiment has no runs", HINT));
     }
+    experiment.check()?;
     Ok(experiment)
 }
 

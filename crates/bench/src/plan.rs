@@ -96,6 +96,9 @@ fn order(experiment: &Experiment, runs: usize, block: u32) -> Vec<u32> {
 
 type Combination = (BTreeMap<String, String>, Value);
 
+/// Of a combination, each factor's level and what it merges.
+type Merged = (BTreeMap<String, String>, Vec<Value>);
+
 fn combinations(experiment: &Experiment) -> Result<Vec<Combination>> {
     let base = match &experiment.base {
         Value::Null => Value::Object(serde_json::Map::new()),
@@ -109,7 +112,7 @@ fn combinations(experiment: &Experiment) -> Result<Vec<Combination>> {
         });
         return Ok(named.collect());
     }
-    let mut combinations: Vec<Combination> = vec![(BTreeMap::new(), base)];
+    let mut combinations: Vec<Merged> = vec![(BTreeMap::new(), vec![])];
     for (factor, levels) in &experiment.factors {
         let levels = patches(factor, levels)?;
         if levels.is_empty() {
@@ -119,13 +122,13 @@ fn combinations(experiment: &Experiment) -> Result<Vec<Combination>> {
             return Err(Error::input("the factors expand to more than a million runs", "leave some levels out"));
         }
         let mut more = Vec::with_capacity(combinations.len() * levels.len());
-        for (labels, settings) in &combinations {
+        for (labels, patches) in &combinations {
             for (label, patch) in &levels {
                 let mut labels = labels.clone();
                 labels.insert(factor.clone(), label.clone());
-                let mut settings = settings.clone();
-                merge(&mut settings, patch);
-                more.push((labels, settings));
+                let mut patches = patches.clone();
+                patches.push(patch.clone());
+                more.push((labels, patches));
             }
         }
         combinations = more;
@@ -134,7 +137,29 @@ fn combinations(experiment: &Experiment) -> Result<Vec<Combination>> {
         check_labels(experiment, excluded)?;
     }
     combinations.retain(|(labels, _)| !experiment.exclude.iter().any(|excluded| excludes(excluded, labels)));
-    Ok(combinations)
+    let merged = combinations.into_iter().map(|(labels, patches)| {
+        let mut settings = base.clone();
+        patches.iter().for_each(|patch| merge(&mut settings, patch));
+        check_kept(&labels, &patches, &settings)?;
+        Ok((labels, settings))
+    });
+    merged.collect()
+}
+
+/// What a factor's level says is in the settings still when all factors are merged: or the run would have a level's name and not
+/// what the level says.
+fn check_kept(labels: &BTreeMap<String, String>, patches: &[Value], settings: &Value) -> Result<()> {
+    for ((factor, label), patch) in labels.iter().zip(patches) {
+        let mut again = settings.clone();
+        merge(&mut again, patch);
+        if again != *settings {
+            return Err(Error::input(
+                format!("another factor undoes the level `{label}` of factor `{factor}` ({})", describe(labels)),
+                "leave such combinations out by `exclude`, or make one factor of both, whose levels have a name and a patch each",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Levels of a factor as (label, patch).
@@ -230,10 +255,10 @@ pub fn merge(target: &mut Value, patch: &Value) {
                 (Value::Object(old), Value::Object(new)) => new.keys().any(|choice| !old.contains_key(choice)),
                 _ => true,
             };
+        // What is new takes a patch's keys, too, so that nulls in it are no values.
         if slot.is_null() || other_choice {
-            *slot = value.clone();
-        } else {
-            merge(slot, value);
+            *slot = Value::Object(serde_json::Map::new());
         }
+        merge(slot, value);
     }
 }

@@ -74,6 +74,58 @@ fn collective_calls_without_a_view_write_the_same_file_even_when_the_parts_are_u
 }
 
 #[test]
+fn wrong_data_and_short_files_end_collective_reads_and_leave_nobody_waiting() {
+    if !mpi() {
+        return;
+    }
+    let place = Place::new();
+    let base = |file: &str, operation: &str, settings: &Value| {
+        let mut base = json!({ "workers": 2, "keep": true, "seed": 3, "file_name": file, "operations": [operation],
+            "workload": { "dataset": { "variables": ["float32", "float64"], "dimensions": [8, 512], "divisions": [2, 1] } } });
+        terrace_bench::plan::merge(&mut base, settings);
+        json!({ "base": base })
+    };
+    let flip = |file: &std::path::Path| {
+        let mut content = std::fs::read(file).unwrap();
+        // In the first variable, and in the first worker's part.
+        content[4097] ^= 4;
+        std::fs::write(file, content).unwrap();
+    };
+    let cut = |file: &std::path::Path| std::fs::File::options().write(true).open(file).unwrap().set_len(30_001).unwrap();
+    let harms: [(&str, &dyn Fn(&std::path::Path)); 2] = [("flip", &flip), ("cut", &cut)];
+    for (way, settings) in [
+        ("rows", json!({ "backend": { "mpiio": { "collective": true } } })),
+        ("views", json!({ "backend": { "mpiio": { "collective": true, "view": true } } })),
+        ("barriers", json!({ "barriers": true, "backend": { "mpiio": {} } })),
+    ] {
+        for (harm, act) in harms {
+            let name = format!("{way}-{harm}");
+            place.rows(&format!("{name}-w"), base(&name, "write", &settings));
+            act(&place.data().join(&name));
+            let mut child = place.start(&name, base(&name, "read", &settings)).stderr(Stdio::null()).spawn().unwrap();
+            let deadline = Instant::now() + Duration::from_secs(40);
+            let code = loop {
+                if let Some(status) = child.try_wait().unwrap() {
+                    break status.code();
+                }
+                if Instant::now() > deadline {
+                    // SAFETY: it has not been waited for, so its number is still its own.
+                    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+                    child.wait().unwrap();
+                    panic!("{name}: it waits for ever");
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            };
+            assert_eq!(code, Some(1), "{name}");
+            let said = rows(&place.path(&name))[0]["error"].to_string();
+            if harm == "flip" {
+                assert!(said.contains("from offset 4097") && said.contains("1 flipped bit"), "{name}: {said}");
+            }
+        }
+    }
+}
+
+#[test]
 fn views_and_coalescing_make_few_requests_of_many_each_of_which_bears_the_added_delay() {
     if !mpi() {
         return;
@@ -321,6 +373,10 @@ fn objects_are_written_and_read_in_an_s3_store() {
     let rows = rows(&place.path("r"));
     assert!(output.status.success(), "{:?}", rows.iter().map(|row| &row["error"]).collect::<Vec<_>>());
     assert!(rows.iter().any(|row| row["bytes_verified"] == 40 << 20));
+    // The upload ends with the flush, which the rate counts; nothing is left for the close.
+    for row in rows.iter().filter(|row| row["operation"] == "write") {
+        assert!(row["flush_s"].as_f64().unwrap() > row["close_s"].as_f64().unwrap(), "{row}");
+    }
 
     // Objects that the experiment did not make stay; those that it made are known to the next one.
     let ask = |method: &str, key: &str, data: &str| {
@@ -435,6 +491,49 @@ fn objects_of_terrace_become_the_same_file_and_a_zarr_array_in_the_root() {
         let at = ((8 + row / 8) * 24 + 16 + row % 8) * row_bytes;
         assert!(found == &posix[at..at + row_bytes], "row {row}");
     }
+}
+
+#[test]
+fn the_flush_of_a_bytes_object_takes_until_it_is_in_the_root() {
+    let place = Place::new();
+    let tier = tempfile::tempdir_in("/dev/shm").unwrap();
+    let Some(mut arguments) = terrace_run(&place, &tier) else { return };
+    // Nothing is flushed unasked, and what is asked for goes into the root at 8 MiB/s.
+    for word in ["--settle", "1h", "--bandwidth", "8MiB"] {
+        arguments.as_array_mut().unwrap().push(json!(word));
+    }
+    for files in ["shared", "per_worker"] {
+        let rows = place.rows(
+            files,
+            json!({ "base": { "workers": 2, "files": files, "operations": ["write"],
+                "workload": { "offset": { "data_size": "8M" } },
+                "backend": { "terrace_objects": { "arguments": arguments } } } }),
+        );
+        assert!(rows[0]["elapsed_s"].as_f64().unwrap() > 0.9, "{files}: {}", rows[0]["elapsed_s"]);
+    }
+}
+
+#[test]
+fn what_terrace_run_cannot_make_durable_at_its_end_is_told_of() {
+    let place = Place::new();
+    let tier = tempfile::tempdir_in("/dev/shm").unwrap();
+    let Some(arguments) = terrace_run(&place, &tier) else { return };
+    let mount = place.data();
+    std::fs::create_dir(&mount).unwrap();
+    let mounted =
+        Command::new("mount").args(["-t", "tmpfs", "-o", "size=6m,mode=755", "tmpfs"]).arg(&mount).stderr(Stdio::null()).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        return skipped("mounting a small file system needs root");
+    }
+    let output = place.run(
+        "r",
+        json!({ "base": { "keep": true, "operations": ["write"], "workload": { "offset": { "data_size": "16M" } },
+            "backend": { "terrace_files": { "arguments": arguments } } } }),
+    );
+    // The agent still has what it could not move.
+    assert!(Command::new("umount").arg("-l").arg(&mount).status().unwrap().success());
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("could not be made durable"), "{}", text(&output.stderr));
 }
 
 #[test]

@@ -164,3 +164,63 @@ fn a_node_that_can_no_longer_be_reached_ends_its_run_within_5_seconds() {
     assert!(took < Duration::from_secs(6), "the run ended only after {took:?}");
     assert!(nodes.place.left().is_empty());
 }
+
+/// Two workers, of which the second one's clock goes slower by a twentieth; when they really began is in FAKE_LOG.
+const DRIFTING: &str = r#"
+import json, os, socket, struct, sys, threading, time
+host, port = sys.argv[sys.argv.index("--connect") + 1].rsplit(":", 1)
+began = time.monotonic_ns()
+lock = threading.Lock()
+def worker(rank, drift):
+    def clock():
+        now = time.monotonic_ns()
+        return now + int((now - began) * drift)
+    link = socket.create_connection((host, int(port)))
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    incoming = link.makefile("rb")
+    def say(message):
+        text = json.dumps(message).encode()
+        link.sendall(struct.pack(">I", len(text)) + text)
+    say({"Hello": {"token": os.environ["TERRACE_BENCH_TOKEN"], "host": f"fake{rank}", "pid": os.getpid(), "rank": rank, "clock": f"{rank}"}})
+    while head := incoming.read(4):
+        message = json.loads(incoming.read(struct.unpack(">I", head)[0]))
+        if message == "Ping":
+            say({"Pong": {"at_ns": clock()}})
+        elif message == "Bye":
+            return
+        elif "Prepare" in message:
+            say({"Prepared": {"cache": {"pages": 0, "resident": 0}}})
+        elif "Start" in message:
+            while (left := message["Start"]["at_ns"] - clock()) > 0:
+                time.sleep(left / 2e9)
+            with lock, open(os.environ["FAKE_LOG"], "a") as log:
+                print(time.monotonic_ns(), file=log)
+            report = dict.fromkeys(["began_ns", "opened_ns", "first_ns", "last_ns", "flushed_ns", "closed_ns"], clock())
+            report["flushed_ns"] += 1000
+            report |= dict.fromkeys(["own_ns", "requests", "bytes", "read_requests", "read_bytes", "bytes_planned", "bytes_verified", "late_ns_max"], 1)
+            say({"Done": report | {"sizes": {}, "latencies": ""}})
+threads = [threading.Thread(target=worker, args=(rank, rank * -0.05)) for rank in range(2)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"#;
+
+#[test]
+fn clocks_that_drift_apart_are_measured_anew() {
+    if !has("python3") {
+        return skipped("no python3");
+    }
+    let place = Place::new();
+    let (script, log) = (place.path("drifting.py"), place.path("log"));
+    std::fs::write(&script, DRIFTING).unwrap();
+    let experiment = json!({ "launch": { "command": format!("python3 {}", script.display()) },
+        "base": { "workers": 2, "operations": ["write"], "repetitions": 2, "delay": "4s", "backend": { "null": {} } } });
+    let output = place.start("r", experiment).env("FAKE_LOG", &log).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let starts: Vec<i64> = std::fs::read_to_string(log).unwrap().lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(starts.len(), 4);
+    // After four seconds the clocks are 200 ms further apart than at the beginning.
+    for pair in starts.chunks(2) {
+        let apart_ms = (pair[1] - pair[0]).abs() / 1_000_000;
+        assert!(apart_ms < 100, "workers began {apart_ms} ms apart");
+    }
+}

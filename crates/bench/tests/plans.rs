@@ -54,6 +54,37 @@ fn the_same_seed_gives_the_same_plan_to_the_byte_and_another_seed_another_order(
 }
 
 #[test]
+fn factors_that_undo_each_others_levels_are_refused_by_name() {
+    let place = Place::new();
+    let plan_of = |factors: Value, exclude: Value| {
+        let path = place.path("undone.json");
+        let experiment = json!({ "directory": "data", "factors": factors, "exclude": exclude });
+        std::fs::write(&path, experiment.to_string()).unwrap();
+        Command::new(PROGRAM).args(["plan", "--json"]).arg(path).output().unwrap()
+    };
+    // The depth would make io_uring of what is called posix.
+    let backends = json!({ "backend": [{ "posix": {} }, { "io_uring": {} }], "backend.io_uring.depth": [1, 16] });
+    let output = plan_of(backends.clone(), json!([]));
+    assert_eq!(output.status.code(), Some(2));
+    let said = text(&output.stderr);
+    assert!(said.contains("level `posix` of factor `backend`") && said.contains("backend.io_uring.depth=1"), "{said}");
+    // By exclusion it has one meaning only.
+    assert!(plan_of(backends, json!([{ "backend": "posix" }])).status.success());
+    let trees = json!({ "workload": [{ "metadata": {} }], "workload.offset.request_size": ["4K"] });
+    assert!(text(&plan_of(trees, json!([])).stderr).contains("level `metadata` of factor `workload`"));
+    let twice = json!({ "a": { "one": { "workers": 2 } }, "b": { "two": { "workers": 3 } } });
+    assert!(text(&plan_of(twice, json!([])).stderr).contains("level `one` of factor `a`"));
+    // Levels that add to each other, and nulls in what is new, are no contradiction.
+    let added = json!({
+        "a": { "one": { "stonewall": { "after": "5s", "wear_out": null } } },
+        "b": { "two": { "backend": { "io_uring": {} } }, "three": { "backend": { "io_uring": { "direct": true } } } },
+        "backend.io_uring.depth": [1, 16]
+    });
+    let output = plan_of(added, json!([]));
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
 fn json_yaml_and_toml_say_the_same() {
     let place = Place::new();
     let (json_file, yaml, toml) = (place.path("e.json"), place.path("e.yaml"), place.path("e.toml"));
@@ -165,6 +196,15 @@ fn bad_input_is_refused_by_name_before_anything_runs() {
         (json!({"base": {"file_name": "/etc/absolute"}}), "/etc/absolute"),
         (json!({"base": {"files": "per_worker", "backend": {"mpiio": {"view": true}}}}), "shared files only"),
         (json!({"base": {"operations": ["stat"]}}), "no operation `stat`"),
+        (json!({"base": {"files": "per_worker", "flush": "never", "backend": {"s3": {"bucket": "b"}}}}), "`\"flush\": \"end\"`"),
+        (
+            json!({"base": {"files": "per_worker", "operations": ["mixed"], "backend": {"s3": {"bucket": "b"}}}}),
+            "written anew",
+        ),
+        (
+            json!({"base": {"workers": 2, "flush": "request", "backend": {"terrace_objects": {}}}}),
+            "made durable after each request",
+        ),
     ];
     for (experiment, named) in cases {
         let said = said(experiment.clone());
@@ -188,6 +228,51 @@ fn bad_input_is_refused_by_name_before_anything_runs() {
     }
     let nowhere = refused(&["plan", "/nonexistent/e.txt"]);
     assert!(nowhere.contains("/nonexistent/e.txt"), "{nowhere}");
+}
+
+#[test]
+fn what_a_metadata_workload_cannot_do_is_refused_and_not_said_of_it() {
+    let place = Place::new();
+    for (key, value) in [
+        ("cache", json!("cold")),
+        ("rate", json!({ "requests_per_second": 5 })),
+        ("stonewall", json!({ "after": "1s" })),
+        ("layout", json!({ "local": { "preallocate": true } })),
+        ("flush", json!("request")),
+        ("coalesce", json!("on")),
+    ] {
+        let mut base = json!({ "operations": ["create", "stat"], "workload": { "metadata": {} } });
+        base[key] = value;
+        let path = place.experiment("tree", json!({ "base": base }));
+        let said = refused(&["plan", path.to_str().unwrap()]);
+        assert!(said.contains(&format!("knows no `{key}`")), "{said}");
+    }
+}
+
+#[test]
+fn a_check_of_iors_reads_writes_nothing() {
+    let operations = |options: &str| {
+        let output = Command::new(PROGRAM).args(["from-ior", "--"]).args(options.split(' ')).output().unwrap();
+        let experiment: Value = serde_json::from_slice(&output.stdout).unwrap();
+        experiment["base"]["operations"].clone()
+    };
+    assert_eq!(operations("-r -R -k -o f"), json!(["read"]));
+    assert_eq!(operations("-R"), json!(["read"]));
+    assert_eq!(operations("-w -W"), json!(["write", "read"]));
+    assert_eq!(operations("-W"), json!(["write", "read"]));
+    assert_eq!(operations("-w"), json!(["write"]));
+    assert_eq!(operations("-k"), json!(["write", "read"]));
+    let said = refused(&["from-ior", "--", "-a", "MPIIO", "-V"]);
+    assert!(said.contains("-V") && said.contains("dataset"), "{said}");
+}
+
+#[test]
+fn an_iore_file_without_replications_is_refused() {
+    let place = Place::new();
+    let path = place.path("none.json");
+    std::fs::write(&path, r#"{ "num_replications": 0, "runs": [{ "test": {} }] }"#).unwrap();
+    let said = refused(&["plan", path.to_str().unwrap()]);
+    assert!(said.contains("nothing would run"), "{said}");
 }
 
 #[test]

@@ -104,6 +104,42 @@ fn the_page_is_one_file_with_every_plot_and_the_numbers_of_the_rows() {
 }
 
 #[test]
+fn every_measurement_is_within_its_picture() {
+    let Some(python) = python() else { return };
+    let place = Place::new();
+    // Panels of one line share an axis: the last one's rates are a hundred times the first one's.
+    let rows = place.rows(
+        "r",
+        json!({ "replications": 4, "base": { "operations": ["write"], "backend": { "null": {} } },
+            "factors": { "workers": [1, 2, 4], "workload.offset.request_size": ["4K", "64K"],
+                "storage": {
+                    "a": { "backend": { "null": { "factor": 100.0 } } },
+                    "b": { "backend": { "null": { "factor": 1.0 } } } } } }),
+    );
+    assert_eq!(rows.len(), 4 * 3 * 2 * 2);
+    let script = "import pathlib, sys; sys.path.insert(0, sys.argv[1]); import report
+seen = []
+def look(figure, path):
+    figure.canvas.draw()
+    for axis in figure.axes:
+        low, high = axis.get_ylim()
+        seen.extend(y for line in axis.lines for y in line.get_ydata() if not low <= y <= high)
+    return ''
+report.picture = look
+rows = report.read_rows(pathlib.Path(sys.argv[2]))
+report.plot_rates(rows, report.factors_of(rows), {}, pathlib.Path('x'))
+report.plot_scaling(rows, report.factors_of(rows), pathlib.Path('x'))
+report.plot_latency(rows, report.factors_of(rows), pathlib.Path('x'))
+print(seen)";
+    let output = Command::new(python)
+        .args(["-B", "-c", script, concat!(env!("CARGO_MANIFEST_DIR"), "/report")])
+        .arg(place.path("r").join("rows.jsonl"))
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stdout).trim(), "[]", "{}", text(&output.stderr));
+}
+
+#[test]
 fn the_page_names_what_failed_and_a_hundred_runs_are_drawn() {
     let Some(python) = python() else { return };
     let place = Place::new();

@@ -110,6 +110,71 @@ fn iore_reads_are_verified_and_one_flipped_bit_is_named_with_its_offset() {
 }
 
 #[test]
+fn wrong_data_leaves_nobody_waiting_at_the_stonewall() {
+    let wall = json!({ "verify": true, "stonewall": { "after": "300ms", "wear_out": true },
+        "backend": { "posix": { "added_delay": "5ms" } }, "workload": offset("4M", "32K") });
+    let place = Place::new();
+    let base = json!({ "workers": 2, "keep": true, "seed": 9, "file_name": "kept", "workload": offset("4M", "32K") });
+    let mut write = base.clone();
+    write["operations"] = json!(["write"]);
+    place.rows("write", json!({ "base": write }));
+    // The first worker's second block.
+    swap(&place.data().join("kept"), 32768, 65536, 32768);
+    let mut read = base;
+    terrace_bench::plan::merge(&mut read, &wall);
+    read["operations"] = json!(["read"]);
+    assert_eq!(within_a_minute(place.start("read", json!({ "base": read }))), Some(1));
+    let rows = rows(&place.path("read"));
+    assert_eq!(rows[0]["status"], "wrong", "{}", rows[0]["error"]);
+}
+
+/// Its exit code; a run that waits for ever is a failure.
+fn within_a_minute(mut command: Command) -> Option<i32> {
+    let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        if Instant::now() > deadline {
+            // SAFETY: it has not been waited for, so its number is still its own.
+            unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+            child.wait().unwrap();
+            panic!("it waits for ever");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_short_file_and_a_request_that_direct_io_cannot_do_are_told_in_words() {
+    let place = Place::new();
+    let base = |operation: &str, settings: Value| {
+        let mut base = json!({ "operations": [operation], "keep": true, "seed": 9, "file_name": "kept", "workload": offset("64K", "4K") });
+        terrace_bench::plan::merge(&mut base, &settings);
+        json!({ "base": base })
+    };
+    place.rows("write", base("write", json!({})));
+    std::fs::File::options().write(true).open(place.data().join("kept")).unwrap().set_len(10_000).unwrap();
+    let mut ways = vec![json!({ "posix": {} }), json!({ "cstream": {} }), json!({ "mmap": {} })];
+    if terrace_bench::backend::try_io_uring().is_ok() {
+        ways.push(json!({ "io_uring": {} }));
+    }
+    for (at, way) in ways.iter().enumerate() {
+        let name = format!("short{at}");
+        assert_eq!(place.run(&name, base("read", json!({ "backend": way }))).status.code(), Some(1));
+        let said = rows_error(&place, &name);
+        assert!(said.contains("kept") && said.contains("the file is shorter"), "{way}: {said}");
+    }
+    let odd = json!({ "file_name": "odd", "keep": false, "workload": offset("10000", "1000"), "backend": { "posix": { "direct": true } } });
+    let output = place.run("odd", base("write", odd));
+    if output.status.success() {
+        return skipped("this file system does direct I/O of any size");
+    }
+    assert!(rows_error(&place, "odd").contains("multiples of the block size"), "{}", rows_error(&place, "odd"));
+}
+
+#[test]
 fn a_swapped_file_is_named() {
     let said = read_after(
         |data| {
@@ -318,6 +383,60 @@ fn an_open_loop_issues_at_its_rate_and_counts_waiting_as_latency() {
 }
 
 #[test]
+fn io_uring_in_an_open_loop_counts_each_request_from_when_it_was_due_to_its_own_end() {
+    if terrace_bench::backend::try_io_uring().is_err() {
+        return skipped("io_uring is not allowed here");
+    }
+    let place = Place::new();
+    let rows = place.rows(
+        "r",
+        json!({ "base": { "workload": offset("128K", "4K"), "flush": "never",
+            "backend": { "io_uring": { "depth": 8 } }, "rate": { "requests_per_second": 100 } } }),
+    );
+    // A slot is free for each, so none waits for the arrival of others, which come every 10 ms.
+    for row in rows {
+        assert_eq!(row["requests"], 32);
+        assert!(row["latency_median_ns"].as_u64().unwrap() < 8_000_000, "{}", row["latency_median_ns"]);
+        assert!(row["elapsed_s"].as_f64().unwrap() > 0.3);
+    }
+}
+
+#[test]
+fn joined_requests_of_io_uring_need_as_many_buffers_as_there_are_requests() {
+    if terrace_bench::backend::try_io_uring().is_err() {
+        return skipped("io_uring is not allowed here");
+    }
+    let place = Place::new();
+    let experiment = place.experiment(
+        "joined",
+        json!({ "base": { "workload": offset("64M", "1M"), "coalesce": "on", "backend": { "io_uring": { "depth": 64 } } } }),
+    );
+    // 64 buffers of 64 MiB would be 4 GiB.
+    let output = Command::new("sh")
+        .args(["-c", "ulimit -v 2000000; exec \"$@\"", "-", PROGRAM, "run", "--quiet", "--output"])
+        .arg(place.path("joined"))
+        .arg(experiment)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let rows = rows(&place.path("joined"));
+    assert_eq!((&rows[0]["requests"], &rows[1]["bytes_verified"]), (&json!(1), &json!(64 << 20)));
+}
+
+#[test]
+fn a_stonewall_that_is_over_at_once_lets_each_worker_issue_one_request() {
+    let place = Place::new();
+    let mut ways = json!({ "posix": { "backend": { "posix": {} } } });
+    if terrace_bench::backend::try_io_uring().is_ok() {
+        ways["io_uring"] = json!({ "backend": { "io_uring": {} } });
+    }
+    let base = json!({ "workers": 2, "operations": ["write"], "stonewall": { "after": 1e-9 }, "workload": offset("1M", "4K") });
+    for row in place.rows("r", json!({ "base": base, "factors": { "way": ways } })) {
+        assert_eq!(row["requests"], 2, "{row}");
+    }
+}
+
+#[test]
 fn mixed_operations_read_and_write_in_the_ratio_and_verify() {
     let place = Place::new();
     let workload =
@@ -452,6 +571,22 @@ fn rows_are_exported_with_every_factor() {
 fn a_worker_without_the_token_is_refused() {
     let output = Command::new(PROGRAM).args(["worker", "--connect", "127.0.0.1:1"]).output().unwrap();
     assert!(text(&output.stderr).contains("TERRACE_BENCH_TOKEN"));
+}
+
+#[test]
+fn tiers_of_one_name_are_refused_and_numbers_that_cannot_be_stored_are_shown() {
+    let place = Place::new();
+    let tier = format!("disk={}", place.directory.path().display());
+    let said = support::refused(&["tiers", "--size", "1MiB", "--tier", &tier, "--tier", &tier]);
+    assert!(said.contains("two tiers are called `disk`"), "{said}");
+    let output = Command::new(PROGRAM)
+        .args(["tiers", "--size", "1MiB", "--replications", "1", "--quiet", "--tier", &tier])
+        .args(["--output", "/nonexistent/tiers.json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stdout).contains("disk  "), "{}", text(&output.stdout));
+    assert!(text(&output.stderr).contains("/nonexistent/tiers.json"), "{}", text(&output.stderr));
 }
 
 #[test]

@@ -6,6 +6,10 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Between two looks where the kernel can't wait for a time.
+const LOOK: Duration = Duration::from_micros(20);
 
 /// A request under way: what is left of it.
 #[derive(Clone, Copy)]
@@ -69,6 +73,22 @@ impl Uring {
         Ok(request.bytes == 0)
     }
 
+    fn next_done(&mut self) -> Option<(usize, i32)> {
+        self.ring.completion().next().map(|done| (done.user_data() as usize, done.result()))
+    }
+
+    /// A request that is done, if there is one.
+    fn done(&mut self) -> io::Result<Option<usize>> {
+        while let Some((slot, result)) = self.next_done() {
+            if self.advance(slot, result)? {
+                self.pending[slot] = None;
+                return Ok(Some(slot));
+            }
+            self.push(slot)?;
+        }
+        Ok(None)
+    }
+
     fn one(&mut self, write: bool, offset: u64, buffer: *mut u8, bytes: usize) -> io::Result<()> {
         // SAFETY: the buffer is the caller's for the whole call, and this waits for the only request.
         unsafe { self.submit(0, write, offset, buffer, bytes) }?;
@@ -91,18 +111,39 @@ impl Queue for Uring {
         self.pending[slot] = Some(Pending { write, offset, buffer, bytes });
         self.push(slot)
     }
+    fn issue(&mut self) -> io::Result<()> {
+        self.ring.submit().map(|_| ())
+    }
     fn complete(&mut self) -> io::Result<usize> {
         loop {
-            let done = self.ring.completion().next().map(|done| (done.user_data() as usize, done.result()));
-            if let Some((slot, result)) = done {
-                if self.advance(slot, result)? {
-                    self.pending[slot] = None;
-                    return Ok(slot);
-                }
-                self.push(slot)?;
-                continue;
+            if let Some(slot) = self.done()? {
+                return Ok(slot);
             }
             self.ring.submit_and_wait(1)?;
+        }
+    }
+    fn complete_within(&mut self, time: Duration) -> io::Result<Option<usize>> {
+        let end = Instant::now() + time;
+        loop {
+            if let Some(slot) = self.done()? {
+                return Ok(Some(slot));
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            if self.ring.params().is_feature_ext_arg() {
+                let time = types::Timespec::from(left);
+                let waited = self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&time));
+                match waited {
+                    Err(error) if !matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => return Err(error),
+                    _ => {}
+                }
+            } else {
+                // A kernel before 5.11 waits for ever or not at all.
+                self.ring.submit()?;
+                std::thread::sleep(left.min(LOOK));
+            }
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::settings::{BackendSettings, RunSettings};
 use crate::workload::Block;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 /// What a worker opens.
 pub struct Target<'a> {
@@ -82,8 +83,12 @@ pub trait Queue {
     /// `buffer` must stay valid and untouched until `complete` has returned this slot.
     unsafe fn submit(&mut self, slot: usize, write: bool, offset: u64, buffer: *mut u8, bytes: usize)
     -> io::Result<()>;
+    /// Hands what was submitted to the kernel now, where `complete` would do it later with more.
+    fn issue(&mut self) -> io::Result<()>;
     /// Waits for a request that is done, and names its slot.
     fn complete(&mut self) -> io::Result<usize>;
+    /// The same, but waits for so long only.
+    fn complete_within(&mut self, time: Duration) -> io::Result<Option<usize>>;
 }
 
 /// A part of an array in one call. The buffer holds it densely, in row-major order.

@@ -1,6 +1,8 @@
 //! Terrace's objects: a bytes object for a file, or an array object for each variable of a dataset.
 //!
-//! A request is a put or a get; what is put is seen by all and survives a kill of the agent. `flush` makes it durable in the root.
+//! A request is a put or a get; what is put is seen by all and survives a kill of the agent. `flush` makes it durable in the root:
+//! a bytes object is closed for that, as what somebody has open stays in its tier. Of several that write one, the last to flush
+//! makes it durable.
 
 use super::{Backend, Blocks, Target, not_open};
 use crate::error::{Error, Result};
@@ -23,7 +25,8 @@ struct Open {
 }
 
 enum Content {
-    Bytes(Bytes),
+    /// None after a flush.
+    Bytes(Option<Bytes>),
     /// By the number of the variable.
     Arrays(Vec<Array>),
 }
@@ -68,11 +71,12 @@ impl Objects {
         self.session.create_array(&name, &spec, Create::IfMissing).map_err(io_error)
     }
 
-    fn bytes(&self) -> io::Result<&Bytes> {
-        match &self.open {
-            Some(Open { content: Content::Bytes(bytes), .. }) => Ok(bytes),
-            _ => Err(not_open()),
+    fn bytes(&mut self) -> io::Result<&Bytes> {
+        let Some(Open { name, content: Content::Bytes(bytes) }) = &mut self.open else { return Err(not_open()) };
+        if bytes.is_none() {
+            *bytes = Some(self.session.open_bytes(name, true).map_err(io_error)?);
         }
+        bytes.as_ref().ok_or_else(not_open)
     }
 
     fn array_of(&self, block: &Block) -> io::Result<(&Array, Region)> {
@@ -96,9 +100,9 @@ impl Backend for Objects {
             let open = target.blocks.iter().map(|block| self.array(&name, block, target.write));
             Content::Arrays(open.collect::<io::Result<_>>()?)
         } else if target.write {
-            Content::Bytes(self.session.create_bytes(&name, Create::IfMissing).map_err(io_error)?)
+            Content::Bytes(Some(self.session.create_bytes(&name, Create::IfMissing).map_err(io_error)?))
         } else {
-            Content::Bytes(self.session.open_bytes(&name, false).map_err(io_error)?)
+            Content::Bytes(Some(self.session.open_bytes(&name, false).map_err(io_error)?))
         };
         self.open = Some(Open { name, content });
         Ok(())
@@ -110,16 +114,18 @@ impl Backend for Objects {
         self.bytes()?.read_exact_at(offset, buffer).map_err(io_error)
     }
     fn flush(&mut self) -> io::Result<()> {
-        let open = self.open.as_ref().ok_or_else(not_open)?;
-        if let Content::Bytes(bytes) = &open.content {
-            bytes.flush().map_err(io_error)?;
+        let open = self.open.as_mut().ok_or_else(not_open)?;
+        if let Content::Bytes(bytes) = &mut open.content
+            && let Some(bytes) = bytes.take()
+        {
+            bytes.close().map_err(io_error)?;
         }
         self.session.flush(&open.name).map_err(io_error)
     }
     fn close(&mut self) -> io::Result<()> {
         match self.open.take().ok_or_else(not_open)?.content {
-            Content::Bytes(bytes) => bytes.close().map_err(io_error),
-            Content::Arrays(_) => Ok(()),
+            Content::Bytes(Some(bytes)) => bytes.close().map_err(io_error),
+            Content::Bytes(None) | Content::Arrays(_) => Ok(()),
         }
     }
     fn exists(&mut self, path: &Path) -> io::Result<bool> {

@@ -1,7 +1,7 @@
 //! Objects in an S3 store, through object_store.
 //!
-//! An object is written in one go: requests must follow each other; they are gathered into parts of at least 5 MiB, the
-//! smallest that S3 takes, and the object appears at close. Reads are ranged requests.
+//! An object is written in one go: requests must follow each other; they are gathered into parts of 8 MiB (S3 takes none
+//! smaller than 5), and the object appears when it is flushed. Reads are ranged requests.
 
 use super::{Backend, Target, not_open};
 use crate::error::{Error, Result};
@@ -30,6 +30,8 @@ struct Open {
     next: u64,
     part: Vec<u8>,
     upload: Option<Box<dyn MultipartUpload>>,
+    /// Flushed: nothing can be added to it.
+    stored: bool,
 }
 
 impl Store {
@@ -74,7 +76,7 @@ impl Backend for Store {
         if !target.write {
             self.runtime.block_on(self.store.head(&key)).map_err(io::Error::other)?;
         }
-        self.open = Some(Open { key, write: target.write, next: 0, part: Vec::new(), upload: None });
+        self.open = Some(Open { key, write: target.write, next: 0, part: Vec::new(), upload: None, stored: false });
         Ok(())
     }
     fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -99,22 +101,31 @@ impl Backend for Store {
         buffer.copy_from_slice(&bytes);
         Ok(())
     }
+    /// What is acknowledged is durable; before, there is no object.
     fn flush(&mut self) -> io::Result<()> {
-        // What is acknowledged at close is durable; before, there is no object.
-        Ok(())
-    }
-    fn close(&mut self) -> io::Result<()> {
         if self.open.as_ref().is_some_and(|open| open.upload.is_some() && !open.part.is_empty()) {
             self.put_part()?;
         }
-        let mut open = self.open.take().ok_or_else(not_open)?;
+        let open = self.open.as_mut().ok_or_else(not_open)?;
+        if !open.write || open.stored {
+            return Ok(());
+        }
         if let Some(upload) = &mut open.upload {
             self.runtime.block_on(upload.complete()).map_err(io::Error::other)?;
-        } else if open.write {
-            let payload = PutPayload::from_bytes(Bytes::from(open.part));
+        } else {
+            let payload = PutPayload::from_bytes(Bytes::from(std::mem::take(&mut open.part)));
             self.runtime.block_on(self.store.put(&open.key, payload)).map_err(io::Error::other)?;
         }
+        open.stored = true;
         Ok(())
+    }
+    fn close(&mut self) -> io::Result<()> {
+        // Of what failed there is to be no object.
+        let open = self.open.take().ok_or_else(not_open)?;
+        match open.upload {
+            Some(mut upload) if !open.stored => self.runtime.block_on(upload.abort()).map_err(io::Error::other),
+            _ => Ok(()),
+        }
     }
     fn place(&mut self, directory: &Path) {
         directory.clone_into(&mut self.directory);

@@ -265,7 +265,7 @@ fn go_on(
         ));
         return Ok(1);
     }
-    shown
+    if tally.not_durable > 0 { Ok(1) } else { shown }
 }
 
 fn report(args: &ReportArgs) -> Result<i32> {
@@ -304,12 +304,16 @@ fn tiers(args: &TiersArgs) -> Result<i32> {
             )),
         })
         .collect::<Result<Vec<_>>>()?;
+    let names: Vec<_> = tiers.iter().map(|(name, _)| name).collect();
+    if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+        return Err(Error::input(format!("--tier: two tiers are called `{}`", twice.1), "give each a name of its own"));
+    }
     let wish =
         terrace_bench::tiers::Wish { tiers, bytes: args.size, workers: args.workers, replications: args.replications };
     let mut live = live::Live::new(true);
     let document = terrace_bench::tiers::measure(&wish, &mut live, &stop::by_signals()?)?;
-    if let Some(output) = &args.output {
-        results::write_json(output, &document)?;
-    }
-    if args.quiet { Ok(0) } else { print(&show::tiers(&document)) }
+    // What was measured is told even if it can't be stored.
+    let stored = args.output.as_ref().map_or(Ok(()), |output| results::write_json(output, &document));
+    let shown = if args.quiet && stored.is_ok() { Ok(0) } else { print(&show::tiers(&document)) };
+    stored.and(shown)
 }

@@ -138,6 +138,17 @@ impl Launched {
         }
     }
 
+    pub fn have_ended(&mut self) -> bool {
+        self.look();
+        self.children.iter().all(|(_, status)| status.is_some())
+    }
+
+    /// How a process ended that did not end well.
+    pub fn failure(&self) -> Option<String> {
+        let failed = self.children.iter().filter_map(|(_, status)| *status).find(|status| !status.success());
+        failed.map(|status| format!("{status}; what it said is above"))
+    }
+
     /// The reason, when a process has ended although nobody told it to.
     pub fn failed_early(&mut self) -> Option<String> {
         self.look();

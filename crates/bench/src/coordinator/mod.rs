@@ -28,11 +28,16 @@ const JOIN_PATIENCE: Duration = Duration::from_secs(60);
 /// Time between the order to start and the start, so that the order has reached everybody.
 const START_MARGIN_NS: u64 = 3_000_000;
 const PINGS: usize = 16;
+/// Clocks drift apart by tens of microseconds a second.
+const CLOCKS_GOOD_FOR: Duration = Duration::from_secs(1);
 
 pub struct Group {
     peers: Vec<Peer>,
     messages: Receiver<Event>,
     launched: Launched,
+    /// Workers are below `terrace run`, which makes their files durable at its end.
+    flushes: bool,
+    clocks_measured: Instant,
     stop: Arc<Stop>,
 }
 
@@ -79,7 +84,8 @@ impl Group {
             peers.push(peer(index, stream, hello, &sender)?);
         }
         stop.tell(move || drop(sender.send(Event::Stop)));
-        let mut group = Group { peers, messages, launched, stop: Arc::clone(stop) };
+        let flushes = matches!(kind, LaunchKind::TerraceRun(_));
+        let mut group = Group { peers, messages, launched, flushes, clocks_measured: Instant::now(), stop: Arc::clone(stop) };
         group.measure_clocks()?;
         Ok(group)
     }
@@ -98,6 +104,7 @@ impl Group {
     }
 
     fn measure_clocks(&mut self) -> Result<()> {
+        self.clocks_measured = Instant::now();
         for index in 0..self.peers.len() {
             if self.peers[index].offset.uncertainty_ns == 0 {
                 continue;
@@ -159,6 +166,9 @@ impl Group {
     }
 
     fn try_perform(&mut self, assignments: &[Assignment], outcome: &mut Outcome) -> Result<()> {
+        if self.clocks_measured.elapsed() > CLOCKS_GOOD_FOR {
+            self.measure_clocks()?;
+        }
         if let Some(signal) = self.stop.asked() {
             return Err(Error::Stopped(signal));
         }
@@ -266,10 +276,15 @@ impl Group {
         self.launched.kill();
     }
 
-    /// Ends the workers in peace.
-    pub fn finish(mut self) {
+    /// Ends the workers in peace; the reason, where a `terrace run` could not make all files durable.
+    pub fn finish(mut self) -> Option<String> {
         let _ = self.tell_all(&ToWorker::Bye);
+        // A flush takes as long as it takes. Whoever wants the end has it after the patience.
+        while self.flushes && self.stop.asked().is_none() && !self.launched.have_ended() {
+            self.stop.sleep(Duration::from_millis(2));
+        }
         self.launched.wait(Duration::from_secs(20));
+        if self.flushes { self.launched.failure() } else { None }
     }
 }
 

@@ -453,6 +453,25 @@ impl RunSettings {
         crate::workload::check(self)
     }
 
+    /// What files of a tree are not asked about; a row would say it all the same.
+    fn check_metadata(&self) -> Result<()> {
+        let ignored = [
+            ("cache", self.cache != Cache::AsIs),
+            ("layout", self.layout != LayoutSettings::AsIs),
+            ("flush", self.flush == Flush::Request),
+            ("coalesce", self.coalesce != Coalesce::Off),
+            ("stonewall", self.stonewall.is_some()),
+            ("rate", self.rate.is_some()),
+        ];
+        match ignored.iter().find(|(_, given)| *given) {
+            Some((key, _)) if matches!(self.workload, Workload::Metadata(_)) => Err(Error::input(
+                format!("a metadata workload knows no `{key}`"),
+                format!("leave `{key}` out: files are created, looked at and removed one by one, as fast as it goes"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn check_backend(&self) -> Result<()> {
         let per_worker = self.files == Files::PerWorker;
         if matches!(self.workload, Workload::Metadata(_))
@@ -463,6 +482,7 @@ impl RunSettings {
                 "use the backend `posix` or `terrace_files`",
             ));
         }
+        self.check_metadata()?;
         let blocks = self.backend.takes_blocks() && matches!(self.workload, Workload::Dataset(_));
         if blocks && (self.rate.is_some() || self.stonewall.is_some()) {
             return Err(Error::input(
@@ -498,6 +518,21 @@ impl RunSettings {
             }
             BackendSettings::S3(_) if !per_worker && self.workers > 1 => {
                 Err(Error::input("an S3 object can't be written by several workers", "set `files` to `per_worker`"))
+            }
+            BackendSettings::S3(_) if self.flush != Flush::End => Err(Error::input(
+                "an S3 object is there when all of it is, and not before: its write ends with `\"flush\": \"end\"`",
+                "leave `flush` out",
+            )),
+            BackendSettings::S3(_) if self.operations.contains(&Operation::Mixed) => {
+                Err(Error::input("parts of an S3 object can't be written anew", "leave `mixed` out"))
+            }
+            BackendSettings::TerraceObjects(_)
+                if self.flush == Flush::Request && !per_worker && self.workers > 1 && !blocks =>
+            {
+                Err(Error::input(
+                    "an object that others write can't be made durable after each request",
+                    "use `\"flush\": \"end\"`, or set `files` to `per_worker`",
+                ))
             }
             BackendSettings::Null(null) if null.request_time.0 <= 0.0 || null.noise < 0.0 || null.factor <= 0.0 => {
                 Err(Error::input(

@@ -11,7 +11,7 @@ use crate::clock::{now_ns, sleep_until};
 use crate::error::{Error, Result};
 use crate::latencies::{encode, histogram};
 use crate::protocol::{Assignment, PassReport};
-use crate::settings::{Arrivals, Flush, Operation, Rate};
+use crate::settings::{Arrivals, BackendSettings, Flush, Operation, Rate};
 use crate::signature::{Mismatch, Signature};
 use crate::workload::{self, Request, mix};
 use hdrhistogram::Histogram;
@@ -19,6 +19,7 @@ use memmap2::MmapMut;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::path::Path;
+use std::time::Duration;
 
 pub struct Work<'a> {
     assignment: &'a Assignment,
@@ -32,6 +33,14 @@ pub struct Work<'a> {
     arrivals: Option<Due>,
     deadline_ns: Option<u64>,
     limit: u64,
+}
+
+/// A request whose data is made, and that waits until it is due.
+struct Next {
+    slot: usize,
+    request: Request,
+    read: bool,
+    due_ns: Option<u64>,
 }
 
 /// A request about to be issued.
@@ -57,7 +66,8 @@ impl<'a> Work<'a> {
         } else {
             part.request_bytes_max
         };
-        let count = if whole_blocks { 1 } else { backend.queue().map_or(1, |queue| queue.depth()) };
+        let depth = if whole_blocks { 1 } else { backend.queue().map_or(1, |queue| queue.depth()) };
+        let (count, largest) = if depth == 1 { (1, largest) } else { slots(assignment, owner, depth, largest)? };
         let buffers = (0..count).map(|_| buffer(largest)).collect::<Result<_>>()?;
         let rounds = if backend.collective() && !whole_blocks {
             let all: Result<Vec<u64>> = (0..settings.workers)
@@ -112,6 +122,14 @@ impl<'a> Work<'a> {
         }
     }
 
+    fn direct(&self) -> bool {
+        match &self.assignment.settings.backend {
+            BackendSettings::Posix(posix) => posix.direct,
+            BackendSettings::IoUring(uring) => uring.direct,
+            _ => false,
+        }
+    }
+
     fn reads(&self, request: &Request) -> bool {
         match self.assignment.operation {
             Operation::Read => true,
@@ -133,8 +151,10 @@ impl<'a> Work<'a> {
 
     /// Whether another request may be issued at this time. The first one after the stonewall asks the others.
     fn goes_on(&mut self, now: u64, meeting: &mut dyn Meeting, report: &mut PassReport) -> Result<bool> {
+        // One request is issued however short the time is: a rate of nothing is none.
         if let Some(deadline) = self.deadline_ns
             && now >= deadline
+            && report.requests > 0
         {
             self.deadline_ns = None;
             report.before_stonewall = Some(report.requests);
@@ -154,13 +174,22 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Makes the data of a write, waits until the request is due, and looks at the clock.
-    fn ready(&mut self, slot: usize, request: &Request, report: &mut PassReport) -> Ready {
+    /// Makes the data of a write; whether the request reads.
+    fn fill(&mut self, slot: usize, request: &Request) -> bool {
         let read = self.reads(request);
         if !read {
             self.signature.fill(request.offset, &mut self.buffers[slot][..request.bytes as usize]);
         }
-        let due_ns = self.arrivals.as_mut().map(|due| due.wait(report));
+        read
+    }
+
+    /// Makes the data of a write, waits until the request is due, and looks at the clock.
+    fn ready(&mut self, slot: usize, request: &Request, report: &mut PassReport) -> Ready {
+        let read = self.fill(slot, request);
+        let due_ns = self.arrivals.as_mut().map(Due::next);
+        if let Some(due) = due_ns {
+            wait_until(due, report);
+        }
         Ready { read, due_ns, began_ns: now_ns() }
     }
 
@@ -183,6 +212,8 @@ impl<'a> Work<'a> {
         let verify = self.assignment.settings.verify && backend.virtual_ns().is_none();
         let mut now = report.first_ns;
         let mut calls = 0;
+        // Where all call together, wrong data is told when all calls are made: the others would wait for ours for ever.
+        let mut wrong = Ok(());
         while self.goes_on(now, meeting, report)? {
             let Some(request) = self.part.requests.next() else { break };
             let Ready { read, due_ns, began_ns: began } = self.ready(0, &request, report);
@@ -193,17 +224,19 @@ impl<'a> Work<'a> {
                 backend.write(request.offset, buffer).and_then(|()| if flush { backend.flush() } else { Ok(()) })
             };
             let ended = now_ns();
-            moved.map_err(|error| at(request.offset, read, path, error))?;
+            moved.map_err(|error| at(request.offset, read, self.direct(), path, error))?;
             report.own_ns += began - now;
             now = ended;
             calls += 1;
             report.last_ns = ended;
             self.count(report, request.bytes, read, ended - due_ns.unwrap_or(began));
-            if read && verify {
-                let found = self.check(0, &request, path, report);
+            if read && verify && wrong.is_ok() {
+                wrong = self.check(0, &request, path, report);
                 now = now_ns();
                 report.own_ns += now - ended;
-                found?;
+                if wrong.is_err() && self.rounds.is_none() {
+                    break;
+                }
             }
         }
         self.leave(meeting, report)?;
@@ -214,7 +247,7 @@ impl<'a> Work<'a> {
             }
             report.last_ns = now_ns();
         }
-        Ok(())
+        wrong
     }
 
     fn queued(
@@ -228,47 +261,69 @@ impl<'a> Work<'a> {
         let verify = self.assignment.settings.verify;
         let mut free: Vec<usize> = (0..self.buffers.len()).collect();
         let mut under_way: Vec<Option<(Request, bool, u64)>> = vec![None; self.buffers.len()];
+        let mut next: Option<Next> = None;
         let mut busy = 0;
         let mut more = true;
         let mut issued = 0;
         let mut outcome = Ok(());
         loop {
-            while more && outcome.is_ok() && !free.is_empty() {
+            if next.is_none() && more && outcome.is_ok() && !free.is_empty() {
                 let now = now_ns();
                 // The stonewall counts what was issued.
                 let counted = std::mem::replace(&mut report.requests, issued);
                 more = self.goes_on(now, meeting, report)?;
                 report.requests = counted;
-                let Some(request) = more.then(|| self.part.requests.next()).flatten() else {
+                if let Some(request) = more.then(|| self.part.requests.next()).flatten() {
+                    let slot = free.pop().expect("a slot is free");
+                    let read = self.fill(slot, &request);
+                    let due_ns = self.arrivals.as_mut().map(Due::next);
+                    report.own_ns += now_ns() - now;
+                    next = Some(Next { slot, request, read, due_ns });
+                } else {
                     more = false;
-                    break;
-                };
-                let slot = free.pop().expect("a slot is free");
-                let Ready { read, due_ns, began_ns: began } = self.ready(slot, &request, report);
+                }
+            }
+            let now = now_ns();
+            // While the next request isn't due, others end: they are looked at when they do.
+            let early = next.as_ref().and_then(|next| next.due_ns).map_or(0, |due| due.saturating_sub(now));
+            if outcome.is_ok() && (early == 0 || busy == 0) && let Some(Next { slot, request, read, due_ns }) = next.take() {
+                if let Some(due) = due_ns {
+                    wait_until(due, report);
+                }
+                let began = now_ns();
                 let pointer = self.buffers[slot].as_mut_ptr();
-                report.own_ns += began - now;
                 let queue = backend.queue().expect("the backend has a queue");
                 // SAFETY: the slot's buffer is touched again only after `complete` has returned it, and lives in `self`.
                 let submitted = unsafe { queue.submit(slot, !read, request.offset, pointer, request.bytes as usize) };
                 if let Err(error) = submitted {
-                    outcome = Err(at(request.offset, read, path, error));
-                    break;
+                    outcome = Err(at(request.offset, read, self.direct(), path, error));
+                    continue;
+                }
+                if due_ns.is_some() {
+                    outcome = queue.issue().map_err(|error| at(request.offset, read, false, path, error));
                 }
                 under_way[slot] = Some((request, read, due_ns.unwrap_or(began)));
                 issued += 1;
                 busy += 1;
+                continue;
             }
             if busy == 0 {
                 break;
             }
             // Also after an error: the kernel still has the other buffers.
-            let completed = backend.queue().expect("the backend has a queue").complete();
+            let queue = backend.queue().expect("the backend has a queue");
+            let completed = match early {
+                0 => queue.complete().map(Some),
+                early => queue.complete_within(Duration::from_nanos(early)),
+            };
+            let Some(completed) = completed.transpose() else { continue };
             let ended = now_ns();
             busy -= 1;
             let slot = match completed {
                 Ok(slot) => slot,
                 Err(error) => {
-                    outcome = outcome.and(Err(failed("move data of", path, error)));
+                    let doing = if self.direct() { "directly move data of" } else { "move data of" };
+                    outcome = outcome.and(Err(failed(doing, path, error)));
                     continue;
                 }
             };
@@ -296,6 +351,8 @@ impl<'a> Work<'a> {
         let read = self.assignment.operation == Operation::Read;
         let flush = self.assignment.settings.flush == Flush::Request;
         let verify = self.assignment.settings.verify;
+        // Told when all blocks are read: others may be in the same calls, and would wait for ours for ever.
+        let mut found = Ok(());
         for index in 0..self.part.blocks.len() {
             let block = self.part.blocks[index].clone();
             let entered = now_ns();
@@ -313,26 +370,50 @@ impl<'a> Work<'a> {
             let moved = if read { blocks.read_block(&block, buffer) } else { blocks.write_block(&block, buffer) };
             let moved = moved.and_then(|()| if flush && !read { backend.flush() } else { Ok(()) });
             let ended = now_ns();
-            moved.map_err(|error| at(block.base, read, path, error))?;
+            moved.map_err(|error| at(block.base, read, false, path, error))?;
             report.last_ns = ended;
             report.own_ns += began - entered;
             self.count(report, block.bytes(), read, ended - began);
-            if read && verify {
-                let mut rest = &self.buffers[0][..block.bytes() as usize];
-                for row in block.rows() {
-                    let (now, later) = rest.split_at(row.bytes as usize);
-                    self.signature.verify(row.offset, now).map_err(|mismatch| wrong(path, &mismatch))?;
-                    rest = later;
+            if read && verify && found.is_ok() {
+                found = self.check_block(&block, path);
+                if found.is_ok() {
+                    report.bytes_verified += block.bytes();
                 }
-                report.bytes_verified += block.bytes();
                 // The last block's check lies behind the measured time.
                 if index + 1 < self.part.blocks.len() {
                     report.own_ns += now_ns() - ended;
                 }
             }
         }
+        found
+    }
+
+    fn check_block(&self, block: &workload::Block, path: &Path) -> Result<()> {
+        let mut rest = &self.buffers[0][..block.bytes() as usize];
+        for row in block.rows() {
+            let (now, later) = rest.split_at(row.bytes as usize);
+            self.signature.verify(row.offset, now).map_err(|mismatch| wrong(path, &mismatch))?;
+            rest = later;
+        }
         Ok(())
     }
+}
+
+/// Requests that are looked at to know how large they are; of more than these the largest that there may be is meant.
+const LOOKED_AT: usize = 1 << 20;
+
+/// How many buffers, and of what size: requests that were joined are few and large.
+fn slots(assignment: &Assignment, owner: u32, depth: usize, largest: u64) -> Result<(usize, u64)> {
+    let part =
+        workload::written_part(&assignment.settings, assignment.draw_seed, owner, assignment.written)?;
+    let mut looked = 0;
+    let mut found = 0;
+    for request in part.requests.take(LOOKED_AT) {
+        looked += 1;
+        found = found.max(request.bytes);
+    }
+    let largest = if looked < LOOKED_AT { found } else { largest };
+    Ok((depth.min(looked).max(1), largest))
 }
 
 fn buffer(bytes: u64) -> Result<MmapMut> {
@@ -346,13 +427,28 @@ fn buffer(bytes: u64) -> Result<MmapMut> {
     Ok(buffer)
 }
 
-fn at(offset: u64, read: bool, path: &Path, error: std::io::Error) -> Error {
-    let doing = if read { "read" } else { "write" };
+fn at(offset: u64, read: bool, direct: bool, path: &Path, error: std::io::Error) -> Error {
+    let doing = match (read, direct) {
+        (true, false) => "read",
+        (false, false) => "write",
+        (true, true) => "directly read",
+        (false, true) => "directly write",
+    };
     Error::io(doing, format!("{} at offset {offset}", path.display()), error)
 }
 
 fn wrong(path: &Path, mismatch: &Mismatch) -> Error {
     Error::Wrong(format!("{}: {mismatch}", path.display()))
+}
+
+/// Until a request is due; one that is late already is issued at once, and it is noted how late it was.
+fn wait_until(due_ns: u64, report: &mut PassReport) {
+    let now = now_ns();
+    if now < due_ns {
+        sleep_until(due_ns);
+    } else {
+        report.late_ns_max = report.late_ns_max.max(now - due_ns);
+    }
 }
 
 /// When the requests of an open loop are due.
@@ -374,19 +470,13 @@ impl Due {
             rest: 0.0,
         }
     }
-    /// Waits until the next request is due and returns when that is; at once if it is late already.
-    fn wait(&mut self, report: &mut PassReport) -> u64 {
+    /// When the next request is due.
+    fn next(&mut self) -> u64 {
         let due = self.next_ns;
         let factor = self.poisson.as_mut().map_or(1.0, |random| -(1.0 - random.random::<f64>()).ln());
         let step = self.interval_ns * factor + self.rest;
         self.next_ns += step as u64;
         self.rest = step.fract();
-        let now = now_ns();
-        if now < due {
-            sleep_until(due);
-        } else {
-            report.late_ns_max = report.late_ns_max.max(now - due);
-        }
         due
     }
 }

@@ -124,7 +124,9 @@ impl<'a> Pass<'a> {
             meeting.barrier()?;
         }
         let closing_ns = now_ns();
-        let closed = backend.close();
+        // Closing is a call of all workers with MPI: others may be in another one, and wait for us until we have told.
+        let alone = moved.is_err() && settings.backend.needs_mpi();
+        let closed = if alone { Ok(()) } else { backend.close() };
         // The wait for others is in no phase.
         report.closed_ns = report.flushed_ns + (now_ns() - closing_ns);
         report.virtual_ns = backend.virtual_ns();
