@@ -19,6 +19,9 @@ pub trait ChunkSource: Send + Sync {
     fn chunk(&self, directory: &Path, chunk: &[u64]) -> Result<Option<Vec<u8>>>;
 }
 
+/// A chunk's coordinates and its bytes.
+type KeptChunk = (Vec<u64>, Arc<Vec<u8>>);
+
 pub struct Base {
     directory: PathBuf,
     chunks: Vec<u64>,
@@ -27,7 +30,7 @@ pub struct Base {
     key: ChunkKey,
     is_raw: bool,
     source: Option<Arc<dyn ChunkSource>>,
-    kept: Mutex<Option<(Vec<u64>, Arc<Vec<u8>>)>>,
+    kept: Mutex<Option<KeptChunk>>,
 }
 
 impl Base {

@@ -377,7 +377,7 @@ impl Log {
         let header = self.header();
         let bytes = path.as_bytes();
         let turn = header.path_turn.load(Acquire);
-        if bytes.len() > PATH_MAX || turn % 2 != 0 || self.array_path().as_deref() == Some(path) {
+        if bytes.len() > PATH_MAX || !turn.is_multiple_of(2) || self.array_path().as_deref() == Some(path) {
             return;
         }
         if header.path_turn.compare_exchange(turn, turn + 1, AcqRel, Relaxed).is_err() {
@@ -401,7 +401,7 @@ impl Log {
                 header.path[..len.div_ceil(4)].iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
             bytes.truncate(len);
             std::sync::atomic::fence(Acquire);
-            if turn % 2 == 0 && header.path_turn.load(Relaxed) == turn {
+            if turn.is_multiple_of(2) && header.path_turn.load(Relaxed) == turn {
                 return (len > 0).then(|| String::from_utf8_lossy(&bytes).into_owned());
             }
             std::hint::spin_loop();
@@ -492,7 +492,7 @@ impl Log {
     pub fn thaw(&self) {
         let header = self.header();
         header.tail.fetch_and(!FROZEN, SeqCst);
-        if header.path_turn.load(Acquire) % 2 != 0 {
+        if !header.path_turn.load(Acquire).is_multiple_of(2) {
             header.path_len.store(0, Relaxed);
             header.path_turn.fetch_add(1, AcqRel);
         }
