@@ -17,7 +17,9 @@ struct Shared {
     ends: AtomicBool,
     /// Bytes that went towards the target.
     passed: AtomicU64,
-    connections: Mutex<Vec<TcpStream>>,
+    /// By a number for each pair.
+    connections: Mutex<Vec<(u64, TcpStream)>>,
+    next: AtomicU64,
 }
 
 const LOOK: Duration = Duration::from_millis(5);
@@ -32,6 +34,7 @@ impl Proxy {
             ends: AtomicBool::new(false),
             passed: AtomicU64::new(0),
             connections: Mutex::default(),
+            next: AtomicU64::new(0),
         });
         let accepting = shared.clone();
         std::thread::spawn(move || {
@@ -57,7 +60,7 @@ impl Proxy {
 
     /// All connections end at once.
     pub fn sever(&self) {
-        for stream in self.shared.connections.lock().unwrap().drain(..) {
+        for (_, stream) in self.shared.connections.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -88,11 +91,14 @@ impl Shared {
         let Ok(server) = TcpStream::connect(&self.target) else { return };
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let clone = |stream: &TcpStream| stream.try_clone().unwrap();
-        self.connections.lock().unwrap().extend([clone(&client), clone(&server)]);
+        let number = self.next.fetch_add(1, SeqCst);
+        self.connections.lock().unwrap().extend([(number, clone(&client)), (number, clone(&server))]);
         let (back_from, back_to, shared) = (clone(&server), clone(&client), self.clone());
         let back = std::thread::spawn(move || shared.copy(back_from, back_to, false));
         self.copy(client, server, true);
         let _ = back.join();
+        // Closed, not only shut down: whoever still sends is told.
+        self.connections.lock().unwrap().retain(|(other, _)| *other != number);
     }
 
     fn copy(&self, mut from: TcpStream, mut to: TcpStream, counts: bool) {
