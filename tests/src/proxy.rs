@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -90,6 +91,22 @@ impl Shared {
         self.wait_until_mended();
         let Ok(server) = TcpStream::connect(&self.target) else { return };
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        // Ends are told by a reset. After an ordinary one a sender whom no window was left waits for a minute and more.
+        for stream in [&client, &server] {
+            let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+            let size = size_of::<libc::linger>() as libc::socklen_t;
+            // SAFETY: an open socket, and an option of the size that it has.
+            let set = unsafe {
+                libc::setsockopt(
+                    stream.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    libc::SO_LINGER,
+                    (&raw const linger).cast(),
+                    size,
+                )
+            };
+            assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+        }
         let clone = |stream: &TcpStream| stream.try_clone().unwrap();
         let number = self.next.fetch_add(1, SeqCst);
         self.connections.lock().unwrap().extend([(number, clone(&client)), (number, clone(&server))]);
