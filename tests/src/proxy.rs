@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,7 +18,9 @@ struct Shared {
     ends: AtomicBool,
     /// Bytes that went towards the target.
     passed: AtomicU64,
-    connections: Mutex<Vec<TcpStream>>,
+    /// By a number for each pair.
+    connections: Mutex<Vec<(u64, TcpStream)>>,
+    next: AtomicU64,
 }
 
 const LOOK: Duration = Duration::from_millis(5);
@@ -32,6 +35,7 @@ impl Proxy {
             ends: AtomicBool::new(false),
             passed: AtomicU64::new(0),
             connections: Mutex::default(),
+            next: AtomicU64::new(0),
         });
         let accepting = shared.clone();
         std::thread::spawn(move || {
@@ -57,7 +61,7 @@ impl Proxy {
 
     /// All connections end at once.
     pub fn sever(&self) {
-        for stream in self.shared.connections.lock().unwrap().drain(..) {
+        for (_, stream) in self.shared.connections.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
         }
     }
@@ -87,12 +91,31 @@ impl Shared {
         self.wait_until_mended();
         let Ok(server) = TcpStream::connect(&self.target) else { return };
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        // Ends are told by a reset. After an ordinary one a sender whom no window was left waits for a minute and more.
+        for stream in [&client, &server] {
+            let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+            let size = size_of::<libc::linger>() as libc::socklen_t;
+            // SAFETY: an open socket, and an option of the size that it has.
+            let set = unsafe {
+                libc::setsockopt(
+                    stream.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    libc::SO_LINGER,
+                    (&raw const linger).cast(),
+                    size,
+                )
+            };
+            assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
+        }
         let clone = |stream: &TcpStream| stream.try_clone().unwrap();
-        self.connections.lock().unwrap().extend([clone(&client), clone(&server)]);
+        let number = self.next.fetch_add(1, SeqCst);
+        self.connections.lock().unwrap().extend([(number, clone(&client)), (number, clone(&server))]);
         let (back_from, back_to, shared) = (clone(&server), clone(&client), self.clone());
         let back = std::thread::spawn(move || shared.copy(back_from, back_to, false));
         self.copy(client, server, true);
         let _ = back.join();
+        // Closed, not only shut down: whoever still sends is told.
+        self.connections.lock().unwrap().retain(|(other, _)| *other != number);
     }
 
     fn copy(&self, mut from: TcpStream, mut to: TcpStream, counts: bool) {

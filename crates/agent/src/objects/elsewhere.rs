@@ -44,6 +44,11 @@ impl Opened {
         }
     }
 
+    /// The name is another object's now.
+    fn forget(&self, path: &str) {
+        self.0.lock().unwrap().remove(path);
+    }
+
     fn known(&self, path: &str, identity: Identity) -> Option<Arc<Array>> {
         let known = self.0.lock().unwrap();
         known.get(path).filter(|(found, _)| *found == identity).and_then(|(_, array)| array.upgrade())
@@ -85,11 +90,13 @@ impl Elsewhere {
             Request::CreateContainer { path } => self.session.create_container(&path, Create::New),
             Request::Remove { path, with_contents } => {
                 self.forget(&path);
-                self.session.remove(&path, with_contents)
+                let removed = self.session.remove(&path, with_contents);
+                removed.inspect(|()| self.opened.forget(&path))
             }
             Request::CreateArray { path, spec } => {
                 self.forget(&path);
-                self.session.create_array(&path, &spec, Create::New).map(|_| ())
+                // One that is there stays what it is to all.
+                self.session.create_array(&path, &spec, Create::New).map(|_| self.opened.forget(&path))
             }
             Request::CreateBytes { path, exclusive } => {
                 self.forget(&path);
@@ -289,7 +296,6 @@ impl Elsewhere {
 
     /// The name is to be another object's.
     fn forget(&mut self, path: &str) {
-        self.opened.0.lock().unwrap().remove(path);
         self.arrays.remove(path);
         self.files.remove(&(path.to_owned(), true));
         self.files.remove(&(path.to_owned(), false));
