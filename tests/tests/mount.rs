@@ -243,6 +243,21 @@ fn programs_outside_and_inside_agree_at_once() {
 }
 
 #[test]
+fn an_agent_that_is_killed_is_started_again_and_the_mount_goes_on() {
+    // The agent of another user's doesn't answer the tests.
+    let Some(place) = places("1h").into_iter().next() else { return };
+    let mut shell = place.shell();
+    shell.does("for i in $(seq 30); do echo $i > before$i; done");
+    let first = place.status().expect("an agent").agent_pid;
+    // SAFETY: this workplace's own agent.
+    unsafe { libc::kill(first as i32, libc::SIGKILL) };
+    shell.does("for i in $(seq 30); do echo $i > after$i; done; mv before1 moved; cat before2 moved > both");
+    assert!(wait_until(20, || place.status().is_some_and(|status| status.agent_pid != first)), "{}", place.agent_log());
+    let tree = shell.ends_and_leaves();
+    assert_eq!((tree.0.len(), tree.bytes("both")), (61, &b"2\n1\n"[..]));
+}
+
+#[test]
 fn a_server_that_is_killed_is_told_of_and_the_run_fails() {
     for place in places("1h") {
         let script = "echo safe > f; echo ready; while cat f > /dev/null 2>&1; do sleep 0.02; done; (cat f 2>&1 || true) | grep -o 'not connected'";

@@ -3,7 +3,7 @@
 //! JSON, all sizes in bytes, all times in seconds; `version` grows when a field changes its meaning or goes:
 //!
 //!   version, terrace, command, root, started_unix_s
-//!   door                 the way that programs were reached: both, preload, supervise
+//!   door                 the way that programs were reached: both, preload, supervise, mount
 //!   exit_code            of `terrace run`; program_exit_code: the program's own
 //!   program_s            the program's time; flush_wait_s: how much longer the final flush took; total_s: all, with start-up
 //!   tiers[]              name, durable, capacity_bytes, used_bytes, files, written_files, written_bytes

@@ -41,7 +41,7 @@ struct Node {
 struct Tables {
     nodes: HashMap<u64, Node>,
     names: HashMap<Name, u64>,
-    /// Directories with descriptors, the one that was opened first at the front.
+    /// Directories with descriptors, the one that was opened first at the front. Some may be forgotten by now.
     held: VecDeque<u64>,
 }
 
@@ -121,9 +121,6 @@ impl Nodes {
         let gone = tables.nodes.remove(&node).unwrap_or_default();
         for name in gone.names {
             tables.names.remove(&name);
-        }
-        if gone.descriptor.is_some() {
-            tables.held.retain(|held| *held != node);
         }
     }
 
@@ -252,5 +249,83 @@ impl Tables {
         if let Some(found) = self.nodes.get_mut(&node) {
             found.names.retain(|known| known != name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{create_dir, create_dir_all, rename, write};
+    use std::path::PathBuf;
+
+    fn nodes() -> (PathBuf, Nodes) {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let root = std::env::temp_dir().join(format!("terrace-view-{}-{number}", std::process::id()));
+        create_dir_all(&root).unwrap();
+        let nodes = Nodes::new(std::fs::File::open(&root).unwrap().into(), 0).unwrap();
+        (root, nodes)
+    }
+
+    /// Of nodes, and of names.
+    fn counts(nodes: &Nodes) -> (usize, usize) {
+        let tables = nodes.tables();
+        (tables.nodes.len(), tables.names.len())
+    }
+
+    #[test]
+    fn more_directories_than_descriptors_are_all_reached() {
+        let (root, nodes) = nodes();
+        let mut parent = ROOT;
+        let mut all = vec![];
+        let mut path = root.clone();
+        for _ in 0..10 * HELD_MIN {
+            path.push("d");
+            create_dir(&path).unwrap();
+            parent = nodes.look_up(parent, c"d").unwrap().st_ino;
+            nodes.directory(parent).unwrap();
+            all.push(parent);
+        }
+        assert!(nodes.tables().held.len() <= HELD_MIN);
+        for node in &all {
+            assert_eq!(calls::stat(&nodes.directory(*node).unwrap()).unwrap().st_ino, *node);
+        }
+        all.iter().for_each(|node| nodes.forget(*node, 1));
+        assert_eq!(counts(&nodes), (1, 0));
+        assert!(matches!(nodes.directory(all[0]), Err(Errno::ESTALE)));
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_name_that_somebody_outside_gave_to_another_file_leads_nowhere() {
+        let (root, nodes) = nodes();
+        write(root.join("a"), "a").unwrap();
+        write(root.join("b"), "bb").unwrap();
+        let a = nodes.look_up(ROOT, c"a").unwrap().st_ino;
+        let open: Arc<OwnedFd> = Arc::new(std::fs::File::open(root.join("a")).unwrap().into());
+        rename(root.join("b"), root.join("a")).unwrap();
+        assert!(matches!(nodes.find(a), Err(Errno::ESTALE)));
+        nodes.opened(a, 7, open);
+        assert!(matches!(nodes.find(a), Ok((Place::File(_), status)) if status.st_size == 1));
+        nodes.closed(a, 7);
+        assert!(matches!(nodes.find(a), Err(Errno::ESTALE)));
+        assert_ne!(nodes.look_up(ROOT, c"a").unwrap().st_ino, a);
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn names_follow_renames_and_exchanges() {
+        let (root, nodes) = nodes();
+        write(root.join("a"), "").unwrap();
+        write(root.join("b"), "").unwrap();
+        let (a, b) = (nodes.look_up(ROOT, c"a").unwrap().st_ino, nodes.look_up(ROOT, c"b").unwrap().st_ino);
+        let name = |name: &CStr| (ROOT, name.to_owned());
+        nodes.renamed(name(c"a"), name(c"b"), true);
+        assert_eq!(nodes.tables().names, HashMap::from([(name(c"a"), b), (name(c"b"), a)]));
+        nodes.renamed(name(c"a"), name(c"b"), false);
+        assert_eq!(nodes.tables().names, HashMap::from([(name(c"b"), b)]));
+        nodes.removed(name(c"b"));
+        assert_eq!(counts(&nodes), (3, 0));
+        std::fs::remove_dir_all(root).unwrap();
     }
 }
