@@ -91,7 +91,8 @@ fn wrong_data_and_short_files_end_collective_reads_and_leave_nobody_waiting() {
         content[4097] ^= 4;
         std::fs::write(file, content).unwrap();
     };
-    let cut = |file: &std::path::Path| std::fs::File::options().write(true).open(file).unwrap().set_len(30_001).unwrap();
+    let cut =
+        |file: &std::path::Path| std::fs::File::options().write(true).open(file).unwrap().set_len(30_001).unwrap();
     let harms: [(&str, &dyn Fn(&std::path::Path)); 2] = [("flip", &flip), ("cut", &cut)];
     for (way, settings) in [
         ("rows", json!({ "backend": { "mpiio": { "collective": true } } })),
@@ -520,8 +521,11 @@ fn what_terrace_run_cannot_make_durable_at_its_end_is_told_of() {
     let Some(arguments) = terrace_run(&place, &tier) else { return };
     let mount = place.data();
     std::fs::create_dir(&mount).unwrap();
-    let mounted =
-        Command::new("mount").args(["-t", "tmpfs", "-o", "size=6m,mode=755", "tmpfs"]).arg(&mount).stderr(Stdio::null()).status();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=6m,mode=755", "tmpfs"])
+        .arg(&mount)
+        .stderr(Stdio::null())
+        .status();
     if !mounted.is_ok_and(|status| status.success()) {
         return skipped("mounting a small file system needs root");
     }

@@ -196,7 +196,10 @@ fn bad_input_is_refused_by_name_before_anything_runs() {
         (json!({"base": {"file_name": "/etc/absolute"}}), "/etc/absolute"),
         (json!({"base": {"files": "per_worker", "backend": {"mpiio": {"view": true}}}}), "shared files only"),
         (json!({"base": {"operations": ["stat"]}}), "no operation `stat`"),
-        (json!({"base": {"files": "per_worker", "flush": "never", "backend": {"s3": {"bucket": "b"}}}}), "`\"flush\": \"end\"`"),
+        (
+            json!({"base": {"files": "per_worker", "flush": "never", "backend": {"s3": {"bucket": "b"}}}}),
+            "`\"flush\": \"end\"`",
+        ),
         (
             json!({"base": {"files": "per_worker", "operations": ["mixed"], "backend": {"s3": {"bucket": "b"}}}}),
             "written anew",

@@ -136,7 +136,9 @@ impl Queue for Uring {
                 let time = types::Timespec::from(left);
                 let waited = self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&time));
                 match waited {
-                    Err(error) if !matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => return Err(error),
+                    Err(error) if !matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => {
+                        return Err(error);
+                    }
                     _ => {}
                 }
             } else {

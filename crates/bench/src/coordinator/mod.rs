@@ -85,7 +85,8 @@ impl Group {
         }
         stop.tell(move || drop(sender.send(Event::Stop)));
         let flushes = matches!(kind, LaunchKind::TerraceRun(_));
-        let mut group = Group { peers, messages, launched, flushes, clocks_measured: Instant::now(), stop: Arc::clone(stop) };
+        let mut group =
+            Group { peers, messages, launched, flushes, clocks_measured: Instant::now(), stop: Arc::clone(stop) };
         group.measure_clocks()?;
         Ok(group)
     }

@@ -286,7 +286,10 @@ impl<'a> Work<'a> {
             let now = now_ns();
             // While the next request isn't due, others end: they are looked at when they do.
             let early = next.as_ref().and_then(|next| next.due_ns).map_or(0, |due| due.saturating_sub(now));
-            if outcome.is_ok() && (early == 0 || busy == 0) && let Some(Next { slot, request, read, due_ns }) = next.take() {
+            if outcome.is_ok()
+                && (early == 0 || busy == 0)
+                && let Some(Next { slot, request, read, due_ns }) = next.take()
+            {
                 if let Some(due) = due_ns {
                     wait_until(due, report);
                 }
@@ -404,8 +407,7 @@ const LOOKED_AT: usize = 1 << 20;
 
 /// How many buffers, and of what size: requests that were joined are few and large.
 fn slots(assignment: &Assignment, owner: u32, depth: usize, largest: u64) -> Result<(usize, u64)> {
-    let part =
-        workload::written_part(&assignment.settings, assignment.draw_seed, owner, assignment.written)?;
+    let part = workload::written_part(&assignment.settings, assignment.draw_seed, owner, assignment.written)?;
     let mut looked = 0;
     let mut found = 0;
     for request in part.requests.take(LOOKED_AT) {
