@@ -157,6 +157,7 @@ fn bad_input_is_refused_by_name() {
         (enough.to_vec(), &["bandwidth", "terrace bench tiers"]),
         ([&["--input", "1XB"][..], &storage].concat(), &["1XB", "XB"]),
         (with(&["--nodes", "0"]), &["nodes"]),
+        (with(&["--fast-tier", "ram=2GB,1GB,1GB"]), &["ram=2GB,1GB,1GB", "another tier is called `ram`"]),
         (with(&["--nodes", "4000000000", "--simulate"]), &["nodes", "1000000"]),
         (
             [&["--input", "9000GB", "--file-size", "1MB", "--processes", "4000000000", "--simulate"][..], &storage]

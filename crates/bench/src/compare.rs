@@ -3,7 +3,7 @@
 use crate::results::Row;
 use crate::statistics::{Comparison, compare};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
@@ -21,6 +21,8 @@ pub struct Table {
     pub lines: Vec<Line>,
     /// Runs that only one side has.
     pub unmatched: usize,
+    /// The results are of different plans: what is no factor may differ as well.
+    pub plans_differ: bool,
 }
 
 type Samples<'a> = BTreeMap<(&'a BTreeMap<String, String>, &'a str), (Vec<f64>, &'static str)>;
@@ -35,6 +37,8 @@ fn samples(rows: &[Row]) -> Samples<'_> {
 
 /// Matches runs by their factors' levels.
 pub fn tables(a: &[Row], b: &[Row], confidence: f64) -> Table {
+    let plans = |rows: &[Row]| rows.iter().map(|row| row.plan.clone()).collect::<BTreeSet<String>>();
+    let plans_differ = plans(a) != plans(b);
     let (a, b) = (samples(a), samples(b));
     let mut lines = Vec::new();
     let mut unmatched = b.keys().filter(|key| !a.contains_key(*key)).count();
@@ -60,7 +64,7 @@ pub fn tables(a: &[Row], b: &[Row], confidence: f64) -> Table {
         });
     }
     correct(&mut lines, confidence);
-    Table { lines, unmatched }
+    Table { lines, unmatched, plans_differ }
 }
 
 /// Holm: with many comparisons some differ by chance; the smallest p-value is multiplied by their number, the next by one less.

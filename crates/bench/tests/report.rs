@@ -187,6 +187,10 @@ fn compare_finds_the_run_that_became_slower_and_no_other() {
     }
     let shown = compare(&[]);
     assert_eq!(shown.lines().filter(|line| line.ends_with("differs")).count(), 4, "{shown}");
+    // What is no factor is not compared: that it may differ is said, where the plans do.
+    assert!(shown.contains("the plans are not the same"), "{shown}");
+    let itself = Command::new(PROGRAM).arg("compare").args([place.path("a"), place.path("a")]).output().unwrap();
+    assert!(!text(&itself.stdout).contains("the plans"), "{}", text(&itself.stdout));
 }
 
 #[test]

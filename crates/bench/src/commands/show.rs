@@ -82,6 +82,9 @@ pub fn comparison(table: &Table) -> String {
     let mut text = show_table(&lines);
     let _ =
         writeln!(text, "p: permutation test of the rank sums, corrected for {} comparisons (Holm)", table.lines.len());
+    if table.plans_differ {
+        text.push_str("the plans are not the same: seeds, or settings that are no factors, may differ as well\n");
+    }
     if table.unmatched > 0 {
         let _ = writeln!(text, "{} runs are on one side only", table.unmatched);
     }

@@ -217,7 +217,15 @@ fn fast_tiers(args: &StorageArgs) -> Result<Vec<FastTier>> {
             processor: CopyCost::default(),
         })
     };
-    args.fast_tier.iter().map(one).collect()
+    let tiers: Vec<FastTier> = args.fast_tier.iter().map(one).collect::<Result<_>>()?;
+    let is_twice = |(at, tier): (usize, &FastTier)| tiers[..at].iter().any(|other| other.name == tier.name);
+    match args.fast_tier.iter().zip(tiers.iter().enumerate()).find(|(_, tier)| is_twice(*tier)) {
+        Some((text, (_, tier))) => Err(Failure::bad_input(
+            format!("--fast-tier {text}: another tier is called `{}`", tier.name),
+            "give each tier a name of its own",
+        )),
+        None => Ok(tiers),
+    }
 }
 
 /// `--capacity NAME=SIZE`.
