@@ -86,6 +86,12 @@ pub fn compile(directory: &Path, name: &str, source: &str) -> PathBuf {
     program
 }
 
+/// The Python that the package is installed in, with what the package can make use of (`make python`).
+pub fn python() -> Option<PathBuf> {
+    let python = checkout().join("build/python-venv/bin/python");
+    python.exists().then_some(python)
+}
+
 /// Tells that a test shows nothing here, past the test harness, which keeps the words of tests that pass to itself.
 pub fn skipped(reason: &str) {
     use std::io::Write;

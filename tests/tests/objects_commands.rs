@@ -84,15 +84,12 @@ fn commands_go_to_the_agent_that_the_environment_names_unless_a_root_is_named() 
     served.end();
 }
 
-/// NumPy and zarr-python, as they are installed for the other tests, read what a flush leaves.
+/// NumPy and zarr-python, as they are installed for the Python package's tests, read what a flush leaves.
 #[test]
 fn zarr_python_reads_a_flushed_array_as_it_is() {
-    let python = terrace_tests::checkout().join("build/tests-venv/bin/python");
-    let has_zarr =
-        Command::new(&python).args(["-c", "import zarr"]).output().is_ok_and(|output| output.status.success());
-    if !has_zarr {
-        return terrace_tests::skipped("zarr-python is not installed in build/tests-venv");
-    }
+    let Some(python) = terrace_tests::python() else {
+        return terrace_tests::skipped("zarr-python is not there; `make python` installs it");
+    };
     let place = Workplace::new();
     let shell = place.shell();
     let session = Session::open(&place.runtime().join("index")).unwrap();

@@ -619,14 +619,9 @@ fn fields_are_drawn_as_vtk_files_by_their_roles() {
 #[test]
 fn python_asks_in_this_language_too() {
     let place = Workplace::new();
-    let has = Command::new("python3")
-        .args(["-c", "import terrace, pyarrow"])
-        .output()
-        .is_ok_and(|output| output.status.success());
-    if !has {
-        skipped("the Python package or pyarrow is not installed; `make python` installs it");
-        return;
-    }
+    let Some(python) = terrace_tests::python() else {
+        return skipped("the Python package is not there; `make python` installs it");
+    };
     let script = "
 import terrace
 session = terrace.connect()
@@ -643,7 +638,7 @@ except terrace.TerraceError as error:
     let file = place.scratch().join("ask.py");
     std::fs::write(&file, script).unwrap();
     let query = library("terrace-query");
-    let said = place.sh(&format!("TERRACE_QUERY={} python3 {}", query.display(), file.display()));
+    let said = place.sh(&format!("TERRACE_QUERY={} {} {}", query.display(), python.display(), file.display()));
     assert_eq!(said.code, 0, "{}", said.stderr);
     let expected = "[{'done': 'dataset v: 3 elements of double'}]\n[{'x': 1, 'v': 2.5}, {'x': 2, 'v': 4.0}] ['dimension', 'attribute']\n[{'s': 7.5}]\n";
     assert!(said.stdout.starts_with(expected) && said.stdout.contains("no TAR `none`"), "{}", said.stdout);

@@ -269,6 +269,32 @@ fn a_network_that_takes_nothing_for_long_is_tried_again_and_holds_no_writer_up()
 }
 
 #[test]
+fn an_array_whose_making_at_the_target_was_interrupted_is_sent_to() {
+    let (staging, analysis) = (roomy(), roomy());
+    let there = Served::begin(&analysis, &[]);
+    let elsewhere = Session::connect_to(&there.address, Served::TOKEN).unwrap();
+    // As it is left when the connection goes after the array was made, and before it was told whose it is.
+    elsewhere.create_container("run", Create::New).unwrap();
+    drop(field(&elsewhere, "run/p"));
+    // This one is somebody's.
+    let others = field(&elsewhere, "run/v");
+    put_step(&others, 3, 0);
+    let here = Served::begin(&staging, &["--forward", &rule(&staging, "run", &there.address, "")]);
+    let session = Session::open(&here.index).unwrap();
+    put_step(&field(&session, "run/p"), 1, 0);
+    put_step(&field(&session, "run/v"), 2, 0);
+    let arrived = || elsewhere.open_array("run/p", false).unwrap().shape().unwrap()[0] == 1;
+    assert!(wait_until(30, arrived), "{:?}", forwards(&staging));
+    check_steps(&elsewhere.open_array("run/p", false).unwrap(), 1, 0..1);
+    let is_refused = || forwards(&staging).iter().any(|line| line.state == "refused");
+    assert!(wait_until(30, is_refused), "{:?}", forwards(&staging));
+    check_steps(&others, 3, 0..1);
+    drop((session, elsewhere, others));
+    here.end();
+    there.end();
+}
+
+#[test]
 fn regions_that_left_the_tier_before_they_were_sent_are_read_back_and_sent() {
     let staging = Wish::default().tier("ram", "1MiB").build();
     let analysis = roomy();

@@ -34,6 +34,8 @@ pub struct Feed {
     pub is_made: bool,
     /// It was made there just now, without any tags.
     pub is_new_there: bool,
+    /// The connection went while it was asked to make the array.
+    pub may_be_made: bool,
     refused: Option<Instant>,
     /// Answers to what was sent after a refused region are no progress, until it is sent again.
     is_blocked: bool,
@@ -73,6 +75,7 @@ impl Feed {
             in_flight: 0,
             is_made: false,
             is_new_there: false,
+            may_be_made: false,
             refused: None,
             is_blocked: false,
             identity: identity_of(&directory),

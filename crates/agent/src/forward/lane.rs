@@ -528,8 +528,9 @@ pub fn make_array(feed: &mut Feed, talk: &mut Talk) -> std::result::Result<(), S
     let mut spec = feed.spec.clone();
     spec.shape.iter_mut().zip(&spec.unlimited).filter(|(_, grows)| **grows).for_each(|(extent, _)| *extent = 0);
     let source = TagValue::Text(feed.identity.clone());
-    let create = Request::CreateArray { path: name.clone(), spec };
-    match ask(create.clone())? {
+    let create = Request::CreateArray { path: name.clone(), spec: spec.clone() };
+    let created = ask(create.clone()).inspect_err(|_| feed.may_be_made = true)?;
+    match created {
         Err(error) if error.kind == Kind::Exists => {
             let tags = match ask(Request::Tags { path: name.clone() })?.map_err(refused)? {
                 Response::Tags { tags } => tags,
@@ -545,11 +546,24 @@ pub fn make_array(feed: &mut Feed, talk: &mut Talk) -> std::result::Result<(), S
                     ask(Request::Remove { path: name.clone(), with_contents: false })?.map_err(refused)?;
                     ask(create)?.map_err(refused)?;
                 }
+                // Made, and the connection or an agent went before its tag: whoever made one that has nothing in it loses nothing.
                 None => {
-                    return Err(refused(ObjectError::new(
-                        Kind::Exists,
-                        format!("the target has an array `{name}` that was not sent from here"),
-                    )));
+                    let there = match ask(Request::Stat { path: name.clone() })?.map_err(refused)? {
+                        Response::Status(status) => status.spec,
+                        _ => None,
+                    };
+                    let is_empty = spec.unlimited.contains(&true);
+                    let is_this = (is_empty || feed.may_be_made)
+                        && there.is_some_and(|there| {
+                            (there.data_type, &there.shape, &there.unlimited)
+                                == (spec.data_type, &spec.shape, &spec.unlimited)
+                        });
+                    if !is_this {
+                        return Err(refused(ObjectError::new(
+                            Kind::Exists,
+                            format!("the target has an array `{name}` that was not sent from here"),
+                        )));
+                    }
                 }
             }
         }
@@ -558,7 +572,7 @@ pub fn make_array(feed: &mut Feed, talk: &mut Talk) -> std::result::Result<(), S
         }
     }
     ask(Request::PutTags { path: name.clone(), tags: vec![(SOURCE_TAG.into(), source)] })?.map_err(refused)?;
-    (feed.is_made, feed.is_new_there) = (true, true);
+    (feed.is_made, feed.is_new_there, feed.may_be_made) = (true, true, false);
     Ok(())
 }
 
