@@ -24,8 +24,7 @@
 //! - **Contended resources only.** Each class has a bound that its level is below. A resource whose users can't fill it even at
 //!   their bounds limits nobody, and is left out of classes and filling until a bound or a user more changes that. So the
 //!   links of nodes, each of which makes a transfer different from all others, seldom count.
-//! - **Only the part that a change reaches**, from classes to the resources that limit somebody, and through these to other
-//!   classes (see `fill`).
+//! - **Only the part that a change reaches** is filled anew (see `fill`).
 //!
 //! Why an own solver: SimGrid has one, but would make a C++ library of the system a part of this command; the event crates
 //! of crates.io have a clock and processes, and no sharing of bandwidth. The queue is `priority-queue`, because each change
@@ -35,6 +34,8 @@
 //! level is at most its bound, and each resource that isn't contended has room for all its users at their bounds.
 
 mod fill;
+#[cfg(test)]
+mod tests;
 
 use priority_queue::PriorityQueue;
 use std::cmp::{Ordering, Reverse};
@@ -92,8 +93,6 @@ struct Resource {
     calmed: u64,
     /// While contended: the classes of its users.
     classes: Vec<u32>,
-    /// Some class has no higher level because of it.
-    limits: bool,
     touched: bool,
     filling: fill::OfResource,
 }
@@ -145,8 +144,12 @@ struct Class {
     /// And some that have left.
     members: BinaryHeap<Reverse<Member>>,
     count: u32,
+    /// The resource because of which its level is no higher; `None`: that is its own.
+    limited_by: Option<u32>,
     /// In `changed`.
     changed: bool,
+    /// In `recounted`.
+    recounted: bool,
     filling: fill::OfClass,
 }
 
@@ -180,12 +183,15 @@ pub struct Fabric {
     queue: PriorityQueue<u32, Reverse<Moment>>,
     /// Classes whose first member may be another one.
     changed: Vec<u32>,
-    /// Contended resources whose classes have changed.
+    /// Classes on contended resources with other members than before, and these resources.
+    recounted: Vec<u32>,
     touched: Vec<u32>,
     /// Resources that may have become contended, or may be so no longer.
     suspects: Vec<u32>,
     stamp: u64,
+    /// Calls of `share` and of `fill`, passes of filling.
     shares: u64,
+    calls: u64,
     pass: u64,
     events: u64,
     steps: u64,
@@ -393,6 +399,10 @@ impl Fabric {
             touch(&mut self.resources[id as usize], id, &mut self.touched);
         }
         let at = activity.class;
+        if !class.recounted && !class.uses.is_empty() {
+            class.recounted = true;
+            self.recounted.push(at);
+        }
         self.change(at);
     }
 
@@ -427,6 +437,7 @@ impl Fabric {
         class.full_speed = activity.full_speed;
         class.level_max = activity.level_max;
         class.bound = activity.level_max;
+        class.limited_by = None;
         class.served = 0.0;
         class.counted_s = self.now_s;
         self.by_key.insert(class.key.clone(), at);
@@ -486,7 +497,6 @@ impl Fabric {
         for id in now {
             let resource = &mut self.resources[id as usize];
             resource.suspect = false;
-            resource.limits = false;
             resource.contended = !resource.contended;
             if !resource.contended {
                 resource.calmed = self.shares;

@@ -1,12 +1,15 @@
 //! Levels for classes: progressive filling of the part of the fabric that a change reaches.
 //!
 //! ```text
-//!   touched resources ─▶ their classes ─▶ resources that limit somebody ─▶ their classes ─▶ … ─▶ fill ─▶ levels
-//!                                  └─▶ other resources: a border, with what the classes outside leave ─┘
+//!   classes with other members ─┬─▶ within ─▶ fill all resources of these ─▶ levels ─▶ does a class outside notice? ─▶ done
+//!   limited by what these use ──┘      ▲           (less what those outside take)            │ it is taken in
+//!                                      └─────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Classes outside keep their levels. That is right as long as no border limits a class within: no class outside is limited
-//! by anything that a class within uses. A border that does limit one is taken in with all its classes, and all is filled anew.
+//! A class outside keeps its level. It notices if what limits it is taken by others to another part than before, or if it has
+//! a higher level than what is within gets from a resource that both use. When none does, the levels are those of the whole:
+//! each class still has a resource that is full and on which none has more, or its own bound (Bertsekas and Gallager, Data
+//! Networks, 6.5.2: that is what max-min fair means).
 
 use super::{Fabric, Moment};
 use std::cmp::Reverse;
@@ -15,112 +18,112 @@ use std::collections::BinaryHeap;
 /// Of a resource, while levels are given.
 #[derive(Default)]
 pub struct OfResource {
-    /// Call in which all its classes are within; pass in which it was reached.
-    within: u64,
+    /// Pass in which it was reached.
     reached: u64,
     /// Capacity that is left; weight and number of the classes without a level.
     left: f64,
     weight: f64,
     unfixed: u32,
+    /// The level of those within that it limits.
+    limit: f64,
 }
 
 /// Of a class, while levels are given.
 #[derive(Default)]
 pub struct OfClass {
-    /// Pass in which it was reached, pass in which it got its level.
-    reached: u64,
+    /// Call in which it is within; pass in which it got its level.
+    within: u64,
     fixed: u64,
     level: f64,
     limited_by: Option<u32>,
 }
 
+/// Levels that differ by less are the same.
+const SAME: f64 = 1e-12;
+
 impl Fabric {
-    /// Gives levels to all classes that the touched resources reach.
+    /// Gives levels to all classes that a change of members reaches.
     pub(super) fn fill(&mut self) {
-        if self.touched.is_empty() {
-            return;
+        self.calls += 1;
+        let mut within = vec![];
+        for at in std::mem::take(&mut self.recounted) {
+            self.classes[at as usize].recounted = false;
+            self.take_in(at, &mut within);
         }
-        self.pass += 1;
-        let call = self.pass;
-        let mut within = std::mem::take(&mut self.touched);
-        for &id in &within {
-            let resource = &mut self.resources[id as usize];
-            resource.touched = false;
-            resource.filling.within = call;
-        }
-        within.retain(|&id| self.resources[id as usize].contended);
-        let classes = loop {
-            self.pass += 1;
-            let (reached, classes) = self.reach(&mut within, call);
-            self.fill_reached(&reached, &classes);
-            let before = within.len();
-            for &at in &classes {
-                if let Some(id) = self.classes[at as usize].filling.limited_by
-                    && self.resources[id as usize].filling.within != call
-                {
-                    self.resources[id as usize].filling.within = call;
-                    within.push(id);
+        for id in std::mem::take(&mut self.touched) {
+            self.resources[id as usize].touched = false;
+            for place in 0..self.resources[id as usize].classes.len() {
+                let at = self.resources[id as usize].classes[place];
+                if self.classes[at as usize].limited_by == Some(id) {
+                    self.take_in(at, &mut within);
                 }
             }
-            self.steps += classes.len() as u64;
-            if within.len() == before {
-                break classes;
-            }
-        };
-        for &id in &within {
-            self.resources[id as usize].limits = false;
         }
-        for at in classes {
-            let filling = &self.classes[at as usize].filling;
-            if let Some(id) = filling.limited_by {
-                self.resources[id as usize].limits = true;
+        loop {
+            self.pass += 1;
+            self.steps += within.len() as u64;
+            let reached = self.fill_within(&within);
+            let known = within.len();
+            for id in reached {
+                self.take_in_who_notices(id, &mut within);
             }
-            let level = filling.level;
+            if within.len() == known {
+                break;
+            }
+        }
+        for at in within {
+            let class = &mut self.classes[at as usize];
+            class.limited_by = class.filling.limited_by;
+            let level = class.filling.level;
             self.set_level(at, level);
         }
     }
 
-    /// The classes of the resources within, and all resources that these use. What limits somebody is taken in.
-    fn reach(&mut self, within: &mut Vec<u32>, call: u64) -> (Vec<u32>, Vec<u32>) {
-        let pass = self.pass;
-        let (mut reached, mut classes) = (vec![], vec![]);
-        let mut next = 0;
-        while next < within.len() {
-            let known = classes.len();
-            for &at in &self.resources[within[next] as usize].classes {
-                let class = &mut self.classes[at as usize];
-                if class.filling.reached != pass && class.count > 0 {
-                    class.filling.reached = pass;
-                    classes.push(at);
-                }
-            }
-            next += 1;
-            for &at in &classes[known..] {
-                for &(id, _) in &self.classes[at as usize].uses {
-                    let resource = &mut self.resources[id as usize];
-                    if resource.filling.reached != pass {
-                        resource.filling.reached = pass;
-                        reached.push(id);
-                    }
-                    if resource.limits && resource.filling.within != call {
-                        resource.filling.within = call;
-                        within.push(id);
-                    }
-                }
+    fn take_in(&mut self, at: u32, within: &mut Vec<u32>) {
+        let class = &mut self.classes[at as usize];
+        if class.filling.within != self.calls && class.count > 0 {
+            class.filling.within = self.calls;
+            within.push(at);
+        }
+    }
+
+    /// Takes in those classes outside whose levels can't stay, for this resource.
+    fn take_in_who_notices(&mut self, id: u32, within: &mut Vec<u32>) {
+        let resource = &self.resources[id as usize];
+        let limit = resource.filling.limit * (1.0 + SAME);
+        // Only what had a level in this pass: others were taken in since.
+        let moved = resource.classes.iter().map(|&at| &self.classes[at as usize]).any(|class| {
+            class.filling.fixed == self.pass && (class.filling.level - class.level).abs() > SAME * class.level
+        });
+        for place in 0..self.resources[id as usize].classes.len() {
+            let at = self.resources[id as usize].classes[place];
+            let class = &self.classes[at as usize];
+            if class.level > limit || moved && class.limited_by == Some(id) {
+                self.take_in(at, within);
             }
         }
-        (reached, classes)
     }
 
     /// Progressive filling: all levels grow together; who meets a full resource or its own bound stops there.
-    fn fill_reached(&mut self, reached: &[u32], classes: &[u32]) {
+    /// Says which resources those within use.
+    fn fill_within(&mut self, within: &[u32]) -> Vec<u32> {
+        let mut reached = vec![];
+        for &at in within {
+            for &(id, _) in &self.classes[at as usize].uses {
+                let filling = &mut self.resources[id as usize].filling;
+                if filling.reached != self.pass {
+                    filling.reached = self.pass;
+                    reached.push(id);
+                }
+            }
+        }
         let mut full = BinaryHeap::with_capacity(reached.len());
-        for &id in reached {
+        for &id in &reached {
             let (mut left, mut weight, mut unfixed) = (self.resources[id as usize].capacity, 0.0, 0);
             for &at in &self.resources[id as usize].classes {
                 let class = &self.classes[at as usize];
                 let all = self.weight(at, id);
-                if class.filling.reached == self.pass {
+                if class.filling.within == self.calls {
                     weight += all;
                     unfixed += 1;
                 } else {
@@ -129,9 +132,10 @@ impl Fabric {
             }
             let filling = &mut self.resources[id as usize].filling;
             (filling.left, filling.weight, filling.unfixed) = (left.max(0.0), weight, unfixed);
+            filling.limit = f64::INFINITY;
             full.push(Reverse(Moment(self.level(id), id)));
         }
-        let mut bounded = classes.to_vec();
+        let mut bounded = within.to_vec();
         bounded.sort_unstable_by(|&a, &b| {
             let (a_max, b_max) = (self.classes[a as usize].level_max, self.classes[b as usize].level_max);
             a_max.total_cmp(&b_max).then(a.cmp(&b))
@@ -158,6 +162,7 @@ impl Fabric {
                 Some(&Reverse(Moment(level, id))) if level < bound => {
                     full.pop();
                     let level = self.level_summed_anew(id).min(bound);
+                    self.resources[id as usize].filling.limit = level;
                     for place in 0..self.resources[id as usize].classes.len() {
                         let at = self.resources[id as usize].classes[place];
                         if self.is_open(at) {
@@ -168,6 +173,7 @@ impl Fabric {
                 _ => self.fix(candidate, bound, None),
             }
         }
+        reached
     }
 
     /// What all members of a class take of a resource at level 1.
@@ -180,7 +186,7 @@ impl Fabric {
     /// Within, and without a level so far.
     fn is_open(&self, at: u32) -> bool {
         let filling = &self.classes[at as usize].filling;
-        filling.reached == self.pass && filling.fixed != self.pass
+        filling.within == self.calls && filling.fixed != self.pass
     }
 
     fn level(&self, id: u32) -> f64 {
