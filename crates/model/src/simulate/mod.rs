@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Bandwidth is shared as flows, not packets: a transfer holds every resource on its way at once and gets its max-min fair
-//! part. That is what makes 10,000 nodes a matter of minutes, and it is exact where queues are long.
+//! part, together with all that are like it. That is what makes 10,000 nodes a matter of seconds (benchmarks/predict/scale.py),
+//! and it is exact where queues are long.
 //!
 //! Terrace is simulated as it works: a file goes whole to the fastest tier with room; it is flushed from the moment that it is
 //! closed, by a number of mover threads in each node; clean replicas are dropped above the watermark; the run ends when the

@@ -368,3 +368,28 @@ fn ten_thousand_nodes_are_simulated() {
     let known = closed_form(&platform, &job).unwrap().terrace;
     assert!(run.makespan_s > known.lower_s);
 }
+
+#[test]
+fn ten_thousand_nodes_out_of_step_need_few_steps_for_each_event() {
+    // The job of benchmarks/predict/scale.py: four files and five iterations of each node get nodes out of step.
+    let mut platform = plain(10_000, 1);
+    let durable = &mut platform.durable;
+    (durable.disks, durable.servers, durable.metadata_operations_s) = (440, 44, Some(20_000.0));
+    (durable.read_bytes_s, durable.write_bytes_s) = (1381.0 * MIB, 121.0 * MIB);
+    platform.network_bytes_s = Some(3072.0 * MIB);
+    platform.cores_per_node = Some(32.0);
+    platform.tiers[0].capacity_bytes = 64 << 30;
+    platform.tiers[0].read_bytes_s = 6144.0 * MIB;
+    platform.tiers[0].write_bytes_s = 2560.0 * MIB;
+    platform.mover = Mover { settle_s: 0.2, ..Mover::default() };
+    let (files, iterations) = (40_000, 5);
+    let workload = Incrementation { blocks: files, block_bytes: 1 << 30, iterations }.workload();
+    let written_bytes = workload.written_bytes() as f64;
+    let job = Job { compute_s: (files * iterations * 36) as f64, ..Job::of(workload) };
+    for way in [Way::Alone, Way::Terrace] {
+        let (run, steps) = world::World::new(&platform, &job, way, 1).run_counted().unwrap();
+        assert!(near(run.traffic.flushed_bytes + run.traffic.durable_written_bytes, written_bytes));
+        // Sharing among all transfers under way would be tens of thousands.
+        assert!(steps < 20 * run.events, "{way:?}: {steps} steps for {} events", run.events);
+    }
+}

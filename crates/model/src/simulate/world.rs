@@ -136,7 +136,12 @@ impl<'a> World<'a> {
         }
     }
 
-    pub fn run(mut self) -> Result<Simulated, ModelError> {
+    pub fn run(self) -> Result<Simulated, ModelError> {
+        Ok(self.run_counted()?.0)
+    }
+
+    /// With the work that sharing was (`Fabric::steps`).
+    pub fn run_counted(mut self) -> Result<(Simulated, u64), ModelError> {
         let start_s = if self.way == Way::Terrace { self.platform.mover.start_s } else { 0.0 };
         let start = self.fabric.wait(start_s);
         self.own(start, Owner::Start);
@@ -156,14 +161,15 @@ impl<'a> World<'a> {
             finish_s = self.fabric.now_s();
         }
         let threads = f64::from(self.platform.nodes) * f64::from(self.platform.mover.threads);
-        Ok(Simulated {
+        let simulated = Simulated {
             makespan_s: finish_s,
             movers_busy: if finish_s > 0.0 { self.moving_s / (threads * finish_s) } else { 0.0 },
             program_s: self.program_s,
             busy: self.hardware.busy(&self.fabric),
             events: self.fabric.events(),
             traffic: self.traffic,
-        })
+        };
+        Ok((simulated, self.fabric.steps()))
     }
 
     fn own(&mut self, id: ActivityId, owner: Owner) {
