@@ -100,7 +100,9 @@ fn a_flushed_file_is_read_again_without_asking_the_durable_tier() {
 fn what_is_not_there_costs_one_request_as_natively() {
     let script = |times: u32| {
         format!(
-            "import os\n\
+            "import os, time\n\
+             open('flushed', 'w').write('data')\n\
+             time.sleep(2)\n\
              for i in range({times}):\n\
              \tfor call in (os.unlink, os.stat, open):\n\
              \t\ttry: call(f'f{{i}}')\n\

@@ -33,7 +33,7 @@ impl Agent {
                 record.flags.fetch_and(!FLAG_WATCHED, SeqCst);
                 return record.flags.load(SeqCst) & FLAG_MAPPED != 0 && record.state() == State::Current;
             }
-            let Ok(found) = rustix::fs::stat(&self.object_path(number)) else { return record.state() == State::New };
+            let Ok(found) = rustix::fs::stat(self.object_path(number)) else { return record.state() == State::New };
             let allocated = found.st_blocks * 512;
             let ahead = (allocated - *before).max(0);
             *before = allocated;

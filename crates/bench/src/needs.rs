@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 /// Refuses the experiment when a run lacks a program or a library, and says which runs and what to install.
 pub fn check(experiment: &Experiment, plan: &Plan) -> Result<()> {
+    #[allow(clippy::type_complexity)] // used here only; a backend or layout and its setting, what it lacks, the runs
     let mut lacking: BTreeMap<(&str, &str), (Option<Error>, Vec<&Run>)> = BTreeMap::new();
     for run in &plan.runs {
         let settings = &run.settings;

@@ -93,6 +93,7 @@ fn wrong_data_and_short_files_end_collective_reads_and_leave_nobody_waiting() {
     };
     let cut =
         |file: &std::path::Path| std::fs::File::options().write(true).open(file).unwrap().set_len(30_001).unwrap();
+    #[allow(clippy::type_complexity)] // a name and what does it
     let harms: [(&str, &dyn Fn(&std::path::Path)); 2] = [("flip", &flip), ("cut", &cut)];
     for (way, settings) in [
         ("rows", json!({ "backend": { "mpiio": { "collective": true } } })),

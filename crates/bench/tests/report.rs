@@ -82,7 +82,7 @@ fn the_page_is_one_file_with_every_plot_and_the_numbers_of_the_rows() {
     for line in lines {
         let of_run: Vec<f64> = rows
             .iter()
-            .filter(|row| row["run"].to_string() == line[0] && row["operation"] == line[2].as_str())
+            .filter(|row| row["run"].as_u64() == line[0].parse().ok() && row["operation"] == line[2].as_str())
             .map(|row| row["rate_bytes_s"].as_f64().unwrap() / 1_048_576.0)
             .collect();
         assert_eq!(line[3], of_run.len().to_string());

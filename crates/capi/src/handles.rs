@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(**table.get(first).unwrap(), 1);
         assert!(table.close(first).is_some());
         assert!(table.get(first).is_none() && table.close(first).is_none());
-        for handle in [0, 1, first + 1, 0x7f12_3456_7890, u64::MAX, u64::MAX << 32, 1 << 32 | SLOTS as u64 + 1] {
+        for handle in [0, 1, first + 1, 0x7f12_3456_7890, u64::MAX, u64::MAX << 32, (1 << 32) | (SLOTS as u64 + 1)] {
             assert!(table.get(handle).is_none(), "{handle:#x}");
         }
         // The slot is used again in time, under another handle.

@@ -17,6 +17,7 @@ pub struct Array {
     pub(crate) backend: Arc<Backend>,
 }
 
+#[allow(clippy::large_enum_variant)] // it lies in an `Arc`, and nearly all are the large one
 pub(crate) enum Backend {
     Here(ArrayHandle),
     Elsewhere(RemoteArray),

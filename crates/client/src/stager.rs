@@ -171,6 +171,7 @@ impl Job {
     }
 }
 
+#[allow(clippy::large_enum_variant)] // nearly all are puts
 enum Work {
     Put { array: Array, region: Region, cells: Cells },
     Publish { steps: u64 },

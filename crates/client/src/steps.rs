@@ -135,10 +135,8 @@ impl StepCursor {
                 }
                 array => array?,
             };
-            let grows = array.spec().unlimited.iter().position(|grows| *grows);
-            match grows {
-                Some(dimension) => opened.push((name.clone(), array, dimension)),
-                None => {}
+            if let Some(dimension) = array.spec().unlimited.iter().position(|grows| *grows) {
+                opened.push((name.clone(), array, dimension));
             }
         }
         self.opened = opened;

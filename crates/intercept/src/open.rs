@@ -98,12 +98,15 @@ const PLAIN_READING_MASK: i32 =
 static LOOKS_FOR_REPLICAS: AtomicU32 = AtomicU32::new(LOOKS_IN_VAIN);
 const LOOKS_IN_VAIN: u32 = 8;
 
-/// Opens the replica of the clean file that the name leads to. `None`: it has none, or it changed meanwhile.
+/// Opens the replica of the clean file that has this name. `None`: it has none, or it changed meanwhile. What the name itself is
+/// says enough, and following a link of ours would be one more request.
 fn open_replica_first(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> Option<isize> {
-    let nofollow = if flags & libc::O_NOFOLLOW != 0 { libc::AT_SYMLINK_NOFOLLOW } else { 0 };
-    let opened = stat::natively(dirfd, path, nofollow)
-        .filter(|status| status.st_dev == index.header.root_dev.load(Relaxed))
-        .and_then(|status| open_replica(index, &status, flags));
+    let nothing = -(libc::ENOENT as isize);
+    let opened = match stat::kernels(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) {
+        Ok(status) if status.st_dev == index.header.root_dev.load(Relaxed) => open_replica(index, &status, flags),
+        Err(errno) if errno == nothing => return Some(nothing),
+        _ => None,
+    };
     let Some((fd, number)) = opened else {
         // Not exact among threads, which does no harm.
         LOOKS_FOR_REPLICAS.store(LOOKS_FOR_REPLICAS.load(Relaxed).saturating_sub(1), Relaxed);

@@ -16,8 +16,11 @@ pub struct TagPass {
     /// What the target was told, by object.
     told: BTreeMap<String, Tags>,
     /// What it is to be told, when these marks are reached: array, generation of its log, record.
-    wanted: Option<(BTreeMap<String, Tags>, Vec<(String, u64, u64)>)>,
+    wanted: Option<(BTreeMap<String, Tags>, Vec<Mark>)>,
 }
+
+/// An array, the generation of its log, a record.
+type Mark = (String, u64, u64);
 
 impl TagPass {
     /// Another conversation: the target may be another one.

@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(Int8.range(&[0x80, 0x7f]), Some((-128.0, 127.0)));
         assert_eq!(Int8.range(&[]), None);
         let (low, high) = UInt64.range(&(u64::MAX - 1).to_le_bytes()).unwrap();
-        assert!(low as u128 <= u64::MAX as u128 - 1 && high as u128 >= u64::MAX as u128 - 1, "{low} to {high}");
+        assert!((low as u128) < u64::MAX as u128 && high as u128 >= u64::MAX as u128 - 1, "{low} to {high}");
         let (low, high) = Int64.range(&((1i64 << 60) + 1).to_le_bytes()).unwrap();
         assert!((low as i64) < (1 << 60) + 1 && high as i64 > (1 << 60) + 1, "{low} to {high}");
     }
