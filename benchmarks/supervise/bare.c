@@ -17,23 +17,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "timed.h"
+
 #ifndef SECCOMP_IOCTL_NOTIF_SET_FLAGS
 #define SECCOMP_IOCTL_NOTIF_SET_FLAGS SECCOMP_IOW(4, __u64)
 #define SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP (1UL << 0)
 #endif
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1e6 + time.tv_nsec / 1e3;
-}
-
-static void check(int result, const char *what) {
-    if (result < 0) {
-        perror(what);
-        exit(1);
-    }
-}
 
 static void supervise(int listener) {
     struct seccomp_notif call;

@@ -10,18 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1e6 + time.tv_nsec / 1e3;
-}
-
-static void check(int result, const char *what) {
-    if (result < 0) {
-        perror(what);
-        exit(1);
-    }
-}
+#include "timed.h"
 
 #define TIME(name, turns, call)                                        \
     do {                                                               \

@@ -15,7 +15,8 @@ use crate::control_client::Client;
 use crate::failure::{Failure, Result, warn};
 use crate::keeper::Keeper;
 use crate::supervision::{
-    LAST_STEPS, MESSAGE_MAX, PATIENCE, Supervised, inherit, inherited, log_of, own_program, pair, receive, send,
+    ENDED, LAST_STEPS, MESSAGE_MAX, PATIENCE, Supervised, inherit, inherited, log_of, own_program, pair, receive,
+    receive_from_program, send,
 };
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -27,7 +28,6 @@ use terrace_core::control::Request;
 use terrace_view::{Namespace, Refused};
 
 const MOUNTED: u8 = b'M';
-const ENDED: u8 = b'E';
 const DONE: u8 = b'D';
 const HOLDING: u8 = b'H';
 
@@ -198,7 +198,7 @@ pub fn view(settings: &Path, socket: RawFd) -> Result<()> {
     // Signals of the terminal are for the program.
     rustix::process::setsid().ok();
     let settings = read_settings(settings)?;
-    let Some(fuse) = receive_mount(&socket)? else { return Ok(()) };
+    let Some(fuse) = receive_from_program(&socket, MOUNTED)? else { return Ok(()) };
     let (say, events) = mpsc::channel();
     let (root, done) = (settings.root.clone(), say.clone());
     std::thread::spawn(move || {
@@ -258,20 +258,6 @@ fn go_on(
     let request = Request::Flush { paths: vec![], all: false, end_of_run: true };
     let flushed = Client::connect(settings).and_then(|mut client| client.move_files(&request, |_| {}));
     flushed.map(|_| ()).map_err(crate::control_client::lost)
-}
-
-/// `None`: the run ended before its program began.
-fn receive_mount(socket: &OwnedFd) -> Result<Option<OwnedFd>> {
-    let mut buffer = [0; MESSAGE_MAX];
-    loop {
-        match receive(socket.as_fd(), &mut buffer) {
-            Ok((0, _)) => return Ok(None),
-            Ok((_, Some(mount))) if buffer[0] == MOUNTED => return Ok(Some(mount)),
-            Ok((_, None)) if buffer[0] == ENDED => return Ok(None),
-            Ok(_) => {}
-            Err(error) => return Err(Failure::new(format!("can't hear the run: {error}"))),
-        }
-    }
 }
 
 #[cfg(test)]

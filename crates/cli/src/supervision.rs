@@ -28,7 +28,7 @@ use terrace_core::settings::Settings;
 use terrace_supervise::{Filter, HOPELESS};
 
 const LISTENER: u8 = b'L';
-const ENDED: u8 = b'E';
+pub const ENDED: u8 = b'E';
 const DONE: u8 = b'D';
 const HOLDING: u8 = b'H';
 const WARNING: u8 = b'W';
@@ -165,7 +165,7 @@ pub fn keep(settings: &Path, socket: RawFd) -> Result<()> {
         .map_err(|error| Failure::io("read the preload library", &settings.library, error))?;
     let library = crate::limits::out_of_the_way(library.as_fd())
         .map_err(|error| Failure::new(format!("can't keep the preload library open: {error}")))?;
-    let Some(listener) = receive_listener(&socket)? else { return Ok(()) };
+    let Some(listener) = receive_from_program(&socket, LISTENER)? else { return Ok(()) };
     // SAFETY: by value; no other thread runs yet.
     let umask = unsafe {
         let umask = libc::umask(0o77);
@@ -358,13 +358,13 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, 
     }
 }
 
-/// `None`: the run ended before its program began.
-fn receive_listener(socket: &OwnedFd) -> Result<Option<OwnedFd>> {
+/// What the run's program sends in a packet of this kind as it begins. `None`: the run ended before that.
+pub fn receive_from_program(socket: &OwnedFd, kind: u8) -> Result<Option<OwnedFd>> {
     let mut buffer = [0; MESSAGE_MAX];
     loop {
         match receive(socket.as_fd(), &mut buffer) {
             Ok((0, _)) => return Ok(None),
-            Ok((_, Some(listener))) if buffer[0] == LISTENER => return Ok(Some(listener)),
+            Ok((_, Some(sent))) if buffer[0] == kind => return Ok(Some(sent)),
             Ok((_, None)) if buffer[0] == ENDED => return Ok(None),
             Ok(_) => {}
             Err(error) => return Err(Failure::new(format!("can't hear the run: {error}"))),

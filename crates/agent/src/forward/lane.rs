@@ -552,8 +552,9 @@ pub fn make_array(feed: &mut Feed, talk: &mut Talk) -> std::result::Result<(), S
                         Response::Status(status) => status.spec,
                         _ => None,
                     };
-                    let is_empty = spec.unlimited.contains(&true);
-                    let is_this = (is_empty || feed.may_be_made)
+                    // One that grows and is as it was made has nothing in it.
+                    let grows = spec.unlimited.contains(&true);
+                    let is_this = (grows || feed.may_be_made)
                         && there.is_some_and(|there| {
                             (there.data_type, &there.shape, &there.unlimited)
                                 == (spec.data_type, &spec.shape, &spec.unlimited)

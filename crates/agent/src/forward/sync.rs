@@ -96,7 +96,8 @@ impl Agent {
             }
             // None is in its place: nothing is left of it here.
             let Some(log) = current.remove(&awaited.name) else { return false };
-            awaited.log = Some((log.tail(), log)).map(|(tail, log)| (log, tail));
+            let tail = log.tail();
+            awaited.log = Some((log, tail));
             true
         });
     }
