@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::panic::AssertUnwindSafe;
 use std::process::Stdio;
 use std::time::Duration;
 use terrace_client::{ArraySpec, Create, DataType, Kind, LockMode, Region, Session, TagValue};
@@ -56,6 +57,60 @@ fn a_client_elsewhere_sees_and_does_what_one_on_the_node_does() {
     served.end();
     place.settled_tree();
     assert!(place.root().join("c/d/array/zarr.json").exists());
+}
+
+/// Fetching ahead is under way in more files than it may be at a time, while one of them is read out of order, another by a child as well,
+/// and the agent is killed.
+#[test]
+fn what_is_fetched_ahead_is_what_is_there() {
+    let place = Wish::default().tier("ram", "64MiB").build();
+    let served = Served::begin(&place, &[]);
+    let there = Session::connect_to(&served.address, TOKEN).unwrap();
+    let mut random = Random::new(9);
+    let contents: Vec<Vec<u8>> = (0..12).map(|_| random.bytes(1_500_000)).collect();
+    for (number, content) in contents.iter().enumerate() {
+        let file = there.create_bytes(&format!("file{number}"), Create::New).unwrap();
+        file.write_at(0, content).unwrap();
+        file.close().unwrap();
+    }
+    let open = |number: usize| there.open_bytes(&format!("file{number}"), false).unwrap();
+    let files: Vec<_> = (0..12).map(open).collect();
+    let same = |number: usize, at: usize, count: usize| {
+        let mut got = vec![0xee; count];
+        let wanted = &contents[number][at.min(1_500_000)..(at + count).min(1_500_000)];
+        assert_eq!(files[number].read_at(at as u64, &mut got).unwrap(), wanted.len(), "file {number} at {at}");
+        assert!(&got[..wanted.len()] == wanted, "file {number} at {at}");
+    };
+    for at in (0..400_000).step_by(2880) {
+        (0..12).for_each(|number| same(number, at, 2880));
+    }
+    for at in [700_000, 702_880, 10, 300_000, 1_499_999, 1_500_000, 2_000_000] {
+        same(0, at, 2880);
+    }
+    // SAFETY: the child reads, and ends without running anything of its parent's.
+    match unsafe { libc::fork() } {
+        0 => {
+            let read = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                (400_000..1_500_000).step_by(2880).for_each(|at| same(1, at, 2880))
+            }));
+            // SAFETY: as above.
+            unsafe { libc::_exit(read.is_err().into()) }
+        }
+        child => {
+            (400_000..1_500_000).step_by(2880).for_each(|at| same(1, at, 2880));
+            let mut status = -1;
+            // SAFETY: the status is ours.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0, "the child read something else");
+        }
+    }
+    served.kill_agent(&place);
+    for at in (400_000..1_500_000).step_by(28_800) {
+        (2..12).for_each(|number| same(number, at, 28_800));
+    }
+    drop(files);
+    drop(there);
+    served.end();
 }
 
 #[test]

@@ -114,3 +114,20 @@ fn what_is_not_there_costs_one_request_as_natively() {
     assert!(natively >= 3000, "a look at nothing is a request: {natively}");
     assert!(ours <= natively + natively / 20, "{ours} requests, natively {natively}");
 }
+
+/// In a directory whose times change each time. Natively three and three; what is removed is a link, which has to be read.
+#[test]
+fn a_file_is_made_with_as_many_requests_as_natively_and_removed_with_one_more() {
+    let script = |times: u32| {
+        format!(
+            "import os\n\
+             os.mkdir('work')\n\
+             for i in range({times}):\n\
+             \topen(f'work/f{{i}}', 'w').close()\n\
+             \tos.unlink(f'work/f{{i}}')\n"
+        )
+    };
+    let Some([natively, ours]) = difference(&script(10), &script(1010)) else { return };
+    assert!(natively >= 2000, "making and removing are requests: {natively}");
+    assert!(ours <= natively + 1000 + natively / 20, "{ours} requests, natively {natively}");
+}

@@ -153,6 +153,15 @@ impl Bytes {
         Ok(if inner.window.bytes.is_empty() { length } else { length.max(inner.window.end()) })
     }
 
+    /// Of the file that it lies in, on this node.
+    #[doc(hidden)]
+    pub fn metadata(&self) -> Option<std::fs::Metadata> {
+        match &self.locked().file {
+            File::Here(file, _) => std::fs::File::from(file.descriptor().try_clone().ok()?).metadata().ok(),
+            File::Elsewhere(_) => None,
+        }
+    }
+
     pub fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
     }

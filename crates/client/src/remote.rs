@@ -1,10 +1,10 @@
 //! Objects of an agent elsewhere: the same calls, as messages. Cells and bytes travel as payloads.
 //!
 //! Reads of a bytes object are fetched ahead: a window that doubles while reading is sequential, and shrinks to what is asked
-//! for when it is not.
+//! for when it is not. From the third on a window is asked for while the program reads the one before it.
 
 use crate::fabric::Cells;
-use crate::rpc::{Agent, Stream, exchange, unexpected};
+use crate::rpc::{Agent, Begun, Stream, exchange, unexpected};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request, Response, Status};
@@ -147,16 +147,38 @@ impl RemoteArray {
 pub struct RemoteFile {
     agent: Arc<Agent>,
     path: String,
-    ahead: Vec<u8>,
-    ahead_from: u64,
-    ahead_size: usize,
+    ahead: Ahead,
     /// Where a sequential reader goes on.
     next: u64,
 }
 
+/// What was fetched before it was asked for.
+#[derive(Default)]
+struct Ahead {
+    from: u64,
+    bytes: Vec<u8>,
+    /// How much is fetched at once; it grows while reading is sequential.
+    size: usize,
+    /// What follows, and how much of it: asked for while the program is busy with `bytes`.
+    coming: Option<(Begun, usize)>,
+}
+
+impl Ahead {
+    fn end(&self) -> u64 {
+        self.from + self.bytes.len() as u64
+    }
+
+    fn at(&self, position: u64) -> &[u8] {
+        match position >= self.from && position < self.end() {
+            true => &self.bytes[(position - self.from) as usize..],
+            false => &[],
+        }
+    }
+}
+
 impl RemoteFile {
     pub fn new(agent: Arc<Agent>, path: String) -> RemoteFile {
-        RemoteFile { agent, path, ahead: vec![], ahead_from: 0, ahead_size: 0, next: 0 }
+        RemoteFile { agent, path, ahead: Ahead::default(), next: 0 }
     }
 
     pub fn path(&self) -> &str {
@@ -167,9 +189,12 @@ impl RemoteFile {
         Ok(status(&self.agent, &self.path)?.bytes)
     }
 
+    fn request(&self, position: u64, count: usize) -> Request {
+        Request::ReadBytes { path: self.path.clone(), position, count: count as u64 }
+    }
+
     fn fetch(&self, position: u64, count: usize) -> Result<Vec<u8>> {
-        let request = Request::ReadBytes { path: self.path.clone(), position, count: count as u64 };
-        match self.agent.ask(&request)? {
+        match self.agent.ask(&self.request(position, count))? {
             (Response::Bytes, payload) if payload.len() <= count => Ok(payload),
             (other, _) => Err(unexpected(&other)),
         }
@@ -177,37 +202,61 @@ impl RemoteFile {
 
     /// Bytes read; fewer than asked for only at the end. `keeps`: what was fetched ahead may be used (opened for reading).
     pub fn read_at(&mut self, position: u64, buffer: &mut [u8], keeps: bool) -> Result<usize> {
-        let ahead_end = self.ahead_from + self.ahead.len() as u64;
-        let end = position.saturating_add(buffer.len() as u64);
-        if keeps && position >= self.ahead_from && end <= ahead_end {
-            let at = (position - self.ahead_from) as usize;
-            buffer.copy_from_slice(&self.ahead[at..at + buffer.len()]);
-            self.next = end;
-            return Ok(buffer.len());
-        }
-        let is_sequential = position == self.next && is_on(PREFETCH);
-        self.ahead_size = match is_sequential {
-            true => (self.ahead_size * 2).clamp(AHEAD_FIRST, AHEAD_MAX),
-            false => 0,
-        };
-        let wanted = if keeps { buffer.len().max(self.ahead_size) } else { buffer.len() };
         let mut done = 0;
-        let first = self.fetch(position, wanted.min(PAYLOAD_BYTES_MAX as usize))?;
-        let mut got = first.len().min(buffer.len());
-        buffer[..got].copy_from_slice(&first[..got]);
-        done += got;
-        let is_short = first.len() < wanted.min(PAYLOAD_BYTES_MAX as usize);
-        if keeps {
-            (self.ahead, self.ahead_from) = (first, position);
-        }
-        while done < buffer.len() && got > 0 && !is_short {
-            let part = self.fetch(position + done as u64, (buffer.len() - done).min(PAYLOAD_BYTES_MAX as usize))?;
-            got = part.len();
-            buffer[done..done + got].copy_from_slice(&part);
-            done += got;
+        while done < buffer.len() {
+            let at = position + done as u64;
+            let wanted = (buffer.len() - done).min(PAYLOAD_BYTES_MAX as usize);
+            let fetched;
+            let (got, is_last) = match keeps {
+                true => {
+                    let is_last = self.ahead.at(at).is_empty() && self.look_ahead(at, wanted)?;
+                    (self.ahead.at(at), is_last)
+                }
+                false => {
+                    fetched = self.fetch(at, wanted)?;
+                    (&fetched[..], fetched.len() < wanted)
+                }
+            };
+            let count = got.len().min(buffer.len() - done);
+            buffer[done..done + count].copy_from_slice(&got[..count]);
+            done += count;
+            if is_last {
+                break;
+            }
         }
         self.next = position + done as u64;
         Ok(done)
+    }
+
+    /// Fetches at least `wanted` bytes from `position` on, if there are so many; true: what was fetched reaches to the end.
+    fn look_ahead(&mut self, position: u64, wanted: usize) -> Result<bool> {
+        let goes_on = position == self.ahead.end() && !self.ahead.bytes.is_empty();
+        let is_sequential = (position == self.next || goes_on) && is_on(PREFETCH);
+        let coming = self.ahead.coming.take().filter(|_| goes_on);
+        let asked = coming.and_then(|(begun, count)| match self.agent.end(begun)? {
+            (Response::Bytes, bytes) if bytes.len() <= count => Some((bytes, count)),
+            _ => None,
+        });
+        let (bytes, count) = match asked {
+            Some(asked) => asked,
+            None => {
+                self.ahead.size = match is_sequential {
+                    true => (self.ahead.size * 2).clamp(AHEAD_FIRST, AHEAD_MAX),
+                    false => 0,
+                };
+                let count = wanted.max(self.ahead.size).min(PAYLOAD_BYTES_MAX as usize);
+                (self.fetch(position, count)?, count)
+            }
+        };
+        let is_last = bytes.len() < count;
+        (self.ahead.from, self.ahead.bytes) = (position, bytes);
+        // A program that reads a header only is not to wait for more than that.
+        if !is_last && is_sequential && self.ahead.size > AHEAD_FIRST {
+            self.ahead.size = (self.ahead.size * 2).min(AHEAD_MAX);
+            let begun = self.agent.begin(&self.request(self.ahead.end(), self.ahead.size));
+            self.ahead.coming = begun.map(|begun| (begun, self.ahead.size));
+        }
+        Ok(is_last)
     }
 
     pub fn write_at(&mut self, position: u64, bytes: &[u8]) -> Result<()> {

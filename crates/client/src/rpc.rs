@@ -10,8 +10,8 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use terrace_core::objects::wire::{FRAME_BYTES, Frame, Request, Response, There, decode, encode};
 use terrace_core::objects::{Kind, ObjectError, Result, TagValue};
@@ -21,6 +21,8 @@ use terrace_objects::fork_generation;
 /// An agent that does not come back within so long is not being restarted.
 const PATIENCE: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_millis(10);
+/// Most answers that wait in their connections for somebody to need them.
+const BEGUN_MAX: usize = 8;
 
 /// Where the agent listens.
 #[derive(Clone, Debug)]
@@ -96,6 +98,24 @@ pub struct Agent {
     forks: AtomicU32,
     /// A fabric has failed: cells go over the connection.
     without_fabric: AtomicBool,
+    /// As many as are begun, and one.
+    begun: Arc<()>,
+}
+
+/// A request that was sent, and whose answer was not yet received.
+pub struct Begun {
+    stream: Option<Stream>,
+    forks: u32,
+    _turn: Arc<()>,
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if self.forks != fork_generation() {
+            // As in `take`.
+            self.stream.take().map(|stream| std::mem::forget(stream.fabric));
+        }
+    }
 }
 
 impl Agent {
@@ -106,6 +126,7 @@ impl Agent {
             pool: Mutex::default(),
             forks: AtomicU32::new(fork_generation()),
             without_fabric: AtomicBool::new(false),
+            begun: Arc::default(),
         }
     }
 
@@ -165,6 +186,29 @@ impl Agent {
 
     pub fn ask_with(&self, request: &Request, payload: &[u8]) -> Result<(Response, Vec<u8>)> {
         self.converse(|stream| exchange(stream, request, payload))
+    }
+
+    /// Sends a request whose answer is fetched later, by `end`. `None`: not now; it can be asked for when it is needed.
+    pub fn begin(&self, request: &Request) -> Option<Begun> {
+        let turn = self.begun.clone();
+        if Arc::strong_count(&turn) > BEGUN_MAX + 1 {
+            return None;
+        }
+        let mut stream = self.take().ok()?;
+        send(&mut stream, request, &[]).ok()?;
+        Some(Begun { stream: Some(stream), forks: fork_generation(), _turn: turn })
+    }
+
+    /// The answer to what was begun; `None`: it is to be asked for again.
+    pub fn end(&self, mut begun: Begun) -> Option<(Response, Vec<u8>)> {
+        // The conversation of a parent is not its child's.
+        if begun.forks != fork_generation() {
+            return None;
+        }
+        let mut stream = begun.stream.take()?;
+        let answer = receive_whole(&mut stream).ok()?;
+        self.give(stream);
+        Some(answer)
     }
 
     /// The answer's payload goes into `buffer`; how many bytes it had.
@@ -385,6 +429,10 @@ pub fn broken(error: ObjectError) -> std::io::Error {
 /// Sends a request and its payload, and receives the answer and its payload.
 pub fn exchange(stream: &mut Stream, request: &Request, payload: &[u8]) -> std::io::Result<(Response, Vec<u8>)> {
     send(stream, request, payload)?;
+    receive_whole(stream)
+}
+
+fn receive_whole(stream: &mut Stream) -> std::io::Result<(Response, Vec<u8>)> {
     let (answer, payload_bytes) = receive(stream)?;
     let mut payload = vec![0; payload_bytes as usize];
     stream.read_exact(&mut payload)?;

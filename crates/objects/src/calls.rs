@@ -4,7 +4,7 @@
 //! with links hidden. We want to see links. So there they are made from the gate, the page whose calls the filter lets through; it
 //! is the preload library's where that is in the process, else made here.
 
-use rustix::fs::{Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::{Errno, Result};
 use rustix::path::Arg;
 use std::ffi::{CStr, CString};
@@ -61,6 +61,14 @@ pub fn stat(path: impl Arg) -> Result<Stat> {
         return rustix::fs::stat(path);
     }
     path.into_with_c_str(|path| look(HERE, path, 0))
+}
+
+/// As `stat`, of what this node knows of the last component: no server is asked again because its times may have changed.
+pub fn stat_known(path: impl Arg) -> Result<Stat> {
+    path.into_with_c_str(|path| match has_gate() {
+        true => look(HERE, path, libc::AT_STATX_DONT_SYNC),
+        false => rustix::fs::statat(rustix::fs::CWD, path, AtFlags::from_bits_retain(libc::AT_STATX_DONT_SYNC as u32)),
+    })
 }
 
 pub fn lstat(path: impl Arg) -> Result<Stat> {

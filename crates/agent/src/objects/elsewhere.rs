@@ -102,7 +102,12 @@ impl Elsewhere {
             Request::CreateBytes { path, exclusive } => {
                 self.forget(&path);
                 let create = if exclusive { Create::New } else { Create::Replace };
-                self.session.create_bytes(&path, create).and_then(Bytes::close)
+                self.session.create_bytes(&path, create).map(|file| {
+                    // What comes next is its bytes.
+                    if let Some(identity) = file.metadata().map(|found| identity_of(&found)) {
+                        self.keep(path, true, identity, file);
+                    }
+                })
             }
             Request::Unlock { lock, .. } => {
                 let before = self.locks.len();
@@ -263,8 +268,7 @@ impl Elsewhere {
 
     /// Which file or directory the name leads to now: others remove and make objects as well.
     fn identity(&self, path: &str) -> Identity {
-        let found = std::fs::metadata(self.session.root().join(path));
-        found.map_or((0, None), |found| (found.ino(), found.created().ok()))
+        std::fs::metadata(self.session.root().join(path)).map_or((0, None), |found| identity_of(&found))
     }
 
     fn array(&mut self, path: &str) -> Result<&Array> {
@@ -287,13 +291,17 @@ impl Elsewhere {
         let key = (path.to_owned(), writable);
         let identity = self.identity(path);
         if self.files.get(&key).is_none_or(|(known, _)| *known != identity) {
-            if self.files.len() >= OPEN_MAX {
-                self.files.clear();
-            }
             let file = self.session.open_bytes(path, writable)?;
-            self.files.insert(key.clone(), (identity, file));
+            self.keep(path.into(), writable, identity, file);
         }
         Ok(&self.files[&key].1)
+    }
+
+    fn keep(&mut self, path: String, writable: bool, identity: Identity, file: Bytes) {
+        if self.files.len() >= OPEN_MAX {
+            self.files.clear();
+        }
+        self.files.insert((path, writable), (identity, file));
     }
 
     /// The name is to be another object's.
@@ -302,6 +310,10 @@ impl Elsewhere {
         self.files.remove(&(path.to_owned(), true));
         self.files.remove(&(path.to_owned(), false));
     }
+}
+
+fn identity_of(found: &std::fs::Metadata) -> Identity {
+    (found.ino(), found.created().ok())
 }
 
 /// A length that may be allocated for one answer.
