@@ -1,8 +1,9 @@
 //! Objects from the command line.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use terrace_client::{DataType, Region, Session};
-use terrace_tests::{Outcome, Served, Workplace, terrace_binary};
+use terrace_tests::{Http, Outcome, Served, Workplace, terrace_binary};
 
 fn say(place: &Workplace, subcommand: &str, arguments: &[&str]) -> Outcome {
     Outcome::of(place.terrace(subcommand).args(arguments).output().unwrap())
@@ -81,6 +82,16 @@ fn commands_go_to_the_agent_that_the_environment_names_unless_a_root_is_named() 
     assert_eq!((asked.code, asked.stdout.as_str()), (0, "name\ntext\n"), "{}", asked.stderr);
     let named = in_another_directory(&["stat", "--root", elsewhere.path().to_str().unwrap(), "study/text"]);
     assert!(named.code != 0 && named.stderr.contains("study/text"), "{}", named.stderr);
+
+    let mut web = Command::new(&program);
+    web.current_dir(elsewhere.path()).env("TERRACE_INDEX", &served.index).stdout(Stdio::piped());
+    let token_file = place.scratch().join("token");
+    let mut web = web.args(["web", "--token-file"]).arg(&token_file).spawn().unwrap();
+    let page = BufReader::new(web.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    let http = Http::new(page.strip_prefix("page: ").unwrap().split("/?").next().unwrap(), Served::TOKEN);
+    assert_eq!(http.get("/zarr/study/zarr.json").status, 200);
+    web.kill().unwrap();
+    web.wait().unwrap();
     served.end();
 }
 

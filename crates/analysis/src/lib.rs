@@ -33,6 +33,7 @@ mod rules;
 pub mod savime;
 mod scan;
 mod session;
+mod sum;
 mod tables;
 mod watch;
 
@@ -42,6 +43,7 @@ pub use grid::{Column, Dimension, Grid, Meaning, MemoryArray, Source};
 pub use rules::ArrayPlans;
 pub use scan::GridTable;
 pub use session::{Batches, Engine, Options, Queries, STACK_BYTES, context, plan, stream};
+pub use sum::exact_sum;
 pub use tables::{Objects, complete_steps, dimension_names, tags};
 pub use watch::{Answer, Watch};
 

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::nesting;
 use crate::rules::ArrayPlans;
+use crate::sum::exact_sum;
 use crate::tables::{CATALOG, Names, Objects, ROOT_SCHEMA};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -99,7 +100,9 @@ pub fn context(options: &Options) -> Result<SessionContext> {
     if options.array_plans {
         state = state.with_optimizer_rule(Arc::new(ArrayPlans));
     }
-    Ok(SessionContext::new_with_state(state.build()))
+    let context = SessionContext::new_with_state(state.build());
+    context.register_udaf(exact_sum());
+    Ok(context)
 }
 
 /// Plans a query. Nothing is changed by SQL: statements that would are refused.

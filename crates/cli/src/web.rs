@@ -3,12 +3,12 @@
 //! A program of its own: its library (an HTTP server) stays out of every other command, and what is sent to it harms no agent.
 
 use crate::agent_process::{self, ensure};
-use crate::args::WebArgs;
+use crate::args::{SettingArgs, WebArgs};
 use crate::bench::beside;
 use crate::check;
 use crate::failure::{Failure, Result, code, warn};
 use crate::objects::has_several_agents;
-use crate::resolve::resolve;
+use crate::resolve::{named_agent, resolve};
 use crate::serve::listening;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -17,6 +17,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::JoinHandle;
+use terrace_client::Session;
 use terrace_core::settings::{ListenSettings, Protection};
 use terrace_index::INDEX_ENV;
 
@@ -25,8 +26,15 @@ pub const URL_ENV: &str = "TERRACE_HTTP";
 const PROGRAM: &str = "terrace-web";
 
 pub fn web(args: &WebArgs) -> Result<i32> {
-    let resolved = resolve(&args.settings)?;
-    let mut settings = resolved.settings;
+    let named = named_agent(&args.settings);
+    let mut settings = match &named {
+        // What is kept for its root: the token.
+        Some(index) if args.connect.is_none() => {
+            let root = Some(Session::open(index)?.root().as_os_str().to_owned());
+            resolve(&SettingArgs { root, ..args.settings.clone() })?.settings
+        }
+        _ => resolve(&args.settings)?.settings,
+    };
     let mut command;
     // Kept open into the program: the agent stays for as long as somebody is connected.
     let mut connection = None;
@@ -37,6 +45,8 @@ pub fn web(args: &WebArgs) -> Result<i32> {
             command = program(&listen(&settings)?)?;
             command.args(["--connect", target]);
         }
+        // It is in the environment already.
+        None if named.is_some() => command = program(&listen(&settings)?)?,
         None if has_several_agents(&settings) => {
             command = program(&listen(&settings)?)?;
             command.arg("--connect").arg(&settings.root);

@@ -4,7 +4,9 @@ use super::kernels as k;
 use super::{Function, Reduction};
 use crate::grid::CellType;
 use crate::grid::with_cell_type;
+use crate::sum::fitting;
 use arrow::array::{ArrayRef, Float64Array, Int64Array, UInt64Array};
+use datafusion::error::Result;
 use std::sync::Arc;
 use terrace_client::DataType;
 
@@ -20,7 +22,8 @@ pub enum Accumulator {
     /// Of counts there is one array for all aggregates.
     Nothing,
     Real(Vec<f64>),
-    Integer(Vec<i64>),
+    /// Sums that may leave 64 bits on their way.
+    Integer(Vec<i128>),
     Least(Extremes),
     Greatest(Extremes),
 }
@@ -96,7 +99,7 @@ impl Accumulator {
             (Accumulator::Real(sums), Groups::One(group)) => sums[group] += k::sum_real(cells, mask),
             (Accumulator::Real(sums), Groups::Each(first)) => k::add_real(&mut sums[first..first + count], cells, mask),
             (Accumulator::Integer(sums), Groups::One(group)) => {
-                sums[group] = sums[group].wrapping_add(k::sum_integer(cells, mask));
+                sums[group] += k::sum_integer(cells, mask);
             }
             (Accumulator::Integer(sums), Groups::Each(first)) => {
                 k::add_integer(&mut sums[first..first + count], cells, mask);
@@ -114,7 +117,7 @@ impl Accumulator {
                 own.iter_mut().zip(other).for_each(|(own, other)| *own += other);
             }
             (Accumulator::Integer(own), Accumulator::Integer(other)) => {
-                own.iter_mut().zip(other).for_each(|(own, other)| *own = own.wrapping_add(other));
+                own.iter_mut().zip(other).for_each(|(own, other)| *own += other);
             }
             (Accumulator::Least(own), Accumulator::Least(mut other)) => {
                 merge_extremes(own, &mut other, Direction::Least);
@@ -127,15 +130,18 @@ impl Accumulator {
     }
 
     /// The groups' results, from `first` on; `counts` are the rows of each.
-    pub fn results(&self, function: Function, counts: &[u64], first: usize) -> ArrayRef {
+    pub fn results(&self, function: Function, counts: &[u64], first: usize) -> Result<ArrayRef> {
         let range = first..first + counts.len();
-        match self {
+        Ok(match self {
             Accumulator::Nothing => Arc::new(Int64Array::from_iter_values(counts.iter().map(|&count| count as i64))),
             Accumulator::Real(sums) if function == Function::Average => Arc::new(Float64Array::from_iter(
                 sums[range].iter().zip(counts).map(|(sum, &count)| (count > 0).then(|| sum / count as f64)),
             )),
             Accumulator::Real(sums) => Arc::new(Float64Array::from_iter(present(&sums[range], counts))),
-            Accumulator::Integer(sums) => Arc::new(Int64Array::from_iter(present(&sums[range], counts))),
+            Accumulator::Integer(sums) => {
+                let sums = present(&sums[range], counts).map(|sum| sum.map(fitting).transpose());
+                Arc::new(sums.collect::<Result<Int64Array>>()?)
+            }
             Accumulator::Least(kept) | Accumulator::Greatest(kept) => match kept {
                 Extremes::I8(kept) => widened(&kept[range], counts),
                 Extremes::I16(kept) => widened(&kept[range], counts),
@@ -151,7 +157,7 @@ impl Accumulator {
                 }
                 Extremes::F64(kept) => Arc::new(Float64Array::from_iter(present(&kept[range], counts))),
             },
-        }
+        })
     }
 }
 

@@ -161,7 +161,7 @@ impl Reduced {
         };
         let mut arrays = vec![];
         for (reduction, accumulator) in self.reductions.iter().zip(&outcome.accumulators) {
-            let results = accumulator.results(reduction.function, &counts, 0);
+            let results = accumulator.results(reduction.function, &counts, 0)?;
             arrays.push(arrow::compute::cast(&results, &reduction.output)?);
         }
         arrays.push(Arc::new(arrow::array::Int64Array::from_iter_values(counts.iter().map(|&count| count as i64))));

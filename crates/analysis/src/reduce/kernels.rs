@@ -38,11 +38,15 @@ fn masked(value: f64, mask: u64) -> f64 {
     f64::from_bits(value.to_bits() & mask)
 }
 
-pub fn sum_integer<T: CellType>(cells: &[T], mask: Option<&[u64]>) -> i64 {
+/// Of a line of cells that are narrower than 64 bits, the sum fits in 64.
+pub fn sum_integer<T: CellType>(cells: &[T], mask: Option<&[u64]>) -> i128 {
+    let is_long = size_of::<T>() == size_of::<i64>();
     match mask {
-        None => cells.iter().fold(0i64, |sum, cell| sum.wrapping_add(cell.to_i64())),
+        None if is_long => cells.iter().map(|cell| i128::from(cell.to_i64())).sum(),
+        None => cells.iter().map(|cell| cell.to_i64()).sum::<i64>().into(),
         Some(mask) => {
-            cells.iter().zip(mask).fold(0i64, |sum, (cell, mask)| sum.wrapping_add(cell.to_i64() & *mask as i64))
+            let taken = cells.iter().zip(mask).map(|(cell, mask)| cell.to_i64() & *mask as i64);
+            if is_long { taken.map(i128::from).sum() } else { taken.sum::<i64>().into() }
         }
     }
 }
@@ -57,14 +61,14 @@ pub fn add_real<T: CellType>(sums: &mut [f64], cells: &[T], mask: Option<&[u64]>
     }
 }
 
-pub fn add_integer<T: CellType>(sums: &mut [i64], cells: &[T], mask: Option<&[u64]>) {
+pub fn add_integer<T: CellType>(sums: &mut [i128], cells: &[T], mask: Option<&[u64]>) {
     match mask {
-        None => sums.iter_mut().zip(cells).for_each(|(sum, cell)| *sum = sum.wrapping_add(cell.to_i64())),
+        None => sums.iter_mut().zip(cells).for_each(|(sum, cell)| *sum += i128::from(cell.to_i64())),
         Some(mask) => sums
             .iter_mut()
             .zip(cells)
             .zip(mask)
-            .for_each(|((sum, cell), mask)| *sum = sum.wrapping_add(cell.to_i64() & *mask as i64)),
+            .for_each(|((sum, cell), mask)| *sum += i128::from(cell.to_i64() & *mask as i64)),
     }
 }
 

@@ -275,7 +275,7 @@ impl Reduced {
             arrays.push(self.grid.dimensions[d].axis.take(&indices));
         }
         for (number, (reduction, accumulator)) in self.reductions.iter().zip(&outcome.accumulators).enumerate() {
-            let results = accumulator.results(reduction.function, &counts, first);
+            let results = accumulator.results(reduction.function, &counts, first)?;
             let wanted = self.schema.field(self.kept.len() + number).data_type();
             arrays.push(arrow::compute::cast(&results, wanted)?);
         }

@@ -20,7 +20,6 @@ mod rows;
 mod save;
 mod store;
 mod subtar;
-mod sum;
 mod syntax;
 mod tar;
 mod vtk;

@@ -3,16 +3,16 @@
 use super::elements::Number;
 use super::expression::{expression, number, predicate};
 use super::relation::{Element, Kind, Relation, column};
-use super::sum::exact_sum;
 use super::syntax::Node;
 use super::tar;
 use crate::error::{Error, Result};
 use crate::session::Queries;
+use crate::sum::sum;
 use arrow::datatypes::DataType;
 use datafusion::common::JoinType;
-use datafusion::functions_aggregate::expr_fn::{avg, count, max, min, sum};
+use datafusion::functions_aggregate::expr_fn::{avg, count, max, min};
 use datafusion::functions_window::expr_fn::row_number;
-use datafusion::logical_expr::{Expr, ExprFunctionExt, ExprSchemable, LogicalPlanBuilder, cast, lit};
+use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlanBuilder, cast, lit};
 use datafusion::prelude::DataFrame;
 
 pub fn is_query(name: &str) -> bool {
@@ -233,9 +233,9 @@ impl Call<'_> {
         const USAGE: &str = "aggregate(t, avg | sum | min | max | count, element, new name … , dimension …)";
         let input = self.input(0, USAGE)?;
         let mut rest = &self.arguments[1..];
-        // Aggregates as they are made, and of each new element how it comes from them.
+        // Aggregates as they are made, and of each new element which of them it is.
         let mut functions: Vec<Expr> = vec![];
-        let mut names: Vec<(String, Made)> = vec![];
+        let mut names: Vec<(String, usize)> = vec![];
         while let [Node::Name(function), value, new, ..] = rest
             && let Some(function) = aggregate_function(function)
         {
@@ -243,13 +243,7 @@ impl Call<'_> {
                 Node::Name(name) if input.element(name).is_some() => column(name),
                 value => number(&input, value)?,
             };
-            let is_long = matches!(value.get_type(input.frame.schema())?, DataType::Int64 | DataType::UInt64);
-            let made = function(value.clone());
-            let place = place_of(&mut functions, made.clone());
-            let is_checked = is_long && made == sum(value.clone());
-            let checks = is_checked
-                .then(|| (place_of(&mut functions, avg(value.clone())), place_of(&mut functions, count(lit(1i64)))));
-            names.push((new_name(new)?.to_owned(), Made { place, checks }));
+            names.push((new_name(new)?.to_owned(), place_of(&mut functions, function(value))));
             rest = &rest[3..];
         }
         if functions.is_empty() {
@@ -269,14 +263,7 @@ impl Call<'_> {
         let (of_groups, of_functions) = made.split_at(groups.len());
         let mut columns: Vec<(Expr, String)> =
             of_groups.iter().zip(&groups).map(|(made, element)| (column(made), element.name.clone())).collect();
-        for (name, Made { place, checks }) in &names {
-            let found = column(&of_functions[*place]);
-            let found = match checks {
-                Some((mean, rows)) => exact_sum(found, column(&of_functions[*mean]), column(&of_functions[*rows])),
-                None => found,
-            };
-            columns.push((found, name.clone()));
-        }
+        columns.extend(names.iter().map(|(name, place)| (column(&of_functions[*place]), name.clone())));
         let mut elements = groups;
         elements.extend(names.into_iter().map(|(name, _)| Element { name, kind: Kind::Attribute, role: None }));
         grouped.projected(columns, elements)
@@ -404,12 +391,6 @@ impl Call<'_> {
 const ID: &str = "ID";
 
 type Aggregate = fn(Expr) -> Expr;
-
-/// A new element of an aggregate: one of the functions; a sum of 64-bit integers with the mean and the count that check it.
-struct Made {
-    place: usize,
-    checks: Option<(usize, usize)>,
-}
 
 /// Each function once.
 fn place_of(functions: &mut Vec<Expr>, function: Expr) -> usize {
