@@ -27,6 +27,8 @@ from .container import Session
 from .errors import DamagedError, InvalidError, TerraceError, WrongKindError
 
 METADATA = "zarr.json"
+#: Metadata of Zarr v2, which nothing here would find again.
+_METADATA_V2 = {".zgroup", ".zarray", ".zattrs", ".zmetadata"}
 _CHUNK = re.compile(r"(?P<node>.+)/c(?P<index>(?:/\d+)+)")
 #: What Terrace writes among an array's attributes for itself.
 _OWN = "terrace_"
@@ -177,6 +179,8 @@ class ZarrKeys:
     def write(self, key: str, value: Any) -> None:
         """Sets a key. A chunk of an array that is Terrace's own is a put of its region."""
         path = self._path(key)
+        if posixpath.basename(path) in _METADATA_V2:
+            raise InvalidError(f"`{key}` is a key of Zarr v2, and this store holds Zarr v3 only", "zarr_format=3")
         if posixpath.basename(path) == METADATA:
             self._write_metadata(posixpath.dirname(path), json.loads(bytes(value)))
         elif chunk := self._chunk(path):

@@ -35,6 +35,8 @@ class TerraceStore(Store):
     supports_deletes = True
     supports_listing = True
     supports_partial_writes = False
+    # Metadata is made anew from what is staged whenever it is read; a copy of it would tell how things were.
+    supports_consolidated_metadata = False
 
     def __init__(
         self,

@@ -199,6 +199,28 @@ def test_dask_computes_on_arrays(place: terrace.Container, store: TerraceStore) 
     np.testing.assert_array_equal(dask_array.from_zarr(again, component="a").compute(scheduler="processes"), cells)
 
 
+def test_zarr_v2_is_refused_when_it_is_written(place: terrace.Container, store: TerraceStore) -> None:
+    with pytest.raises(terrace.InvalidError, match="is a key of Zarr v2, and this store holds Zarr v3 only"):
+        zarr.create_group(store, zarr_format=2)
+    with pytest.raises(terrace.InvalidError, match="Zarr v3 only"):
+        zarr.create_array(store, name="a", shape=(4,), dtype="i4", zarr_format=2)
+    with pytest.raises(terrace.InvalidError, match="Zarr v3 only"):
+        _dataset().to_zarr(store, mode="a", zarr_format=2, consolidated=False)
+    assert list(place) == []
+
+
+def test_consolidated_metadata_is_refused_and_not_needed(place: terrace.Container, store: TerraceStore) -> None:
+    dataset = _dataset()
+    for consolidated in (None, True):
+        dataset.to_zarr(store, mode="w", zarr_format=3, consolidated=consolidated)
+        for asked in (None, True, False):
+            xarray.testing.assert_identical(xarray.open_zarr(store, consolidated=asked).load(), dataset)
+    with pytest.raises(TypeError, match="doesn't support consolidated metadata"):
+        zarr.consolidate_metadata(store)
+    with pytest.raises(ValueError, match="doesn't support consolidated metadata"):
+        zarr.open_consolidated(store)
+
+
 def test_a_store_that_is_read_only_is_not_written(place: terrace.Container, store: TerraceStore) -> None:
     place["a"] = np.arange(4)
     with pytest.raises(ValueError, match="read-only"):

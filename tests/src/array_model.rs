@@ -9,7 +9,7 @@ impl Random {
     pub fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
-    pub fn next(&mut self) -> u64 {
+    fn word(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -17,12 +17,12 @@ impl Random {
     }
     /// Below `limit`, which is at least 1.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+        self.word() % limit
     }
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(count + 8);
         while bytes.len() < count {
-            bytes.extend_from_slice(&self.next().to_le_bytes());
+            bytes.extend_from_slice(&self.word().to_le_bytes());
         }
         bytes.truncate(count);
         bytes

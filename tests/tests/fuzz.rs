@@ -9,7 +9,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 use terrace_client::{ArraySpec, Create, DataType, Region, Session, TagMatch, TagQuery, TagValue};
-use terrace_core::objects::wire::{FRAME_BYTES, Frame, MESSAGE_BYTES_MAX, Request, Response, There, decode, encode};
+use terrace_core::objects::wire::{
+    FRAME_BYTES, FileRef, Frame, MESSAGE_BYTES_MAX, Request, Response, There, decode, encode,
+};
 use terrace_core::objects::{Kind, Overlap};
 use terrace_tests::{Served, Wish, wait_until};
 
@@ -19,6 +21,8 @@ const CONNECTIONS_TIME: Duration = Duration::from_secs(40);
 /// One of each kind, on the objects of `furnish`.
 fn requests() -> Vec<Request> {
     let path = |name: &str| name.to_owned();
+    // Each client has the same one, and so each other's.
+    let file = |name: &str, writable| FileRef { path: name.into(), open: 1 + u64::from(writable), writable };
     let region = Region::strided(&[1, 2], &[3, 4], &[5, 6]).unwrap();
     let corner = Region::block(&[0, 0], &[4, 4]).unwrap();
     let spec = ArraySpec::new(DataType::Int32, &[0, 9]).unlimited(0).chunks(&[4, 9]).dimensions(&["t", "x"]);
@@ -52,12 +56,15 @@ fn requests() -> Vec<Request> {
         Request::GetRegion { path: path("c/array"), region },
         Request::GetRegion { path: path("../outside/array"), region: corner },
         Request::Resize { path: path("c/array"), shape: vec![40, 30] },
-        Request::CreateBytes { path: path("c/file"), exclusive: false },
-        Request::WriteBytes { path: path("c/file"), position: 7 },
-        Request::ReadBytes { path: path("c/file"), position: 2, count: 100 },
-        Request::ReadBytes { path: path("../outside/secret"), position: 0, count: 100 },
-        Request::ReadBytes { path: path(".terrace/tmp/x"), position: 0, count: 100 },
-        Request::SetLength { path: path("c/file"), length: 3000 },
+        Request::CreateBytes { file: file("c/file", true), exclusive: false },
+        Request::OpenBytes { file: file("c/file", false) },
+        Request::WriteBytes { file: file("c/file", true), position: 7 },
+        Request::ReadBytes { file: file("c/file", true), position: 2, count: 100 },
+        Request::ReadBytes { file: file("../outside/secret", false), position: 0, count: 100 },
+        Request::ReadBytes { file: file(".terrace/tmp/x", false), position: 0, count: 100 },
+        Request::SetLength { file: file("c/file", true), length: 3000 },
+        Request::LengthOf { file: file("c/file", false) },
+        Request::CloseBytes { open: 2 },
         Request::Lock { path: path("c/array"), region: corner, exclusive: true, patience_ms: Some(5) },
         Request::Lock { path: path("c/array"), region: corner, exclusive: true, patience_ms: None },
         Request::Unlock { path: path("c/array"), lock: 1 },
@@ -225,7 +232,7 @@ fn an_agent_outlives_damaged_conversations_and_gives_nothing_away() {
     let greeting = encode(&Request::Hello { token: TOKEN.into() }, 0).unwrap();
     let socket = place.runtime().join(terrace_core::settings::OBJECTS_SOCKET);
     let turns = std::sync::atomic::AtomicU32::new(0);
-    let before = holdings(agent as u32);
+    let before = holdings(agent);
     let after_a_while = std::sync::OnceLock::new();
     let begun = std::time::Instant::now();
     // What a panic leaves in the session's shared memory is looked at no more.
@@ -258,13 +265,13 @@ fn an_agent_outlives_damaged_conversations_and_gives_nothing_away() {
             // The token can't come about by damage to another one within the few bytes that are damaged.
             assert!(is_greeted || answers.iter().all(is_refusal), "a stranger was told {answers:?}");
             let turn = turns.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            if turn % 100 == 0 {
+            if turn.is_multiple_of(100) {
                 furnish(&shared);
                 assert_eq!(place.status().map(|status| status.agent_pid), Some(agent), "the agent died");
             }
             // The allocator's own holdings grow at first, and then no more: what is lost grows all the time.
             if begun.elapsed() > CONNECTIONS_TIME / 2 && after_a_while.get().is_none() {
-                let _ = after_a_while.set(holdings(agent as u32));
+                let _ = after_a_while.set(holdings(agent));
             }
         },
     );
@@ -275,11 +282,11 @@ fn an_agent_outlives_damaged_conversations_and_gives_nothing_away() {
     let array = here.open_array("c/array", false).unwrap();
     assert_eq!(array.get_values::<u8>(&Region::block(&[3, 3], &[1, 2]).unwrap()).unwrap(), [7, 7]);
     assert!(
-        wait_until(30, || holdings(agent as u32).1 <= before.1 + 2),
+        wait_until(30, || holdings(agent).1 <= before.1 + 2),
         "threads stay behind: {before:?} before, {:?} after {turns} conversations",
-        holdings(agent as u32)
+        holdings(agent)
     );
-    let after = holdings(agent as u32);
+    let after = holdings(agent);
     assert!(
         after.0 <= before.0 + 20,
         "descriptors stay behind: {before:?} before, {after:?} after {turns} conversations"

@@ -929,6 +929,15 @@ fn sums_of_large_integers_are_exact() {
         "create_dataset('h:long', literal(9223372036854775807, 9223372036854775807)); create_tar('u', '*', 'implicit,x,int,0,1,1', 'v,long'); load_subtar('u', 'ordered,x,0,1', 'v,h')",
     );
     refused(&place, "aggregate(u, sum, v, s)", "does not fit in 64-bit integers");
+    // What is made of narrow elements has room.
+    done(
+        &place,
+        "create_dataset('i:int', literal(67515, -3)); create_tar('n', '*', 'implicit,x,int,0,1,1', 'i,int'); load_subtar('n', 'ordered,x,0,1', 'i,i')",
+    );
+    assert_eq!(rows(&place, "derive(n, q, i * i)")[1], "0,67515,4558275225");
+    assert_eq!(rows(&place, "aggregate(n, sum, i * i, s)")[1], "4558275234");
+    let root = rows(&place, "derive(n, r, sqrt(i))");
+    assert_eq!((root[1].as_str(), root[2].as_str()), ("0,67515,259.83648704449274", "1,-3,NaN"));
     assert_eq!(rows(&place, "derive(subset(t, x, 0, 0), w, v + 1)")[1], "0,9007199254740992,9007199254740993");
     shell.ends_and_leaves();
 }

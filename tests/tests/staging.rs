@@ -650,6 +650,42 @@ fn several_targets_share_complete_steps_and_all_get_what_has_no_steps() {
     there.into_iter().for_each(Served::end);
 }
 
+/// What leaves the tier while one of two targets is away is read back for that one, and what is the other's is not.
+#[test]
+fn a_target_that_was_away_gets_its_own_steps_alone() {
+    let staging = Wish::default().tier("ram", "4MiB").build();
+    let analysis = [roomy(), roomy()];
+    let first = Served::begin(&analysis[0], &[]);
+    let away = Served::free_address();
+    let token_file = staging.scratch().join("token");
+    let rule = format!("run=tcp://{},tcp://{away} token_file={} keep=durable", first.address, token_file.display());
+    let here = Served::begin(&staging, &["--forward", &rule]);
+    let session = Session::open(&here.index).unwrap();
+    let p = field(&session, "run/p");
+    let count = (8 << 20) / (values(1, 0).len() as u64 * 8);
+    (0..count).for_each(|step| put_step(&p, 1, step));
+    session.evict("run").unwrap();
+    let second = Served::begin_at(&analysis[1], &away, &[]);
+    let stager = session.stager(StagerSpec::default()).unwrap();
+    assert_eq!(stager.put(&p, &step_region(count), &bytes_of(&values(1, count))).unwrap(), Staged::Queued);
+    stager.sync(Arrived::Analysis, Some(Duration::from_secs(60))).unwrap();
+    let has = |served: &Served| {
+        let elsewhere = Session::connect_to(&served.address, Served::TOKEN).unwrap();
+        let p = elsewhere.open_array("run/p", false).unwrap();
+        let steps = 0..p.shape().unwrap()[0];
+        steps.filter(|&step| p.get_values::<f64>(&step_region(step)).unwrap() == values(1, step)).collect::<Vec<_>>()
+    };
+    let (ours, theirs) = (has(&first), has(&second));
+    let mut all = [ours.clone(), theirs.clone()].concat();
+    all.sort_unstable();
+    assert_eq!(all, (0..=count).collect::<Vec<_>>(), "{ours:?} and {theirs:?}");
+    stager.close().unwrap();
+    drop((session, p));
+    here.end();
+    first.end();
+    second.end();
+}
+
 #[test]
 fn a_target_that_refuses_is_named_and_what_it_takes_is_sent() {
     let (staging, analysis) = (roomy(), roomy());

@@ -21,6 +21,9 @@
 //! Invariant: every plan gives what DataFusion's own operators give over the same tables; `Options::array_plans` turns the
 //! array-native ones off, and tests compare the two.
 
+// A selection is a list of ranges, of which one alone is a list too.
+#![allow(clippy::single_range_in_vec_init)]
+
 mod axis;
 mod catalogue;
 mod error;

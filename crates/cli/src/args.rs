@@ -270,6 +270,9 @@ pub struct ConvertSettings {
 pub struct ImportArgs {
     #[command(flatten)]
     pub convert: ConvertSettings,
+    /// Replace arrays that are there already
+    #[arg(long)]
+    pub replace: bool,
     pub file: PathBuf,
     /// A container below the root, which is made if it is not there
     pub name: String,

@@ -16,14 +16,15 @@ use std::process::{Command, Stdio};
 const PYTHON_ENV: &str = "TERRACE_PYTHON";
 
 pub fn import(args: &ImportArgs) -> Result<i32> {
-    convert("import", args.file.as_os_str(), OsStr::new(&args.name), &args.convert)
+    let replace = args.replace.then_some("--replace");
+    convert("import", replace, args.file.as_os_str(), OsStr::new(&args.name), &args.convert)
 }
 
 pub fn export(args: &ExportArgs) -> Result<i32> {
-    convert("export", OsStr::new(&args.name), args.file.as_os_str(), &args.convert)
+    convert("export", None, OsStr::new(&args.name), args.file.as_os_str(), &args.convert)
 }
 
-fn convert(what: &str, from: &OsStr, to: &OsStr, args: &ConvertSettings) -> Result<i32> {
+fn convert(what: &str, flag: Option<&str>, from: &OsStr, to: &OsStr, args: &ConvertSettings) -> Result<i32> {
     let python = interpreter()?;
     let settings = resolve(&args.settings)?.settings;
     check::settings(&settings, true)?;
@@ -31,7 +32,7 @@ fn convert(what: &str, from: &OsStr, to: &OsStr, args: &ConvertSettings) -> Resu
     let mut connection = ensure(&settings, false)?;
     let is_alone = connection.client.status().is_ok_and(|status| status.runs.is_empty());
     let mut command = Command::new(&python);
-    command.args(["-m", "terrace.convert", what]).arg("--index").arg(settings.index());
+    command.args(["-m", "terrace.convert", what]).args(flag).arg("--index").arg(settings.index());
     if let Some(format) = &args.format {
         command.arg("--format").arg(format);
     }

@@ -1,7 +1,10 @@
-//! A bytes object, as a program uses it: small writes are gathered, reads come from a mapping.
+//! A bytes object, as a program uses it: small writes are gathered.
 //!
 //!   write ─▶ window (one run of bytes, up to 1 MiB) ──full, elsewhere, flush, close──▶ the file in its tier
-//!   read  ─▶ window, where it has the bytes; else the mapping (opened for reading) or the file
+//!   read  ─▶ window, where it has the bytes; else the file
+//!
+//! Files are not mapped: where another program cuts one off, a copy out of its mapping ends with a signal, and one read is one
+//! call of the system either way, since a mapping's length would have to be asked for.
 //!
 //! Invariant: what `flush` or `close` returned for is in the file, where every other program sees it.
 
@@ -10,7 +13,7 @@ use crate::session::Session;
 use std::sync::{Arc, Mutex, MutexGuard};
 use terrace_core::objects::{Kind, ObjectError, Result};
 use terrace_objects::Place;
-use terrace_objects::placed::{BytesFile, Mapping};
+use terrace_objects::placed::BytesFile;
 
 /// Bytes that are gathered before they are written.
 const WINDOW: usize = 1 << 20;
@@ -29,7 +32,6 @@ struct Inner {
     file: File,
     writable: bool,
     window: Window,
-    mapping: Option<Mapping>,
     /// The file's length, as far as this handle's own writes and looks tell; the window may reach further.
     length: u64,
     /// Forks seen when the window was begun: a child does not write what its parent gathered.
@@ -127,7 +129,7 @@ impl Bytes {
     pub(crate) fn new(session: Session, mut file: File, writable: bool, length: Option<u64>) -> Bytes {
         let generation = terrace_objects::fork_generation();
         let length = length.or_else(|| file.len().ok()).unwrap_or(0);
-        let inner = Inner { file, writable, window: Window::default(), mapping: None, length, generation };
+        let inner = Inner { file, writable, window: Window::default(), length, generation };
         Bytes { session, inner: Mutex::new(inner) }
     }
 
@@ -151,15 +153,6 @@ impl Bytes {
         let length = inner.file.len()?;
         inner.length = length;
         Ok(if inner.window.bytes.is_empty() { length } else { length.max(inner.window.end()) })
-    }
-
-    /// Of the file that it lies in, on this node.
-    #[doc(hidden)]
-    pub fn metadata(&self) -> Option<std::fs::Metadata> {
-        match &self.locked().file {
-            File::Here(file, _) => std::fs::File::from(file.descriptor().try_clone().ok()?).metadata().ok(),
-            File::Elsewhere(_) => None,
-        }
     }
 
     pub fn is_empty(&self) -> Result<bool> {
@@ -186,39 +179,15 @@ impl Bytes {
 
     /// Past the end the object grows; what lies between is zero.
     pub fn write_at(&self, position: u64, bytes: &[u8]) -> Result<()> {
-        let mut inner = self.locked();
-        if !inner.writable {
-            return Err(ObjectError::new(
-                Kind::WrongKind,
-                format!("{} was opened for reading only", inner.file.name()),
-            ));
-        }
-        if position.checked_add(bytes.len() as u64).is_none_or(|end| end >= END_MAX) {
-            let path = inner.file.name();
-            return Err(ObjectError::new(
-                Kind::OutOfBounds,
-                format!("{path}: a write to beyond 2^62 (from {position} on)"),
-            ));
-        }
-        if inner.window.take(position, bytes) {
-            return Ok(());
-        }
-        inner.publish()?;
-        if inner.window.take(position, bytes) {
-            return Ok(());
-        }
-        inner.file.write_at(position, bytes)?;
-        inner.length = inner.length.max(position + bytes.len() as u64);
-        Ok(())
+        self.locked().write_at(position, bytes)
     }
 
     /// Writes at the end that this handle knows; where it went.
     pub fn append(&self, bytes: &[u8]) -> Result<u64> {
-        let position = {
-            let inner = self.locked();
-            if inner.window.bytes.is_empty() { inner.length } else { inner.length.max(inner.window.end()) }
-        };
-        self.write_at(position, bytes)?;
+        let mut inner = self.locked();
+        let is_gathered = !inner.window.bytes.is_empty();
+        let position = if is_gathered { inner.length.max(inner.window.end()) } else { inner.length };
+        inner.write_at(position, bytes)?;
         Ok(position)
     }
 
@@ -267,9 +236,32 @@ impl Inner {
         Ok(())
     }
 
+    fn write_at(&mut self, position: u64, bytes: &[u8]) -> Result<()> {
+        if !self.writable {
+            return Err(ObjectError::new(Kind::WrongKind, format!("{} was opened for reading only", self.file.name())));
+        }
+        if position.checked_add(bytes.len() as u64).is_none_or(|end| end >= END_MAX) {
+            let path = self.file.name();
+            return Err(ObjectError::new(
+                Kind::OutOfBounds,
+                format!("{path}: a write to beyond 2^62 (from {position} on)"),
+            ));
+        }
+        if self.window.take(position, bytes) {
+            return Ok(());
+        }
+        self.publish()?;
+        if self.window.take(position, bytes) {
+            return Ok(());
+        }
+        self.file.write_at(position, bytes)?;
+        self.length = self.length.max(position + bytes.len() as u64);
+        Ok(())
+    }
+
     fn read_at(&mut self, position: u64, buffer: &mut [u8]) -> Result<usize> {
         if !self.writable {
-            return self.read_kept(position, buffer);
+            return self.file.read_at(position, buffer, true);
         }
         let end = position.saturating_add(buffer.len() as u64);
         let window = &self.window;
@@ -290,24 +282,5 @@ impl Inner {
         }
         self.publish()?;
         self.file.read_at(position, buffer, false)
-    }
-
-    /// Opened for reading: from the mapping, or from what was fetched ahead. The length is asked for each time: where another
-    /// program has cut the file off, the mapping ends with a signal.
-    fn read_kept(&mut self, position: u64, buffer: &mut [u8]) -> Result<usize> {
-        let File::Here(file, place) = &mut self.file else { return self.file.read_at(position, buffer, true) };
-        if file.follow(place)? {
-            self.mapping = None;
-        }
-        self.length = file.len(place)?;
-        let end = position.saturating_add(buffer.len() as u64).min(self.length);
-        if self.mapping.as_ref().is_none_or(|mapping| (mapping.len() as u64) < end) {
-            self.mapping = Mapping::of(file, self.length)?;
-        }
-        let Some(mapping) = &self.mapping else { return Ok(0) };
-        let start = position.min(end) as usize;
-        let count = end as usize - start;
-        mapping.read(start, &mut buffer[..count]);
-        Ok(count)
     }
 }

@@ -17,7 +17,7 @@
 //! session.flush("study")?;                               // now a Zarr v3 array in the root
 //! let table = session.open_bytes("study/table.fits", false)?;
 //! let mut card = [0; 80];
-//! table.read_exact_at(0, &mut card)?;                    // from the mapping: no message
+//! table.read_exact_at(0, &mut card)?;                    // no message
 //! # Ok(()) }
 //! ```
 //!

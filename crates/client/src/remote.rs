@@ -5,17 +5,22 @@
 
 use crate::fabric::Cells;
 use crate::rpc::{Agent, Begun, Stream, exchange, unexpected};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
-use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request, Response, Status};
+use std::time::{Duration, Instant};
+use terrace_core::objects::wire::{FileRef, PAYLOAD_BYTES_MAX, Request, Response, Status};
 use terrace_core::objects::{ArraySpec, Kind, ObjectError, Region, Result};
 use terrace_objects::array::LockMode;
+use terrace_objects::fork_generation;
 
 /// From so many bytes on it pays to send them from where they lie.
 const LENT_MIN: usize = 64 << 10;
 /// Most bytes that are fetched ahead.
 const AHEAD_MAX: usize = 4 << 20;
 const AHEAD_FIRST: usize = 64 << 10;
+/// What was fetched ahead is used for so long: what others write meanwhile is seen later.
+const AHEAD_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Set to `0`, nothing is fetched ahead.
 const PREFETCH: &str = "TERRACE_PREFETCH";
@@ -144,9 +149,12 @@ impl RemoteArray {
     }
 }
 
+/// The agent has it open as long as this is there, and longer than its name.
 pub struct RemoteFile {
     agent: Arc<Agent>,
-    path: String,
+    file: FileRef,
+    /// Forks before it was opened: it is its opener's to close.
+    forks: u32,
     ahead: Ahead,
     /// Where a sequential reader goes on.
     next: u64,
@@ -157,10 +165,12 @@ pub struct RemoteFile {
 struct Ahead {
     from: u64,
     bytes: Vec<u8>,
+    /// When they were asked for: they are not used for long, because others write.
+    asked_at: Option<Instant>,
     /// How much is fetched at once; it grows while reading is sequential.
     size: usize,
-    /// What follows, and how much of it: asked for while the program is busy with `bytes`.
-    coming: Option<(Begun, usize)>,
+    /// What follows, how much of it, and since when: asked for while the program is busy with `bytes`.
+    coming: Option<(Begun, usize, Instant)>,
 }
 
 impl Ahead {
@@ -177,20 +187,44 @@ impl Ahead {
 }
 
 impl RemoteFile {
-    pub fn new(agent: Arc<Agent>, path: String) -> RemoteFile {
-        RemoteFile { agent, path, ahead: Ahead::default(), next: 0 }
+    /// One that is there, and its length.
+    pub fn open(agent: &Arc<Agent>, path: String, writable: bool) -> Result<(RemoteFile, u64)> {
+        let file = RemoteFile::new(agent, path, writable);
+        let length = file.length_by(&Request::OpenBytes { file: file.file.clone() })?;
+        Ok((file, length))
+    }
+
+    pub fn create(agent: &Arc<Agent>, path: String, exclusive: bool) -> Result<RemoteFile> {
+        let file = RemoteFile::new(agent, path, true);
+        agent.done(&Request::CreateBytes { file: file.file.clone(), exclusive })?;
+        Ok(file)
+    }
+
+    fn new(agent: &Arc<Agent>, path: String, writable: bool) -> RemoteFile {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        // A hasher of its own each time: its keys are random.
+        let open = RandomState::new().hash_one((std::process::id(), COUNT.fetch_add(1, Relaxed)));
+        let file = FileRef { path, open, writable };
+        RemoteFile { agent: agent.clone(), file, forks: fork_generation(), ahead: Ahead::default(), next: 0 }
     }
 
     pub fn path(&self) -> &str {
-        &self.path
+        &self.file.path
     }
 
     pub fn len(&self) -> Result<u64> {
-        Ok(status(&self.agent, &self.path)?.bytes)
+        self.length_by(&Request::LengthOf { file: self.file.clone() })
+    }
+
+    fn length_by(&self, request: &Request) -> Result<u64> {
+        match self.agent.ask(request)?.0 {
+            Response::Length { bytes } => Ok(bytes),
+            other => Err(unexpected(&other)),
+        }
     }
 
     fn request(&self, position: u64, count: usize) -> Request {
-        Request::ReadBytes { path: self.path.clone(), position, count: count as u64 }
+        Request::ReadBytes { file: self.file.clone(), position, count: count as u64 }
     }
 
     fn fetch(&self, position: u64, count: usize) -> Result<Vec<u8>> {
@@ -202,6 +236,11 @@ impl RemoteFile {
 
     /// Bytes read; fewer than asked for only at the end. `keeps`: what was fetched ahead may be used (opened for reading).
     pub fn read_at(&mut self, position: u64, buffer: &mut [u8], keeps: bool) -> Result<usize> {
+        let keeps = keeps && is_on(PREFETCH);
+        if self.ahead.asked_at.is_some_and(|asked| asked.elapsed() > AHEAD_AGE_MAX) {
+            // What it grew to is kept: the reader may only be slow.
+            self.ahead = Ahead { size: self.ahead.size, ..Ahead::default() };
+        }
         let mut done = 0;
         while done < buffer.len() {
             let at = position + done as u64;
@@ -231,13 +270,13 @@ impl RemoteFile {
     /// Fetches at least `wanted` bytes from `position` on, if there are so many; true: what was fetched reaches to the end.
     fn look_ahead(&mut self, position: u64, wanted: usize) -> Result<bool> {
         let goes_on = position == self.ahead.end() && !self.ahead.bytes.is_empty();
-        let is_sequential = (position == self.next || goes_on) && is_on(PREFETCH);
-        let coming = self.ahead.coming.take().filter(|_| goes_on);
-        let asked = coming.and_then(|(begun, count)| match self.agent.end(begun)? {
-            (Response::Bytes, bytes) if bytes.len() <= count => Some((bytes, count)),
+        let is_sequential = position == self.next || goes_on;
+        let coming = self.ahead.coming.take().filter(|(.., asked_at)| goes_on && asked_at.elapsed() <= AHEAD_AGE_MAX);
+        let asked = coming.and_then(|(begun, count, asked_at)| match self.agent.end(begun)? {
+            (Response::Bytes, bytes) if bytes.len() <= count => Some((bytes, count, asked_at)),
             _ => None,
         });
-        let (bytes, count) = match asked {
+        let (bytes, count, asked_at) = match asked {
             Some(asked) => asked,
             None => {
                 self.ahead.size = match is_sequential {
@@ -245,16 +284,17 @@ impl RemoteFile {
                     false => 0,
                 };
                 let count = wanted.max(self.ahead.size).min(PAYLOAD_BYTES_MAX as usize);
-                (self.fetch(position, count)?, count)
+                let asked_at = Instant::now();
+                (self.fetch(position, count)?, count, asked_at)
             }
         };
         let is_last = bytes.len() < count;
-        (self.ahead.from, self.ahead.bytes) = (position, bytes);
+        (self.ahead.from, self.ahead.bytes, self.ahead.asked_at) = (position, bytes, Some(asked_at));
         // A program that reads a header only is not to wait for more than that.
         if !is_last && is_sequential && self.ahead.size > AHEAD_FIRST {
             self.ahead.size = (self.ahead.size * 2).min(AHEAD_MAX);
             let begun = self.agent.begin(&self.request(self.ahead.end(), self.ahead.size));
-            self.ahead.coming = begun.map(|begun| (begun, self.ahead.size));
+            self.ahead.coming = begun.map(|begun| (begun, self.ahead.size, Instant::now()));
         }
         Ok(is_last)
     }
@@ -262,12 +302,20 @@ impl RemoteFile {
     pub fn write_at(&mut self, position: u64, bytes: &[u8]) -> Result<()> {
         for (number, part) in bytes.chunks(PAYLOAD_BYTES_MAX as usize).enumerate() {
             let position = position + number as u64 * PAYLOAD_BYTES_MAX;
-            self.agent.ask_with(&Request::WriteBytes { path: self.path.clone(), position }, part)?;
+            self.agent.ask_with(&Request::WriteBytes { file: self.file.clone(), position }, part)?;
         }
         Ok(())
     }
 
     pub fn set_len(&mut self, length: u64) -> Result<()> {
-        self.agent.done(&Request::SetLength { path: self.path.clone(), length })
+        self.agent.done(&Request::SetLength { file: self.file.clone(), length })
+    }
+}
+
+impl Drop for RemoteFile {
+    fn drop(&mut self) {
+        if self.forks == fork_generation() {
+            self.agent.tell(&Request::CloseBytes { open: self.file.open });
+        }
     }
 }

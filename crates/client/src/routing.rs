@@ -214,23 +214,18 @@ impl Session {
 
     pub(crate) fn create_bytes_at(&self, agent: &Arc<Agent>, name: &str, create: Create) -> Result<Bytes> {
         let path = self.name_of(name)?;
-        let exclusive = create != Create::Replace;
-        let mut length = Some(0);
-        match agent.done(&Request::CreateBytes { path: path.clone(), exclusive }) {
-            Err(error) if error.kind == Kind::Exists && create == Create::IfMissing => length = None,
-            done => done?,
-        }
-        let file = RemoteFile::new(agent.clone(), path);
-        Ok(Bytes::new(self.clone(), File::Elsewhere(file), true, length))
+        let (file, length) = match RemoteFile::create(agent, path.clone(), create != Create::Replace) {
+            Err(error) if error.kind == Kind::Exists && create == Create::IfMissing => {
+                RemoteFile::open(agent, path, true)?
+            }
+            made => (made?, 0),
+        };
+        Ok(Bytes::new(self.clone(), File::Elsewhere(file), true, Some(length)))
     }
 
     pub(crate) fn open_bytes_at(&self, agent: &Arc<Agent>, name: &str, writable: bool) -> Result<Bytes> {
         let path = self.name_of(name)?;
-        let found = status(agent, &path)?;
-        if found.kind != ObjectKind::Bytes {
-            return Err(ObjectError::new(Kind::WrongKind, format!("`{name}` is not a bytes object")));
-        }
-        let file = RemoteFile::new(agent.clone(), path);
-        Ok(Bytes::new(self.clone(), File::Elsewhere(file), writable, Some(found.bytes)))
+        let (file, length) = RemoteFile::open(agent, path, writable)?;
+        Ok(Bytes::new(self.clone(), File::Elsewhere(file), writable, Some(length)))
     }
 }

@@ -111,9 +111,11 @@ pub struct Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        if self.forks != fork_generation() {
-            // As in `take`.
-            self.stream.take().map(|stream| std::mem::forget(stream.fabric));
+        // As in `take`.
+        if self.forks != fork_generation()
+            && let Some(stream) = self.stream.take()
+        {
+            std::mem::forget(stream.fabric);
         }
     }
 }
@@ -197,6 +199,16 @@ impl Agent {
         let mut stream = self.take().ok()?;
         send(&mut stream, request, &[]).ok()?;
         Some(Begun { stream: Some(stream), forks: fork_generation(), _turn: turn })
+    }
+
+    /// Says what is not answered, if a connection is there: nothing depends on it.
+    pub fn tell(&self, request: &Request) {
+        let pooled = self.pool.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop();
+        if let Some(mut stream) = pooled
+            && send(&mut stream, request, &[]).is_ok()
+        {
+            self.give(stream);
+        }
     }
 
     /// The answer to what was begun; `None`: it is to be asked for again.

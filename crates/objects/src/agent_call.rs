@@ -28,7 +28,8 @@ const RETRY_MS: u64 = 10;
 #[derive(Clone, Copy)]
 pub enum About<'a> {
     Record(u32),
-    Path(&'a Path),
+    /// With its name in the root.
+    Named(u32, &'a Path),
     Descriptor(u32, BorrowedFd<'a>),
 }
 
@@ -76,7 +77,8 @@ fn try_call(
             message.record = record;
             fds.push(fd);
         }
-        About::Path(path) => {
+        About::Named(record, path) => {
+            message.record = record;
             let path = path.as_os_str().as_bytes();
             let len = path.len().min(PATH_MAX);
             message.path[..len].copy_from_slice(&path[..len]);

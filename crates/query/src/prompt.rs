@@ -179,6 +179,10 @@ pub fn run(engine: &Engine, mut format: Format, language: Language) -> Result<()
             Ok(line) => line,
             Err(ReadlineError::Interrupted) => continue,
             Err(ReadlineError::Eof) => break,
+            Err(ReadlineError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
+                eprintln!("what was typed is not UTF-8");
+                continue;
+            }
             Err(error) => return Err(failed(error)),
         };
         if line.trim().is_empty() {

@@ -7,6 +7,7 @@ use crate::failure::{Answer, Refusal};
 use crate::reply::Reply;
 use axum::body::Bytes;
 use axum::http::StatusCode;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -50,7 +51,7 @@ struct Open {
 /// What a name stands for in a Zarr hierarchy.
 pub enum Node {
     /// With what its own `zarr.json` says, if it has one.
-    Group(Option<Metadata>),
+    Group(Option<Box<Metadata>>),
     /// Chunks are regions.
     Array(Box<Metadata>, Array),
     /// An array that other programs have written, with its `zarr.json` as it is: chunks are files.
@@ -158,7 +159,7 @@ impl Store {
             };
         };
         match Metadata::parse(&text) {
-            Ok(metadata) if metadata.array.is_none() => Ok(Some(Node::Group(Some(metadata)))),
+            Ok(metadata) if metadata.array.is_none() => Ok(Some(Node::Group(Some(Box::new(metadata))))),
             Ok(metadata) => match self.array(name)? {
                 Some(array) => Ok(Some(Node::Array(Box::new(metadata), array))),
                 None => Ok(serde_json::from_slice(&text).ok().map(Node::Encoded)),
@@ -238,13 +239,12 @@ impl Store {
             let tag = self.session.tags(container)?.into_iter().find(|(key, _)| key == STEPS_TAG);
             let wanted = Wanted::of(tag.map(|(_, value)| value))?;
             for name in growing {
-                if !steps.contains_key(&name) {
-                    let along = arrays.iter().filter_map(|(_, array)| {
-                        array.spec().dimensions.iter().position(|own| *own == name).map(|d| (array, d))
-                    });
-                    let counts = along.map(|(array, d)| wanted.steps(array, d)).collect::<Answer<Vec<u64>>>()?;
-                    steps.insert(name, counts.into_iter().min().unwrap_or(0));
-                }
+                let Entry::Vacant(place) = steps.entry(name) else { continue };
+                let along = arrays.iter().filter_map(|(_, array)| {
+                    array.spec().dimensions.iter().position(|own| own == place.key()).map(|d| (array, d))
+                });
+                let counts = along.map(|(array, d)| wanted.steps(array, d)).collect::<Answer<Vec<u64>>>()?;
+                place.insert(counts.into_iter().min().unwrap_or(0));
             }
         }
         let mut known = locked(&self.steps);
@@ -259,12 +259,12 @@ impl Store {
     pub fn shape(&self, array: &Array, steps: &Steps) -> Answer<Vec<u64>> {
         let mut shape = array.shape()?;
         let spec = array.spec();
-        for d in 0..shape.len() {
+        for (d, extent) in shape.iter_mut().enumerate() {
             let name = spec.dimensions.get(d).filter(|name| !name.is_empty());
             match name.map(|name| steps.get(name)) {
-                Some(Some(steps)) => shape[d] = shape[d].min(*steps),
+                Some(Some(steps)) => *extent = (*extent).min(*steps),
                 Some(None) => {}
-                None if spec.unlimited[d] => shape[d] = shape[d].min(Wanted::Complete.steps(array, d)?),
+                None if spec.unlimited[d] => *extent = (*extent).min(Wanted::Complete.steps(array, d)?),
                 None => {}
             }
         }

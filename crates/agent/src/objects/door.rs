@@ -217,6 +217,10 @@ impl Agent {
                     spare = kept(payload);
                     continue;
                 }
+                Request::CloseBytes { open } => {
+                    client.close(open);
+                    continue;
+                }
                 Request::Fabric { provider, address } => {
                     send(connection, &fabric.meet(&provider, &address), &[])?;
                     continue;

@@ -1,7 +1,8 @@
 //! A client on another node: what it would do by itself here, this agent does for it, as a client of its own node.
 
 use super::server::{has_left, send};
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -9,21 +10,36 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime};
 use terrace_client::{Array, Bytes, Create, LockMode, RegionLock, Session};
-use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request, Response};
+use terrace_core::objects::wire::{FileRef, PAYLOAD_BYTES_MAX, Request, Response};
 use terrace_core::objects::{Kind, ObjectError, Region, Result, few};
 
 /// How often a client that waits for a lock is looked after.
 const LOOK: Duration = Duration::from_millis(200);
-/// Arrays and files that stay open between requests.
+/// Arrays that stay open between requests.
 const OPEN_MAX: usize = 64;
+/// Files that all clients together may have open; of those that are closed for want of room the name leads on.
+const FILES_MAX: usize = 4096;
 
 /// Which file or directory a name leads to: inodes are given again, so when it was made, too.
 type Identity = (u64, Option<SystemTime>);
 
 /// Arrays that connections have open. They share them, so that room of cells which one of them has put is used again by all: memory
-/// that was touched before is several times as fast.
+/// that was touched before is several times as fast. And files that clients have open, by whatever connection they come.
 #[derive(Default)]
-pub struct Opened(Mutex<HashMap<String, (Identity, Weak<Array>)>>);
+pub struct Opened {
+    arrays: Mutex<HashMap<String, (Identity, Weak<Array>)>>,
+    files: Mutex<HashMap<u64, File>>,
+}
+
+/// A file that a client has open.
+struct File {
+    bytes: Arc<Bytes>,
+    writable: bool,
+    /// Connections that have used it: it is closed when they have all ended, if not before.
+    users: usize,
+    /// The one that was not used for longest is closed when there are too many.
+    used_at: Instant,
+}
 
 impl Opened {
     fn array(&self, path: &str, identity: Identity, open: impl FnOnce() -> Result<Array>) -> Result<Arc<Array>> {
@@ -32,7 +48,7 @@ impl Opened {
         }
         // It may have to wait for a generation: others are not held up.
         let array = Arc::new(open()?);
-        let mut known = self.0.lock().unwrap();
+        let mut known = self.arrays.lock().unwrap();
         known.retain(|_, (_, array)| array.strong_count() > 0);
         let (found, place) = known.entry(path.into()).or_insert_with(|| (identity, Arc::downgrade(&array)));
         match place.upgrade().filter(|_| *found == identity) {
@@ -46,11 +62,11 @@ impl Opened {
 
     /// The name is another object's now.
     fn forget(&self, path: &str) {
-        self.0.lock().unwrap().remove(path);
+        self.arrays.lock().unwrap().remove(path);
     }
 
     fn known(&self, path: &str, identity: Identity) -> Option<Arc<Array>> {
-        let known = self.0.lock().unwrap();
+        let known = self.arrays.lock().unwrap();
         known.get(path).filter(|(found, _)| *found == identity).and_then(|(_, array)| array.upgrade())
     }
 }
@@ -60,7 +76,8 @@ pub struct Elsewhere {
     opened: Arc<Opened>,
     /// With what the name led to.
     arrays: HashMap<String, (Identity, Arc<Array>)>,
-    files: HashMap<(String, bool), (Identity, Bytes)>,
+    /// Files that came by this connection.
+    files: HashSet<u64>,
     /// Released when the connection ends.
     locks: Vec<(u64, RegionLock)>,
     next_lock: u64,
@@ -73,7 +90,7 @@ type Answer = Result<(Response, Vec<u8>)>;
 impl Elsewhere {
     pub fn new(index: &Path, opened: Arc<Opened>, socket: OwnedFd) -> Result<Elsewhere> {
         let session = Session::open_alone(index)?;
-        let (arrays, files) = (HashMap::new(), HashMap::new());
+        let (arrays, files) = (HashMap::new(), HashSet::new());
         Ok(Elsewhere { session, opened, arrays, files, locks: vec![], next_lock: 0, socket })
     }
 
@@ -82,11 +99,11 @@ impl Elsewhere {
     pub fn answer(&mut self, request: Request, payload: Vec<u8>) -> std::result::Result<Answer, Request> {
         let answer = match request {
             Request::Resize { path, shape } => self.array(&path).and_then(|array| array.grow(&shape)),
-            Request::WriteBytes { path, position } => self.file(&path, true).and_then(|file| {
+            Request::WriteBytes { file, position } => self.file(&file).and_then(|file| {
                 file.write_at(position, &payload)?;
                 file.flush()
             }),
-            Request::SetLength { path, length } => self.file(&path, true).and_then(|file| file.set_len(length)),
+            Request::SetLength { file, length } => self.file(&file).and_then(|file| file.set_len(length)),
             Request::PutFew { path, region, count } => self.put_few(&path, &region, count, &payload),
             Request::CreateContainer { path } => self.session.create_container(&path, Create::New),
             Request::Remove { path, with_contents } => {
@@ -99,15 +116,10 @@ impl Elsewhere {
                 // One that is there stays what it is to all.
                 self.session.create_array(&path, &spec, Create::New).map(|_| self.opened.forget(&path))
             }
-            Request::CreateBytes { path, exclusive } => {
-                self.forget(&path);
+            Request::CreateBytes { file, exclusive } => {
+                self.forget(&file.path);
                 let create = if exclusive { Create::New } else { Create::Replace };
-                self.session.create_bytes(&path, create).map(|file| {
-                    // What comes next is its bytes.
-                    if let Some(identity) = file.metadata().map(|found| identity_of(&found)) {
-                        self.keep(path, true, identity, file);
-                    }
-                })
+                self.session.create_bytes(&file.path, create).map(|bytes| self.keep(&file, Arc::new(bytes)))
             }
             Request::Unlock { lock, .. } => {
                 let before = self.locks.len();
@@ -220,7 +232,11 @@ impl Elsewhere {
     fn answer_with_payload(&mut self, request: Request, mut spare: Vec<u8>) -> std::result::Result<Answer, Request> {
         Ok(match request {
             Request::GetRegion { path, region } => self.get(&path, &region, spare),
-            Request::ReadBytes { path, position, count } => self.file(&path, false).and_then(|file| {
+            Request::OpenBytes { file } | Request::LengthOf { file } => {
+                let length = self.file(&file).and_then(|file| file.len());
+                length.map(|bytes| (Response::Length { bytes }, vec![]))
+            }
+            Request::ReadBytes { file, position, count } => self.file(&file).and_then(|file| {
                 let left = file.len()?.saturating_sub(position);
                 spare.resize(payload_of(count.min(left), 1)?, 0);
                 let got = file.read_at(position, &mut spare)?;
@@ -268,7 +284,8 @@ impl Elsewhere {
 
     /// Which file or directory the name leads to now: others remove and make objects as well.
     fn identity(&self, path: &str) -> Identity {
-        std::fs::metadata(self.session.root().join(path)).map_or((0, None), |found| identity_of(&found))
+        let found = std::fs::metadata(self.session.root().join(path));
+        found.map_or((0, None), |found| (found.ino(), found.created().ok()))
     }
 
     fn array(&mut self, path: &str) -> Result<&Array> {
@@ -287,33 +304,56 @@ impl Elsewhere {
         Ok(&self.arrays[path].1)
     }
 
-    fn file(&mut self, path: &str, writable: bool) -> Result<&Bytes> {
-        let key = (path.to_owned(), writable);
-        let identity = self.identity(path);
-        if self.files.get(&key).is_none_or(|(known, _)| *known != identity) {
-            let file = self.session.open_bytes(path, writable)?;
-            self.keep(path.into(), writable, identity, file);
+    fn file(&mut self, file: &FileRef) -> Result<Arc<Bytes>> {
+        let known = self.opened.files.lock().unwrap().get_mut(&file.open).map(|known| {
+            known.users += usize::from(self.files.insert(file.open));
+            known.used_at = Instant::now();
+            (known.bytes.clone(), known.writable)
+        });
+        match known {
+            Some((bytes, writable)) if writable || !file.writable => Ok(bytes),
+            Some(_) => Err(ObjectError::new(Kind::WrongKind, format!("`{}` was opened for reading only", file.path))),
+            None => {
+                let bytes = Arc::new(self.session.open_bytes(&file.path, file.writable)?);
+                self.keep(file, bytes.clone());
+                Ok(bytes)
+            }
         }
-        Ok(&self.files[&key].1)
     }
 
-    fn keep(&mut self, path: String, writable: bool, identity: Identity, file: Bytes) {
-        if self.files.len() >= OPEN_MAX {
-            self.files.clear();
+    fn keep(&mut self, file: &FileRef, bytes: Arc<Bytes>) {
+        let mut files = self.opened.files.lock().unwrap();
+        if files.len() >= FILES_MAX
+            && let Some(oldest) = files.iter().min_by_key(|(_, file)| file.used_at).map(|(open, _)| *open)
+        {
+            files.remove(&oldest);
         }
-        self.files.insert((path, writable), (identity, file));
+        self.files.insert(file.open);
+        files.insert(file.open, File { bytes, writable: file.writable, users: 1, used_at: Instant::now() });
+    }
+
+    pub fn close(&mut self, open: u64) {
+        self.opened.files.lock().unwrap().remove(&open);
     }
 
     /// The name is to be another object's.
     fn forget(&mut self, path: &str) {
         self.arrays.remove(path);
-        self.files.remove(&(path.to_owned(), true));
-        self.files.remove(&(path.to_owned(), false));
     }
 }
 
-fn identity_of(found: &std::fs::Metadata) -> Identity {
-    (found.ino(), found.created().ok())
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let mut files = self.opened.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for open in &self.files {
+            if let Entry::Occupied(mut file) = files.entry(*open) {
+                file.get_mut().users -= 1;
+                if file.get().users == 0 {
+                    file.remove();
+                }
+            }
+        }
+    }
 }
 
 /// A length that may be allocated for one answer.

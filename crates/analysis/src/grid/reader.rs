@@ -41,7 +41,7 @@ impl<'a> TileReader<'a> {
                 let extents = self.extents.clone();
                 let picture = self.picture(column)?;
                 let mut buffer = packed_buffer(picture, &extents, data_type.size(), first, count);
-                if buffer.as_ptr() as usize % data_type.size().next_power_of_two().min(16) != 0 {
+                if !(buffer.as_ptr() as usize).is_multiple_of(data_type.size().next_power_of_two().min(16)) {
                     buffer = arrow::buffer::Buffer::from(buffer.as_slice());
                 }
                 whole(data_type, buffer, count as usize)

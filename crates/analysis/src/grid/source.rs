@@ -243,7 +243,7 @@ pub fn picture(source: &Arc<dyn Source>, index: &LayerIndex, bounds: &[Range<u64
         let covers = covers(region, bounds);
         if covers && met.is_empty() {
             let cells = source.cells(number)?;
-            if cells as usize % size.next_power_of_two().min(16) == 0 {
+            if (cells as usize).is_multiple_of(size.next_power_of_two().min(16)) {
                 return Ok(seen_in(source, region, cells, bounds, size));
             }
         }

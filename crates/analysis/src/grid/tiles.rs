@@ -84,9 +84,9 @@ fn cuts(columns: &[&Column], selection: &Selection) -> Vec<BTreeSet<u64>> {
             if !meets || !region.is_block() {
                 continue;
             }
-            for d in 0..bounds.len() {
-                cut(d, region.offset()[d]);
-                cut(d, end[d]);
+            for (d, (&first, &end)) in region.offset().iter().zip(&end).enumerate() {
+                cut(d, first);
+                cut(d, end);
             }
             is_covered = (0..bounds.len()).all(|d| region.offset()[d] <= bounds[d].start && end[d] >= bounds[d].end);
             if is_covered {

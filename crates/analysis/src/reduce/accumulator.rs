@@ -48,7 +48,7 @@ pub trait Extreme: CellType {
     const BOTTOM: Self;
     fn greater(self, other: Self) -> bool;
     fn kept(extremes: &mut Extremes) -> &mut Vec<Self>;
-    fn new(groups: usize, start: Self) -> Extremes;
+    fn extremes(groups: usize, start: Self) -> Extremes;
 }
 
 macro_rules! extreme {
@@ -64,7 +64,7 @@ macro_rules! extreme {
                     _ => unreachable!("made for this type"),
                 }
             }
-            fn new(groups: usize, start: Self) -> Extremes { Extremes::$variant(vec![start; groups]) }
+            fn extremes(groups: usize, start: Self) -> Extremes { Extremes::$variant(vec![start; groups]) }
         })*
     };
 }
@@ -84,10 +84,10 @@ impl Accumulator {
             Function::Sum if is_real(data_type) => Accumulator::Real(vec![0.0; groups]),
             Function::Sum => Accumulator::Integer(vec![0; groups]),
             Function::Least => Accumulator::Least(
-                with_cell_type!(data_type, T => <T as Extreme>::new(groups, T::TOP), unreachable!("numbers only")),
+                with_cell_type!(data_type, T => <T as Extreme>::extremes(groups, T::TOP), unreachable!("numbers only")),
             ),
             Function::Greatest => Accumulator::Greatest(
-                with_cell_type!(data_type, T => <T as Extreme>::new(groups, T::BOTTOM), unreachable!("numbers only")),
+                with_cell_type!(data_type, T => <T as Extreme>::extremes(groups, T::BOTTOM), unreachable!("numbers only")),
             ),
         }
     }

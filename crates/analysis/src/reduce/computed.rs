@@ -68,6 +68,7 @@ impl Source for ComputedColumn {
 
 impl Reduced {
     /// With the filters that its rows have passed already, and its own columns as expressions. `None`: it can't be one.
+    #[allow(clippy::type_complexity)] // said above, and used in one place
     pub fn as_grid(self: &Arc<Self>) -> Result<Option<(Grid, Vec<Expr>, Vec<Expr>)>> {
         // The groups are packed in the order of the grid's dimensions.
         let mut kept = self.kept.clone();

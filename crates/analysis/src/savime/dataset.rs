@@ -35,7 +35,7 @@ pub struct Dataset {
 
 enum Source {
     Array(Array),
-    File(Bytes),
+    File(Box<Bytes>),
 }
 
 impl Dataset {
@@ -60,7 +60,7 @@ impl Dataset {
             Some(file) => {
                 let bytes = session.open_bytes(&file, false)?;
                 let length = bytes.len()? / size;
-                (Source::File(bytes), length)
+                (Source::File(Box::new(bytes)), length)
             }
             None => {
                 let array = session.open_array(&path, false)?;
@@ -255,7 +255,7 @@ fn array_for(session: &Session, name: &str, element: ElementType, bytes: u64) ->
     check_new(session, name)?;
     let size = element.cell.size() as u64 * element.components as u64;
     let length = bytes / size;
-    if bytes == 0 || bytes % size != 0 {
+    if bytes == 0 || !bytes.is_multiple_of(size) {
         return Err(Error::invalid(format!(
             "{bytes} bytes are no elements of type {}, of {size} bytes each",
             element.text()

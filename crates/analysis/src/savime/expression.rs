@@ -1,6 +1,6 @@
 //! Arithmetic and predicates, as DataFusion's expressions.
 //!
-//! Integers stay integers under `+ - * %`; `/`, `^` and the functions of analysis give doubles.
+//! Integers stay integers under `+ - * %`, of 64 bits whatever their elements have; `/`, `^` and the functions of analysis give doubles.
 
 use super::relation::{Relation, column};
 use super::syntax::{Node, Operator};
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use arrow::datatypes::DataType;
 use datafusion::functions::math::expr_fn as math;
 use datafusion::logical_expr::Operator as Sql;
-use datafusion::logical_expr::{Expr, ExprSchemable, binary_expr, cast, lit};
+use datafusion::logical_expr::{Expr, ExprSchemable, binary_expr, cast, lit, when};
 
 /// What a row of the relation gives.
 pub fn expression(relation: &Relation, node: &Node) -> Result<Expr> {
@@ -24,7 +24,7 @@ pub fn expression(relation: &Relation, node: &Node) -> Result<Expr> {
                 );
             }
         },
-        Node::Minus(inner) => expression(relation, inner)? * lit(-1i64),
+        Node::Minus(inner) => long(relation, inner)? * lit(-1i64),
         Node::Not(inner) => Expr::Not(Box::new(predicate(relation, inner)?)),
         Node::Binary(operator, left, right) => binary(relation, *operator, left, right)?,
         Node::Call(name, arguments) => function(relation, name, arguments)?,
@@ -50,6 +50,16 @@ pub fn number(relation: &Relation, node: &Node) -> Result<Expr> {
         data_type if data_type.is_numeric() => Ok(expr),
         _ => Err(Error::invalid("a number is expected where there is a condition or a text")),
     }
+}
+
+/// A number; an integer with room for what is made of it.
+fn long(relation: &Relation, node: &Node) -> Result<Expr> {
+    let expr = number(relation, node)?;
+    Ok(match expr.get_type(relation.frame.schema())? {
+        DataType::Int64 | DataType::UInt64 => expr,
+        data_type if data_type.is_integer() => cast(expr, DataType::Int64),
+        _ => expr,
+    })
 }
 
 fn real(relation: &Relation, node: &Node) -> Result<Expr> {
@@ -81,7 +91,7 @@ fn binary(relation: &Relation, operator: Operator, left: &Node, right: &Node) ->
     };
     match operator {
         And | Or => Ok(binary_expr(predicate(relation, left)?, sql, predicate(relation, right)?)),
-        Plus | Minus | Times | Modulo => Ok(binary_expr(number(relation, left)?, sql, number(relation, right)?)),
+        Plus | Minus | Times | Modulo => Ok(binary_expr(long(relation, left)?, sql, long(relation, right)?)),
         _ => {
             let (l, r) = (expression(relation, left)?, expression(relation, right)?);
             let schema = relation.frame.schema();
@@ -136,12 +146,13 @@ fn function(relation: &Relation, name: &str, arguments: &[Node]) -> Result<Expr>
         "log" => math::ln(one()?),
         "log10" => math::log10(one()?),
         "pow" => math::power(one()?, two()?),
-        "sqrt" => math::sqrt(one()?),
+        // Of a negative number the engine's own fails, with the whole query.
+        "sqrt" => when(one()?.lt(lit(0.0)), lit(f64::NAN)).otherwise(math::sqrt(one()?))?,
         "ceil" => math::ceil(one()?),
         "floor" => math::floor(one()?),
         "round" => math::round(vec![one()?]),
         // A whole number's is a whole number.
-        "abs" => math::abs(number(relation, &arguments[0])?),
+        "abs" => math::abs(long(relation, &arguments[0])?),
         _ => {
             return Err(Error::invalid(format!("`{name}` is not a function of numbers"))
                 .hint(format!("there are {}", FUNCTIONS.join(", "))));

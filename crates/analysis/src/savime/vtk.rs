@@ -16,6 +16,7 @@ use super::syntax::Node;
 use crate::axis::Axis;
 use crate::error::{Error, Result};
 use crate::session::Queries;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use terrace_client::DataType;
 
@@ -441,12 +442,12 @@ fn points_of(geometry: &Cells) -> Result<Vec<(i64, [f64; 3])>> {
         by_role(SPACE[number]).or_else(|| geometry.attributes.iter().find(of_coordinates))
     };
     let mut axes = vec![];
-    for number in 0..3 {
+    for (number, role) in SPACE.iter().enumerate() {
         axes.push(match component(number) {
             Some(values) => real(values)?,
             None if number == 2 => vec![0.0; geometry.rows],
             None => {
-                return Err(Error::invalid(format!("no attribute of the geometry has the role {}", SPACE[number]))
+                return Err(Error::invalid(format!("no attribute of the geometry has the role {role}"))
                     .hint("roles x, y and z, or coords with a vector"));
             }
         });
@@ -472,7 +473,9 @@ fn cells_of(topology: &Cells) -> Result<Vec<(Option<i64>, Vec<i64>)>> {
         _ => return Err(Error::invalid("the topology's dimensions are not incidentee, or incidentee and incident")),
     };
     let numbers = topology.coordinates_of(cell)?;
-    let mut cells: std::collections::BTreeMap<i64, (Option<i64>, Vec<(i64, i64)>)> = Default::default();
+    /// What kind of cell it is, where that is told, and the places and numbers of its points.
+    type Known = (Option<i64>, Vec<(i64, i64)>);
+    let mut cells: BTreeMap<i64, Known> = BTreeMap::new();
     for row in 0..topology.rows {
         let known = cells.entry(numbers[row]).or_default();
         if let Some(type_of_cell) = type_of_cell {

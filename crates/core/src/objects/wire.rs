@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// `TER` and the version of this language.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"TER\x02");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"TER\x03");
 pub const FRAME_BYTES: usize = 16;
 pub const MESSAGE_BYTES_MAX: u32 = 16 << 20;
 /// A payload is one transfer's bytes; larger transfers go in several.
@@ -152,22 +152,35 @@ pub enum Request {
         path: String,
         shape: Vec<u64>,
     },
+    /// Opened for writing as well.
     CreateBytes {
-        path: String,
+        file: FileRef,
         exclusive: bool,
     },
+    /// Answered by `Length`.
+    OpenBytes {
+        file: FileRef,
+    },
     WriteBytes {
-        path: String,
+        file: FileRef,
         position: u64,
     },
     ReadBytes {
-        path: String,
+        file: FileRef,
         position: u64,
         count: u64,
     },
     SetLength {
-        path: String,
+        file: FileRef,
         length: u64,
+    },
+    /// Answered by `Length`.
+    LengthOf {
+        file: FileRef,
+    },
+    /// Nobody asks for it any more. Not answered.
+    CloseBytes {
+        open: u64,
     },
     Lock {
         path: String,
@@ -233,6 +246,16 @@ pub enum Request {
     },
 }
 
+/// A file that a client has opened: the agent keeps it open, whatever becomes of its name. An agent that does not know it (any more)
+/// opens what the name leads to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FileRef {
+    pub path: String,
+    /// The client's own number for it, unlike any other.
+    pub open: u64,
+    pub writable: bool,
+}
+
 /// Memory of another process, as it told (fi_mr(3)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct There {
@@ -247,6 +270,9 @@ pub enum Response {
     /// The payload is what was asked for.
     Bytes,
     Written {
+        bytes: u64,
+    },
+    Length {
         bytes: u64,
     },
     Root {

@@ -1,4 +1,4 @@
-//! One open bytes object: reads from a mapping or by `pread`, writes in a guard.
+//! One open bytes object: reads by `pread`, writes in a guard.
 //!
 //! A descriptor of a placed file may be left behind when the agent moves the file: before each use the number of moves is
 //! compared with the last one seen (one load), and the descriptor exchanged if it is not the file's any more.
@@ -7,7 +7,7 @@ use crate::agent_call::{About, call};
 use crate::calls;
 use crate::failure::{Context, system};
 use crate::place::{Place, sleep_us};
-use rustix::fs::{SeekFrom, Stat};
+use rustix::fs::{Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -17,12 +17,21 @@ use terrace_index::State;
 use terrace_index::calls::CallKind;
 use terrace_index::guard::Domain;
 
+/// A durable file's replica that is read in its place, as long as the two are equal.
+#[derive(Clone, Copy)]
+pub(crate) struct Replica {
+    /// Of its record, which may be given to another file.
+    pub random: u64,
+    pub durable_ino: u64,
+}
+
 pub struct BytesFile {
     path: PathBuf,
     fd: OwnedFd,
     writable: bool,
     /// The record of its object; `None`: a real file of the root.
     record: Option<u32>,
+    replica: Option<Replica>,
     /// `moves_seq` when the descriptor was last known to be the file's.
     seen: u64,
     /// The file may have this many bytes without asking for room.
@@ -31,7 +40,11 @@ pub struct BytesFile {
 
 impl BytesFile {
     pub(crate) fn new(path: &Path, fd: OwnedFd, writable: bool, record: Option<u32>, seen: u64) -> BytesFile {
-        BytesFile { path: path.into(), fd, writable, record, seen, room_until: 0 }
+        BytesFile { path: path.into(), fd, writable, record, replica: None, seen, room_until: 0 }
+    }
+
+    pub(crate) fn of_replica(path: &Path, fd: OwnedFd, number: u32, replica: Replica, seen: u64) -> BytesFile {
+        BytesFile { replica: Some(replica), ..BytesFile::new(path, fd, false, Some(number), seen) }
     }
 
     pub fn path(&self) -> &Path {
@@ -60,7 +73,7 @@ impl BytesFile {
     /// The descriptor is the file's again. True if it had to be exchanged.
     pub fn follow(&mut self, place: &Place) -> Result<bool> {
         let index = place.index();
-        let mut exchanged = false;
+        let mut exchanged = self.leave_replica(place);
         loop {
             let seq = index.header.moves_seq.load(SeqCst);
             let Some(number) = self.record.filter(|_| self.seen != seq) else { return Ok(exchanged) };
@@ -76,6 +89,28 @@ impl BytesFile {
                 }
                 _ => self.seen = seq,
             }
+        }
+    }
+
+    /// A replica whose file was written in the root is not equal any more: the root's file is read. True: from now on.
+    fn leave_replica(&mut self, place: &Place) -> bool {
+        let Some((replica, number)) = self.replica.zip(self.record) else { return false };
+        let record = &place.index().records[number as usize];
+        if record.random.load(Acquire) == replica.random
+            && !matches!(record.state(), State::Durable | State::Dead | State::Free | State::New)
+        {
+            return false;
+        }
+        self.replica = None;
+        self.record = None;
+        let opened = calls::open(&self.path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty());
+        // Under this name there may be another file by now; of the old one there is nothing but what we have.
+        match opened.ok().filter(|fd| calls::fstat(fd).is_ok_and(|found| found.st_ino == replica.durable_ino)) {
+            Some(durable) => {
+                self.fd = durable;
+                true
+            }
+            None => false,
         }
     }
 

@@ -6,9 +6,7 @@
 //! Invariant: as in the files door, the link is made last, and is the one atomic step that says who created the file.
 
 mod file;
-mod mapping;
 mod names;
 
 pub use file::BytesFile;
-pub use mapping::Mapping;
 pub use names::{Found, best_device, create, look, member_of, open, remove, remove_tree};

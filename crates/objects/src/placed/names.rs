@@ -4,7 +4,7 @@ use crate::agent_call::{About, call};
 use crate::calls;
 use crate::failure::{Context, system};
 use crate::place::{Place, random, sleep_us};
-use crate::placed::file::BytesFile;
+use crate::placed::file::{BytesFile, Replica};
 use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -83,7 +83,7 @@ pub fn create(place: &Place, path: &Path, exclusive: bool) -> Result<BytesFile> 
             Ok(stat) => stat,
             Err(_) => continue,
         };
-        // Made anew rather than emptied: who reads the old one from a mapping goes on doing so.
+        // Made anew rather than emptied: who reads the old one goes on doing so.
         if record_at(place, path).is_some() || found.st_nlink == 1 {
             match remove(place, path) {
                 Ok(()) => continue,
@@ -245,8 +245,8 @@ pub fn open(place: &Place, path: &Path, writable: bool) -> Result<BytesFile> {
         let seq = index.header.moves_seq.load(SeqCst);
         match calls::lstat(path) {
             Ok(stat) => {
-                if let Some((replica, number)) = replica_of(place, &stat) {
-                    return Ok(BytesFile::new(path, replica, false, Some(number), seq));
+                if let Some((fd, number, replica)) = replica_of(place, &stat) {
+                    return Ok(BytesFile::of_replica(path, fd, number, replica, seq));
                 }
             }
             Err(Errno::NOENT) => return Err(system("open", path, Errno::NOENT)),
@@ -276,11 +276,14 @@ pub fn open(place: &Place, path: &Path, writable: bool) -> Result<BytesFile> {
         }
         let record = index.record_of_object(stat.st_dev, stat.st_ino, stat.st_nlink);
         let Some(number) = record else {
-            if writable && promoted(place, path, &stat)? {
+            if writable && let Some(number) = replicated(place, &stat) {
+                // The agent makes the replica current only if nobody has the root's file open: not even we.
+                drop(fd);
+                promote(place, path, number)?;
                 continue;
             }
-            if !writable && let Some((replica, number)) = replica_of(place, &stat) {
-                return Ok(BytesFile::new(path, replica, false, Some(number), seq));
+            if !writable && let Some((fd, number, replica)) = replica_of(place, &stat) {
+                return Ok(BytesFile::of_replica(path, fd, number, replica, seq));
             }
             return Ok(BytesFile::new(path, fd, writable, None, seq));
         };
@@ -305,38 +308,35 @@ pub fn open(place: &Place, path: &Path, writable: bool) -> Result<BytesFile> {
     Err(ObjectError::new(Kind::Busy, format!("{} is being moved between tiers for too long", path.display())))
 }
 
-/// A durable file that has an equal replica in a tier must not change in the root: the replica becomes current. True: open again.
-fn promoted(place: &Place, path: &Path, stat: &Stat) -> Result<bool> {
+/// The record of a durable file's replica, if it is equal or is just becoming so: then the file must not change in the root.
+fn replicated(place: &Place, stat: &Stat) -> Option<u32> {
     let index = place.index();
     if index.header.clean_count.load(Acquire) <= 0 || stat.st_dev != index.header.root_dev.load(Relaxed) {
-        return Ok(false);
+        return None;
     }
-    let Some(number) = index.record_of_root_ino(stat.st_ino) else { return Ok(false) };
+    let number = index.record_of_root_ino(stat.st_ino)?;
     let record = &index.records[number as usize];
-    if record.durable_ino.load(Acquire) != stat.st_ino {
-        return Ok(false);
+    let is_of_it = record.durable_ino.load(Acquire) == stat.st_ino;
+    (is_of_it && matches!(record.state(), State::Committing | State::Clean)).then_some(number)
+}
+
+/// The replica becomes current, or is given up.
+fn promote(place: &Place, path: &Path, number: u32) -> Result<()> {
+    let record = &place.index().records[number as usize];
+    if record.state() != State::Clean {
+        sleep_us(WAIT_US);
+        return Ok(());
     }
-    match record.state() {
-        State::Committing => {
-            sleep_us(WAIT_US);
-            Ok(true)
-        }
-        State::Clean => {
-            let (status, _) = call(place, CallKind::Promote, About::Path(path), 0).and_then(|first| {
-                if first.0 == 0 { Ok(first) } else { call(place, CallKind::Promote, About::Record(number), 0) }
-            })?;
-            if status != 0 {
-                record.change_state(State::Clean, State::Durable);
-                publish(place, EventKind::Invalidated, number, path);
-            }
-            Ok(true)
-        }
-        _ => Ok(false),
+    let (status, _) = call(place, CallKind::Promote, About::Named(number, path), 0)?;
+    if status != 0 {
+        record.change_state(State::Clean, State::Durable);
+        publish(place, EventKind::Invalidated, number, path);
     }
+    Ok(())
 }
 
 /// The clean replica of a durable file, if a tier has one that is still equal.
-fn replica_of(place: &Place, stat: &Stat) -> Option<(OwnedFd, u32)> {
+fn replica_of(place: &Place, stat: &Stat) -> Option<(OwnedFd, u32, Replica)> {
     let index = place.index();
     if index.header.clean_count.load(Acquire) <= 0 || stat.st_dev != index.header.root_dev.load(Relaxed) {
         return None;
@@ -355,7 +355,8 @@ fn replica_of(place: &Place, stat: &Stat) -> Option<(OwnedFd, u32)> {
         return None;
     }
     let mut name = [0; NAME_LEN];
-    write_name(number, record.random.load(Acquire), &mut name);
+    let random = record.random.load(Acquire);
+    write_name(number, random, &mut name);
     let device = record.device.load(Relaxed) as usize % terrace_index::DEVICES;
     let object = [index.header.devices[device].dir.get(), &name].concat();
     let fd = calls::open(object.as_slice(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
@@ -365,7 +366,7 @@ fn replica_of(place: &Place, stat: &Stat) -> Option<(OwnedFd, u32)> {
         && (replica.st_mtime, replica.st_mtime_nsec) == (stat.st_mtime, stat.st_mtime_nsec)
         && record.object_ino.load(Acquire) == replica.st_ino
         && is_same();
-    is_equal.then_some((fd, number))
+    is_equal.then_some((fd, number, Replica { random, durable_ino: stat.st_ino }))
 }
 
 /// Takes a file's name away; its bytes go with its last name.

@@ -72,7 +72,7 @@ fn add_below(store: &Store, name: &str, key: &str, found: &mut Map<String, Value
 fn described(store: &Store, name: &str, node: Node, steps: &Steps) -> Answer<Value> {
     let tags = store.session().tags(name)?;
     Ok(match node {
-        Node::Group(metadata) => with_tags(&metadata.unwrap_or_else(Metadata::of_group), tags),
+        Node::Group(metadata) => with_tags(&metadata.unwrap_or_else(|| Box::new(Metadata::of_group())), tags),
         Node::Array(metadata, array) => array_document(store, &metadata, &array, tags, steps)?,
         Node::Encoded(mut document) => {
             let attributes = document["attributes"].as_object().cloned().unwrap_or_default();
