@@ -203,10 +203,15 @@ pub fn view(settings: &Path, socket: RawFd) -> Result<()> {
     let (root, done) = (settings.root.clone(), say.clone());
     std::thread::spawn(move || {
         let served = terrace_view::serve(&root, fuse);
-        if let Err(error) = &served {
-            eprintln!("the private mount of {} could not be served: {error}", root.display());
-        }
-        let _ = done.send(Event::Served(served.is_ok()));
+        let is_aborted = |error: &io::Error| error.raw_os_error() == Some(libc::ECONNABORTED);
+        let _ = done.send(match &served {
+            Ok(()) => Event::Served,
+            Err(error) if is_aborted(error) => Event::Aborted,
+            Err(error) => {
+                eprintln!("the private mount of {} could not be served: {error}", root.display());
+                Event::NotServed
+            }
+        });
     });
     let hearing = socket.try_clone().map_err(|error| Failure::new(format!("can't copy a socket: {error}")))?;
     std::thread::spawn(move || {
@@ -226,8 +231,14 @@ pub fn view(settings: &Path, socket: RawFd) -> Result<()> {
         };
         match event {
             Some(Event::RunEnded { told }) => run_told = Some(told),
-            Some(Event::Served(true)) => is_served = true,
-            Some(Event::Served(false)) | None => return Err(Failure::new("the private mount could not be served")),
+            Some(Event::Served) => is_served = true,
+            // The end of the mount's last program looks so, too, where the kernel is quicker than its own farewell.
+            Some(Event::Aborted) if run_told.is_some() => is_served = true,
+            Some(Event::Aborted) => match events.recv_timeout(LAST_STEPS) {
+                Ok(Event::RunEnded { told }) => (run_told, is_served) = (Some(told), true),
+                _ => return Err(Failure::new("the private mount was aborted")),
+            },
+            Some(Event::NotServed) | None => return Err(Failure::new("the private mount could not be served")),
         }
     }
     let _ = send(socket.as_fd(), DONE, &[], None);
@@ -235,10 +246,15 @@ pub fn view(settings: &Path, socket: RawFd) -> Result<()> {
 }
 
 enum Event {
-    /// The mount is gone; false: it could not be served.
-    Served(bool),
+    /// The mount is gone.
+    Served,
+    /// The kernel has broken it off (fuse(4), ECONNABORTED).
+    Aborted,
+    NotServed,
     /// By its own word, or killed.
-    RunEnded { told: bool },
+    RunEnded {
+        told: bool,
+    },
 }
 
 /// The program has ended, and others that it started have not: the agent is held for them, and their files are flushed at their end.
