@@ -4,8 +4,8 @@
  *     terrace://name   into the free slot: a name below the root
  *     plain paths      into entry 0: a path below the root is served here, any other by the driver that was there
  *
- * Reason: CFITSIO calls a driver in pieces of 2,880 bytes. Here a piece is a copy (into the object's window, or out of its
- * mapping); by the file driver it is a share of a system call of 4,096.
+ * Reason: CFITSIO calls a driver in pieces of 2,880 bytes. Here a piece that is written is a copy into the object's window, and one
+ * that is read a call of the system, or a copy where the agent is elsewhere; by the file driver each is a share of a call of 4,096.
  *
  * With the agent on another node (TERRACE_AGENT) a file in its tier is, here, a link that leads nowhere; programs look for files
  * with stat, so stat asks the agent about such a link.

@@ -17,8 +17,8 @@ _PEEK = 8192
 class ObjectFile(_KIND):
     """A bytes object as a binary file: what `open` gives, so that it can be handed to whatever takes a file.
 
-    Small writes are gathered; `flush` and `close` publish them, and every other program sees them. Reads of an object that
-    was opened for reading come from its mapping. Positions are bytes.
+    Small writes are gathered; `flush` and `close` publish them, and every other program sees them. Positions
+    are bytes.
     """
 
     def __init__(self, native: _native.Bytes, name: str, mode: str) -> None:

@@ -135,7 +135,7 @@ impl StepCursor {
                 }
                 array => array?,
             };
-            if let Some(dimension) = array.spec().unlimited.iter().position(|grows| *grows) {
+            if let Some(dimension) = array.spec().grows_along() {
                 opened.push((name.clone(), array, dimension));
             }
         }

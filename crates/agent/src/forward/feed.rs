@@ -1,6 +1,6 @@
 //! One array on one way: which region is the next to be sent, and what has arrived.
 
-use super::{Forwards, Way, grows_along, step_of};
+use super::{Forwards, Way, step_of};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use terrace_client::ArraySpec;
@@ -66,7 +66,7 @@ impl Feed {
         Ok(Some(Feed {
             name: name.into(),
             tail: None,
-            grows: grows_along(&spec),
+            grows: spec.grows_along(),
             spec,
             way: way.clone(),
             passing,

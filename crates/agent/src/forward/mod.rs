@@ -38,7 +38,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 use terrace_core::objects::few::Condition;
-use terrace_core::objects::{ArraySpec, Kind, ObjectError, Region, choose, key_of_chunk, key_of_name};
+use terrace_core::objects::{Kind, ObjectError, Region, choose, key_of_chunk, key_of_name};
 use terrace_core::policy::Patterns;
 use terrace_core::settings::{ForwardSettings, Keep, Settings, TargetSettings};
 use terrace_objects::array::{self, Drops, Log, Stage};
@@ -177,11 +177,6 @@ fn way_id(rule: &ForwardSettings, number: u32) -> u64 {
     key_of_name(&text).max(1)
 }
 
-/// The dimension that steps are counted by: the first that grows.
-pub fn grows_along(spec: &ArraySpec) -> Option<usize> {
-    spec.unlimited.iter().position(|grows| *grows)
-}
-
 /// `grows`: the dimension that steps are counted by.
 pub fn step_of(region: &Region, grows: Option<usize>) -> Option<u64> {
     grows.map(|dimension| region.offset()[dimension])
@@ -203,7 +198,7 @@ impl Agent {
             log.begin_forward(way.id);
         }
         let metadata = array::read_metadata(&place.root().join(&name))?.and_then(|metadata| metadata.array);
-        let grows = metadata.and_then(|metadata| grows_along(&metadata.spec));
+        let grows = metadata.and_then(|metadata| metadata.spec.grows_along());
         array::compact(place, stage, drops, &mut |id, mut regions| {
             // A way passes by what is another target's.
             let way = ways.iter().find(|way| way.id == id);

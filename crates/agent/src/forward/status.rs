@@ -1,7 +1,7 @@
 //! What `terrace status` says of staging: containers with their steps, and how far each target is.
 
 use super::lane::{LATELY, Phase};
-use super::{grows_along, step_of};
+use super::step_of;
 use crate::agent::Agent;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ impl Agent {
             if terrace_objects::array::is_dirty(&log) {
                 status.undurable_arrays += 1;
             }
-            let Some(dimension) = grows_along(handle.spec()) else { continue };
+            let Some(dimension) = handle.spec().grows_along() else { continue };
             let Ok(part) = handle.staged_part(dimension, 0) else { continue };
             let begun = part.shape[dimension];
             let start = part.base.map_or(0, |base| base[dimension]);
@@ -87,7 +87,7 @@ impl Agent {
                 let cut = forwards.cuts.all(way.id, &name);
                 line.queued_regions += cut.len() as u64;
                 let spec = self.spec_of(&name);
-                let (size, grows) = spec.map_or((0, None), |spec| (spec.data_type.size() as u64, grows_along(&spec)));
+                let (size, grows) = spec.map_or((0, None), |spec| (spec.data_type.size() as u64, spec.grows_along()));
                 line.queued_bytes += cut.iter().map(|region| region.cells() * size).sum::<u64>();
                 let Some((stage, log)) = logs.get(&name) else { continue };
                 let Ok(tail) = Tail::open(place, stage) else { continue };

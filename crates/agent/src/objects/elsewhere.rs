@@ -333,6 +333,7 @@ impl Elsewhere {
     }
 
     pub fn close(&mut self, open: u64) {
+        self.files.remove(&open);
         self.opened.files.lock().unwrap().remove(&open);
     }
 

@@ -150,7 +150,7 @@ pub fn steps(objects: &Objects) -> Result<RecordBatch> {
     for (path, array) in all_arrays(objects)? {
         let spec = array.spec();
         let names = dimension_names(spec);
-        if let Some(d) = spec.unlimited.iter().position(|flag| *flag) {
+        if let Some(d) = spec.grows_along() {
             let view = array.view()?;
             rows.push((path, names[d].clone(), view.shape[d], complete_steps(&view, d)));
         }

@@ -149,7 +149,7 @@ impl Objects {
         for entry in self.session.list(container)?.into_iter().filter(is_column) {
             let path = if container.is_empty() { entry.name } else { format!("{container}/{}", entry.name) };
             let array = self.array(&path)?;
-            if let Some(d) = array.spec().unlimited.iter().position(|grows| *grows) {
+            if let Some(d) = array.spec().grows_along() {
                 return Ok(Some(dimension_names(array.spec()).swap_remove(d)));
             }
         }

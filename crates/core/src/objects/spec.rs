@@ -40,6 +40,11 @@ const CHUNK_BYTES: u64 = 4 << 20;
 const CHUNK_BYTES_MAX: u64 = 1 << 31;
 
 impl ArraySpec {
+    /// The dimension that steps are counted by: the first that grows.
+    pub fn grows_along(&self) -> Option<usize> {
+        self.unlimited.iter().position(|grows| *grows)
+    }
+
     pub fn new(data_type: DataType, shape: &[u64]) -> ArraySpec {
         ArraySpec {
             data_type,

@@ -56,9 +56,6 @@ impl BytesFile {
     pub fn is_placed(&self) -> bool {
         self.record.is_some()
     }
-    pub fn descriptor(&self) -> &OwnedFd {
-        &self.fd
-    }
 
     fn stat(&self) -> Result<Stat> {
         calls::fstat(&self.fd).context("look at", &self.path)
@@ -70,47 +67,40 @@ impl BytesFile {
         rustix::fs::seek(&self.fd, SeekFrom::End(0)).context("look at", &self.path)
     }
 
-    /// The descriptor is the file's again. True if it had to be exchanged.
-    pub fn follow(&mut self, place: &Place) -> Result<bool> {
+    /// The descriptor is the file's again.
+    fn follow(&mut self, place: &Place) -> Result<()> {
         let index = place.index();
-        let mut exchanged = self.leave_replica(place);
+        self.leave_replica(place);
         loop {
             let seq = index.header.moves_seq.load(SeqCst);
-            let Some(number) = self.record.filter(|_| self.seen != seq) else { return Ok(exchanged) };
+            let Some(number) = self.record.filter(|_| self.seen != seq) else { return Ok(()) };
             match index.records[number as usize].state() {
                 State::Moving => sleep_us(200),
-                State::Moved => {
-                    self.exchange(place, number)?;
-                    exchanged = true;
-                }
+                State::Moved => self.exchange(place, number)?,
                 State::Dead if index.records[number as usize].moved_to.load(Acquire) != 0 => {
                     self.exchange(place, number)?;
-                    exchanged = true;
                 }
                 _ => self.seen = seq,
             }
         }
     }
 
-    /// A replica whose file was written in the root is not equal any more: the root's file is read. True: from now on.
-    fn leave_replica(&mut self, place: &Place) -> bool {
-        let Some((replica, number)) = self.replica.zip(self.record) else { return false };
+    /// A replica whose file was written in the root is not equal any more: the root's file is read from now on.
+    fn leave_replica(&mut self, place: &Place) {
+        let Some((replica, number)) = self.replica.zip(self.record) else { return };
         let record = &place.index().records[number as usize];
         if record.random.load(Acquire) == replica.random
             && !matches!(record.state(), State::Durable | State::Dead | State::Free | State::New)
         {
-            return false;
+            return;
         }
         self.replica = None;
         self.record = None;
         let opened = calls::open(&self.path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty());
         // Under this name there may be another file by now; of the old one there is nothing but what we have.
-        match opened.ok().filter(|fd| calls::fstat(fd).is_ok_and(|found| found.st_ino == replica.durable_ino)) {
-            Some(durable) => {
-                self.fd = durable;
-                true
-            }
-            None => false,
+        let is_it = |fd: &OwnedFd| calls::fstat(fd).is_ok_and(|found| found.st_ino == replica.durable_ino);
+        if let Some(durable) = opened.ok().filter(is_it) {
+            self.fd = durable;
         }
     }
 
