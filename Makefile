@@ -3,16 +3,32 @@ CARGO ?= cargo
 
 PREFIX ?= /usr/local
 
-.PHONY: build install python demo test test-doors check bench clean
+# A compiler cache spares the next clean clone what it has compiled before; it is used where it is installed.
+ifneq (,$(shell command -v sccache))
+export RUSTC_WRAPPER ?= sccache
+endif
 
-# Programs and libraries, in target/release. What runs inside other people's programs must not end them when it fails, so
-# libterrace.so is built to catch its panics; so is terrace-query, where one query's panic must not end others. It is built as
-# `cargo test` builds libraries, with the same features (which is why the agent is in the list), so that DataFusion is compiled once.
-build:
-	$(CARGO) build --release -p terrace-cli -p terrace-intercept
-	CARGO_PROFILE_RELEASE_PANIC=unwind $(CARGO) build --release -p terrace-agent -p terrace-query -p terrace-web -p terrace-bench -p terrace-slowfs
-	$(CARGO) build --profile embedded -p terrace-capi
-	install -m 755 target/embedded/libterrace.so target/release/libterrace.so
+.PHONY: build build-files build-tests install python demo test test-doors check bench clean
+
+# The preload library has no `std` and a profile of its own; Python's module is linked by maturin (`make python`).
+WORKSPACE = --workspace --exclude terrace-intercept --exclude terrace-python
+
+# Programs and libraries, in target/release.
+build: build-files
+	$(CARGO) build --release $(WORKSPACE) --exclude terrace-tests
+	drivers/cfitsio/build.sh target/release
+
+# What `terrace run` needs, and no more: the command and the library that it preloads.
+build-files:
+	$(CARGO) build --release -p terrace-cli
+	$(CARGO) build --profile preload -p terrace-intercept
+	install -m 755 target/preload/libterrace_intercept.so target/release/
+
+# Programs, libraries and tests in one go, so that each dependency is compiled once, with one set of features.
+build-tests:
+	$(CARGO) build --release $(WORKSPACE) --all-targets
+	$(CARGO) build --profile preload -p terrace-intercept
+	install -m 755 target/preload/libterrace_intercept.so target/release/
 	drivers/cfitsio/build.sh target/release
 
 # Into PREFIX, with a pkg-config file.
@@ -26,26 +42,30 @@ python:
 # Two workflows natively and under Terrace on a slow durable tier, with a table and a picture (build/demo).
 demo:
 	scripts/setup.sh demo
-	$(MAKE) build
+	$(CARGO) build --release -p terrace-cli -p terrace-slowfs
+	$(CARGO) build --profile preload -p terrace-intercept
+	install -m 755 target/preload/libterrace_intercept.so target/release/
 	build/venv/bin/python demo/run.py
 
 # Unit tests of all crates, then whole programs under `terrace run`.
 test:
 	scripts/setup.sh test
-	$(MAKE) build
+	$(MAKE) build-tests
 	$(MAKE) python
 	scripts/test.sh
 
 # Conformance suites and real programs with each way to reach programs: both, the preload library alone, the supervisor alone.
 test-doors:
 	scripts/setup.sh test
-	$(MAKE) build
+	$(MAKE) build-tests
 	scripts/test-doors.sh
 
 # Formatting and lints.
 check:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --release --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --release $(WORKSPACE) --all-targets -- -D warnings
+	$(CARGO) clippy --release -p terrace-python -- -D warnings
+	$(CARGO) clippy --profile preload -p terrace-intercept -- -D warnings
 
 # File operations natively and under Terrace, and objects beside memcpy and h5py, side by side.
 bench:

@@ -18,7 +18,7 @@ if [ ! -e "$stamp" ]; then
 fi
 
 rm -rf "$build/wheels"
-"$venv/bin/maturin" build --quiet --profile embedded --manifest-path python/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}" \
+"$venv/bin/maturin" build --quiet --release --manifest-path python/Cargo.toml --target-dir "${CARGO_TARGET_DIR:-target}" \
     --interpreter "$venv/bin/python" --out "$build/wheels"
 "$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall "$build"/wheels/terrace-*.whl
 echo "python: $(echo "$build"/wheels/terrace-*.whl)"

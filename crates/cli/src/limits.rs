@@ -5,6 +5,15 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 
+/// A panic in any thread ends the program: what is left behind is made whole by recovery, and not by going on.
+pub fn crash_only() {
+    let say = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        say(panic);
+        std::process::abort();
+    }));
+}
+
 /// Enough for every thread of a supervisor; root may raise a lower hard limit to it.
 const DESCRIPTORS: libc::rlim_t = 65_536;
 
@@ -49,6 +58,7 @@ pub fn lead_nowhere() -> std::io::Result<File> {
     let panics = log.try_clone()?;
     std::panic::set_hook(Box::new(move |panic| {
         let _ = writeln!(&panics, "{panic}");
+        std::process::abort();
     }));
     Ok(log)
 }

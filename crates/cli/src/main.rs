@@ -45,6 +45,7 @@ use args::{Cli, Command};
 use clap::Parser;
 
 fn main() {
+    limits::crash_only();
     let command = Cli::parse().command;
     if matches!(command, Command::Keep { .. } | Command::Supervise(_) | Command::View { .. } | Command::Agent { .. }) {
         limits::be_a_service();
