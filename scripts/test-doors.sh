@@ -8,30 +8,30 @@ set -uo pipefail
 cd "$(dirname "$0")/.."
 failed=()
 
-# run DOOR TESTS…: the tests of tests/tests/ by one door; arguments after -- are the tests' names.
+# run DOOR FILTERS…: the system's tests whose names have one of these in them, by one door; what follows -- goes to the test program.
 run() {
-    local door=$1 tests=()
+    local door=$1
     shift
-    while (($#)) && [ "$1" != -- ]; do tests+=(--test "$1"); shift; done
-    echo "== TERRACE_DOOR=$door: ${tests[*]//--test/} ${*:2}"
-    TERRACE_DOOR=$door cargo test --release --no-fail-fast -p terrace-tests "${tests[@]}" "$@" || failed+=("$door:${tests[*]//--test/}")
+    echo "== TERRACE_DOOR=$door: $*"
+    TERRACE_DOOR=$door cargo test --release --no-fail-fast --workspace --exclude terrace-intercept --exclude terrace-python \
+        --test system -- "$@" || failed+=("$door: $*")
 }
 
 case ${1:-all} in
     all)
         for door in both preload supervise; do
-            run "$door" pjdfstest fsx programs
+            run "$door" pjdfstest:: fsx:: programs::
         done
         # df names another mount: so `du_and_df` differs.
-        run mount fsx
-        run mount programs -- --skip du_and_df
-        run both matrix mount semantics
+        run mount fsx::
+        run mount programs:: --skip du_and_df
+        run both matrix:: mount:: semantics::
         ;;
     selected)
         for door in preload supervise; do
-            run "$door" pjdfstest -- all_of_pjdfstest
-            TERRACE_FSX_OPERATIONS=${TERRACE_FSX_OPERATIONS:-60000} run "$door" fsx
-            run "$door" programs -- cp_a mv_renames rm_r find_walks git_clones gcc_and_make python_multiprocessing sqlite bash_globs
+            run "$door" pjdfstest::all_of_pjdfstest
+            TERRACE_FSX_OPERATIONS=${TERRACE_FSX_OPERATIONS:-60000} run "$door" fsx::
+            run "$door" programs::{cp_a,mv_renames,rm_r,find_walks,git_clones,gcc_and_make,python_multiprocessing,sqlite,bash_globs}
         done
         ;;
     *) echo "usage: scripts/test-doors.sh [all|selected]" >&2; exit 2 ;;

@@ -33,7 +33,7 @@ fn run_c(place: &Workplace, source: &str) -> String {
 #[test]
 fn every_claim_about_bytes_objects_holds_in_c() {
     let place = Workplace::new();
-    assert_eq!(run_c(&place, "tests/tests/capi/bytes.c"), "all claims hold\n");
+    assert_eq!(run_c(&place, "tests/tests/system/capi/bytes.c"), "all claims hold\n");
     let tree = place.settled_tree();
     assert_eq!(
         (tree.bytes("forked"), tree.bytes("by-child"), tree.bytes("table")),
@@ -45,7 +45,7 @@ fn every_claim_about_bytes_objects_holds_in_c() {
 #[test]
 fn claims_about_bytes_objects_hold_without_the_supervisor_too() {
     let place = Workplace::new();
-    let program = compile_c(&place, &checkout().join("tests/tests/capi/bytes.c"));
+    let program = compile_c(&place, &checkout().join("tests/tests/system/capi/bytes.c"));
     let outcome = place.run_with(&["--preload-only"], &[program.to_str().unwrap()]);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
 }
@@ -53,7 +53,7 @@ fn claims_about_bytes_objects_hold_without_the_supervisor_too() {
 #[test]
 fn every_claim_about_arrays_transfers_locks_and_tags_holds_in_c() {
     let place = Wish::default().tier("ram", "64MiB").build();
-    assert_eq!(run_c(&place, "tests/tests/capi/arrays.c"), "all claims hold\n");
+    assert_eq!(run_c(&place, "tests/tests/system/capi/arrays.c"), "all claims hold\n");
     place.wait_for_the_agents_end();
     assert!(place.root().join("sky/image/zarr.json").exists());
 }
@@ -61,7 +61,7 @@ fn every_claim_about_arrays_transfers_locks_and_tags_holds_in_c() {
 #[test]
 fn claims_about_arrays_hold_where_only_the_supervisor_serves_the_program() {
     let place = Wish::default().tier("ram", "64MiB").build();
-    let program = compile_c(&place, &checkout().join("tests/tests/capi/arrays.c"));
+    let program = compile_c(&place, &checkout().join("tests/tests/system/capi/arrays.c"));
     let outcome = place.run_with(&["--supervise-only"], &[program.to_str().unwrap()]);
     assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, "all claims hold\n", ""));
 }
@@ -130,7 +130,7 @@ fn an_installed_terrace_is_found_by_pkg_config_and_runs_the_example() {
 #[test]
 fn every_claim_about_staging_and_steps_holds_in_c() {
     let place = Wish::default().tier("ram", "64MiB").build();
-    assert_eq!(run_c(&place, "tests/tests/capi/staging.c"), "all claims hold\n");
+    assert_eq!(run_c(&place, "tests/tests/system/capi/staging.c"), "all claims hold\n");
     place.wait_for_the_agents_end();
     assert!(place.root().join("run/p/zarr.json").exists());
 }

@@ -21,7 +21,7 @@ const PAGES: &[(&str, &str)] = &[
 /// `file::test` of every test of the system.
 fn tests() -> BTreeSet<String> {
     let mut tests = BTreeSet::new();
-    for entry in std::fs::read_dir(checkout().join("tests/tests")).unwrap() {
+    for entry in std::fs::read_dir(checkout().join("tests/tests/system")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|extension| extension != "rs") {
             continue; // programs of a test

@@ -1,7 +1,6 @@
 //! How an experiment ends before its end, who else may be at its results, and where what is printed goes.
 
-mod support;
-
+use crate::support::{PROGRAM, Place, rows, skipped, text};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::io::Read;
@@ -9,7 +8,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{PROGRAM, Place, rows, skipped, text};
 
 fn until(what: &str, mut there: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);

@@ -1,13 +1,11 @@
 //! Whole experiments: processes, files, verified data, and what happens when something breaks.
 
-mod support;
-
+use crate::support::{PROGRAM, Place, rows, skipped, text};
 use serde_json::{Value, json};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{PROGRAM, Place, rows, skipped, text};
 
 fn offset(data: &str, request: &str) -> Value {
     json!({ "offset": { "data_size": data, "request_size": request } })
@@ -577,7 +575,7 @@ fn a_worker_without_the_token_is_refused() {
 fn tiers_of_one_name_are_refused_and_numbers_that_cannot_be_stored_are_shown() {
     let place = Place::new();
     let tier = format!("disk={}", place.directory.path().display());
-    let said = support::refused(&["tiers", "--size", "1MiB", "--tier", &tier, "--tier", &tier]);
+    let said = crate::support::refused(&["tiers", "--size", "1MiB", "--tier", &tier, "--tier", &tier]);
     assert!(said.contains("two tiers are called `disk`"), "{said}");
     let output = Command::new(PROGRAM)
         .args(["tiers", "--size", "1MiB", "--replications", "1", "--quiet", "--tier", &tier])
@@ -637,9 +635,9 @@ fn tiers_are_measured_each_by_itself_and_nothing_is_left_behind() {
         assert!(latency("read_latency_s") > 0.0 && latency("write_latency_s") > 0.0);
     }
     assert_eq!(std::fs::read_dir(memory.path()).unwrap().count() + std::fs::read_dir(place.data()).unwrap().count(), 0);
-    let said = support::refused(&["tiers", "--tier", "gone=/nonexistent"]);
+    let said = crate::support::refused(&["tiers", "--tier", "gone=/nonexistent"]);
     assert!(said.contains("tier `gone`") && said.contains("hint:"), "{said}");
     for wrong in ["gone", "=/tmp", "gone="] {
-        assert!(support::refused(&["tiers", "--tier", wrong]).contains("NAME=DIRECTORY"));
+        assert!(crate::support::refused(&["tiers", "--tier", wrong]).contains("NAME=DIRECTORY"));
     }
 }

@@ -1,11 +1,9 @@
 //! What a user sees of results: the page with its plots, comparisons, the view in the terminal.
 
-mod support;
-
+use crate::support::{PROGRAM, Place, rows, skipped, text};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use support::{PROGRAM, Place, rows, skipped, text};
 
 fn python() -> Option<PathBuf> {
     let named = std::env::var_os("TERRACE_BENCH_PYTHON").map(PathBuf::from);

@@ -1,12 +1,10 @@
 //! Backends and layouts that need other programs: MPI, HDF5, NetCDF, an S3 store, Lustre's and BeeGFS's commands.
 
-mod support;
-
+use crate::support::{Place, has, rows, skipped, text};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{Place, has, rows, skipped, text};
 
 fn mpi() -> bool {
     let there = has("mpicc") && has("mpirun");
@@ -420,7 +418,7 @@ else: print(s3.get_object(**of)['Body'].read(5).decode('latin1'))";
 
 /// Arguments of `terrace run` with a tier and a state of this test's own.
 fn terrace_run(place: &Place, tier: &tempfile::TempDir) -> Option<Value> {
-    let beside = std::path::Path::new(support::PROGRAM).with_file_name("terrace");
+    let beside = std::path::Path::new(crate::support::PROGRAM).with_file_name("terrace");
     if !beside.exists() || !beside.with_file_name("libterrace_intercept.so").exists() {
         skipped("`terrace` is not built beside terrace-bench");
         return None;

@@ -448,7 +448,7 @@ fn a_program_in_another_tree_is_let_alone_there_and_told_of() {
 #[test]
 fn a_program_of_32_bits_is_let_on_and_told_of() {
     let place = Workplace::new();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/supervise/bits32.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/system/supervise/bits32.c");
     let binary = place.scratch().join("bits32");
     let flags = ["-m32", "-nostdlib", "-static", "-ffreestanding", "-fno-pic", "-fno-stack-protector", "-o"];
     let made = Command::new("cc").args(flags).arg(&binary).arg(source).status().unwrap();

@@ -1,10 +1,8 @@
 //! Files that the experiment did not make stay as they are.
 
-mod support;
-
+use crate::support::{PROGRAM, Place, rows, text};
 use serde_json::{Value, json};
 use std::process::Command;
-use support::{PROGRAM, Place, rows, text};
 
 const WORKLOAD: &str = r#"{ "offset": { "data_size": "64K", "request_size": "16K" } }"#;
 

@@ -33,7 +33,7 @@ struct Row {
 
 impl Row {
     fn new(title: &'static str, test: &'static str, command: fn(&Path, u32) -> Vec<String>) -> Row {
-        let expected = include_str!("../programs/expected.txt");
+        let expected = include_str!("../../programs/expected.txt");
         Row { title, test, needs: vec![], command, expected, leaves_the_run: false }
     }
     fn needs(mut self, what: impl Into<PathBuf>) -> Row {

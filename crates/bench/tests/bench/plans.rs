@@ -1,13 +1,11 @@
 //! From an experiment's text to its plan.
 
-mod support;
-
+use crate::support::{PROGRAM, Place, refused, text};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::Command;
-use support::{PROGRAM, Place, refused, text};
 
-const FOURTEEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fourteen.json");
+const FOURTEEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/bench/fourteen.json");
 
 fn plan(arguments: &[&str]) -> String {
     let output = Command::new(PROGRAM).arg("plan").args(arguments).output().unwrap();
@@ -126,7 +124,7 @@ fn the_published_schema_accepts_experiments_and_refuses_unknown_keys() {
     let python = concat!(env!("CARGO_MANIFEST_DIR"), "/../../build/tests-venv/bin/python");
     let there = Command::new(python).args(["-c", "import jsonschema"]).stderr(std::process::Stdio::null()).status();
     if !there.is_ok_and(|status| status.success()) {
-        return support::skipped("no Python with jsonschema (tests/setup.sh makes one)");
+        return crate::support::skipped("no Python with jsonschema (tests/setup.sh makes one)");
     }
     let place = Place::new();
     let schema = place.path("schema.json");

@@ -26,7 +26,7 @@ fn places(settle: &str) -> Vec<Workplace> {
 
 /// The static program of `mount/files.c`.
 fn files(place: &Workplace) -> String {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mount/files.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/system/mount/files.c");
     let binary = place.scratch().join("files");
     let made =
         Command::new("cc").args(["-O1", "-Wall", "-static", "-D_GNU_SOURCE", "-o"]).arg(&binary).arg(source).status();
@@ -151,7 +151,7 @@ fn a_program_that_confines_itself_by_landlock_works_where_it_may() {
 #[test]
 fn a_program_of_32_bits_makes_files_in_a_tier() {
     for place in places("1h") {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mount/bits32.c");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/system/mount/bits32.c");
         let binary = place.scratch().join("bits32");
         let flags = ["-m32", "-nostdlib", "-static", "-fno-pic", "-no-pie", "-Wno-pointer-to-int-cast", "-o"];
         let made_it = Command::new("cc").args(flags).arg(&binary).arg(source).output().unwrap();

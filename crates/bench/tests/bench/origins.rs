@@ -1,12 +1,10 @@
 //! What a file that is read was written by: another run, repetition, experiment, or only in part.
 
-mod support;
-
+use crate::support::{PROGRAM, Place, rows, text};
 use serde_json::{Value, json};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
-use support::{PROGRAM, Place, rows, text};
 use terrace_bench::signature::{Identity, Signature};
 
 const BYTES: usize = 64 << 10;

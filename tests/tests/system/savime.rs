@@ -765,7 +765,7 @@ fn no_text_breaks_the_language() {
 
 // What was wrong in SAVIME and libstaging.
 
-/// `tests/tests/savime/staging.cpp`, or another program in C++, as its users build it.
+/// `tests/tests/system/savime/staging.cpp`, or another program in C++, as its users build it.
 fn compiled(place: &Workplace, source: &str) -> Option<PathBuf> {
     if Command::new("c++").arg("--version").output().is_err() {
         skipped("no C++ compiler here; scripts/setup.sh installs one");
@@ -798,7 +798,7 @@ fn staged(place: &Workplace, program: &PathBuf, arguments: &[&str]) -> Outcome {
     Outcome::within(900, &mut command)
 }
 
-const STAGING: &str = "tests/tests/savime/staging.cpp";
+const STAGING: &str = "tests/tests/system/savime/staging.cpp";
 
 #[test]
 fn listing_1_of_the_paper_runs_unchanged() {

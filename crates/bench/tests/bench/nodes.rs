@@ -1,13 +1,11 @@
 //! Workers on other nodes, reached by ssh: network, UTS and time namespaces of this machine, each with an ssh server of its own.
 
-mod support;
-
+use crate::support::{Place, has, rows, skipped, text};
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use support::{Place, has, rows, skipped, text};
 
 struct Nodes {
     place: Place,

@@ -29,7 +29,7 @@ fn room() -> Workplace {
 #[track_caller]
 fn runs_well(flags: &[&str]) {
     let place = room();
-    let program = compile(&place, "tests/tests/cfitsio/files.c");
+    let program = compile(&place, "tests/tests/system/cfitsio/files.c");
     let outside = tempfile::tempdir_in("/var/tmp").unwrap();
     let flags: Vec<&str> = ["--cfitsio"].iter().chain(flags).copied().collect();
     let outcome = place.run_with(&flags, &[program.to_str().unwrap(), outside.path().to_str().unwrap()]);
@@ -51,7 +51,7 @@ fn cfitsio_writes_and_reads_in_the_root_without_the_supervisor_too() {
 #[test]
 fn without_an_agent_the_driver_says_so_and_files_are_files() {
     let place = room();
-    let program = compile(&place, "tests/tests/cfitsio/one.c");
+    let program = compile(&place, "tests/tests/system/cfitsio/one.c");
     let script = format!("LD_PRELOAD={} {} plain.fits", library("libterrace_cfitsio.so").display(), program.display());
     let outcome = place.native_sh(&script);
     assert_eq!(outcome.code, 0, "{}", outcome.stderr);
@@ -73,7 +73,7 @@ fn a_program_without_cfitsio_runs_nothing_of_the_driver() {
 #[test]
 fn a_library_that_loads_cfitsio_later_gets_the_driver() {
     let place = room();
-    let program = compile(&place, "tests/tests/cfitsio/one.c");
+    let program = compile(&place, "tests/tests/system/cfitsio/one.c");
     let script = format!(
         "import ctypes, os\nlib = ctypes.CDLL('libcfitsio.so.10', mode=os.RTLD_LOCAL | os.RTLD_NOW)\n\
          f, s = ctypes.c_void_p(), ctypes.c_int(0)\n\

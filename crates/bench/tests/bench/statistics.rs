@@ -1,7 +1,5 @@
 //! What is planted is found, and what is not planted is not.
 
-mod support;
-
 use serde_json::{Value, json};
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -88,7 +86,7 @@ fn where_nothing_is_planted_at_most_7_of_100_seeds_find_something() {
 #[test]
 fn the_effects_table_finds_what_is_planted_and_no_more() {
     let Some(python) = std::env::var_os("TERRACE_BENCH_PYTHON").or_else(checkout_python) else {
-        return support::skipped("no Python with statsmodels (tests/setup.sh makes one)");
+        return crate::support::skipped("no Python with statsmodels (tests/setup.sh makes one)");
     };
     let mut file = tempfile::NamedTempFile::new().unwrap();
     for factor in [1.2, 1.0] {
@@ -103,7 +101,7 @@ fn the_effects_table_finds_what_is_planted_and_no_more() {
         Command::new(python).arg(script).arg("effects").arg(file.path()).stderr(Stdio::inherit()).output().unwrap();
     assert!(output.status.success());
     let mut found = [0, 0];
-    for line in support::text(&output.stdout).lines() {
+    for line in crate::support::text(&output.stdout).lines() {
         let effects: Value = serde_json::from_str(line).unwrap();
         let p = effects["terms"][0]["p"].as_f64().unwrap();
         let planted = effects["experiment"].as_str().unwrap().starts_with("1.2");
@@ -120,7 +118,7 @@ fn checkout_python() -> Option<std::ffi::OsString> {
 
 #[test]
 fn replication_stops_when_the_interval_is_narrow_enough() {
-    let place = support::Place::new();
+    let place = crate::support::Place::new();
     let rows = place.rows(
         "r",
         json!({ "replications": { "relative_width": 0.2, "min": 6, "max": 60 },
@@ -136,7 +134,7 @@ fn replication_stops_when_the_interval_is_narrow_enough() {
 
 #[test]
 fn the_stopping_rule_needs_an_interval_that_is_one() {
-    let place = support::Place::new();
+    let place = crate::support::Place::new();
     // One value has no interval, and of two the bootstrap's is narrow in half of all cases: 6 are the fewest for 95%.
     for min in [1, 2] {
         let rows = place.rows(

@@ -1,0 +1,4 @@
+//! The command as its users meet it.
+
+mod bad_input;
+mod run;

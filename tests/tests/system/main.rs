@@ -1,0 +1,37 @@
+//! All tests of the whole system, in one program: what is linked once runs side by side.
+
+mod attack;
+mod audit;
+mod capi;
+mod cfitsio;
+mod crash;
+mod doors;
+mod examples;
+mod fsx;
+mod fuzz;
+mod matrix;
+mod mount;
+mod moves;
+mod objects;
+mod objects_agents;
+mod objects_bad_input;
+mod objects_bytes;
+mod objects_commands;
+mod objects_death;
+mod objects_elsewhere;
+mod objects_fabric;
+mod objects_mover;
+mod objects_pdc;
+mod pjdfstest;
+mod predecessors;
+mod predict;
+mod programs;
+mod queries;
+mod requests;
+mod room;
+mod runs;
+mod savime;
+mod semantics;
+mod staging;
+mod supervise;
+mod web;
