@@ -1,7 +1,7 @@
 //! What a name leads to, as text: readlink and realpath.
 
 use crate::agent_call::{Request, call};
-use crate::create::{Parent, Path};
+use crate::path::{Parent, Path};
 use crate::scratch::Scratch;
 use crate::{gate, link, process, real};
 use core::ffi::{CStr, c_char, c_int};

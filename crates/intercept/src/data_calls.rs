@@ -1,7 +1,7 @@
 //! The C library's calls on descriptors that read, write, seek or size a file.
 
 use crate::data::{self, Need, reading, writing};
-use crate::{entry, gate, process, real, real::outcome};
+use crate::{gate, process, real, real::outcome};
 use core::ffi::{c_int, c_void};
 
 /// Bytes of one step where the kernel takes a length far beyond the file (copy_file_range of "everything").
@@ -9,14 +9,14 @@ const STEP: usize = 4 << 20;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: usize) -> isize {
-    let real = entry::real_write();
+    let real = real::real_write();
     // SAFETY: the program's buffer, here and in all hooks of this module.
     writing(fd, Need::Growth(count as i64), || unsafe { real(fd, buffer, count) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: usize) -> isize {
-    let real = entry::real_read();
+    let real = real::real_read();
     reading(fd, || unsafe { real(fd, buffer, count) })
 }
 

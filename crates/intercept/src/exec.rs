@@ -122,15 +122,15 @@ fn join(out: &mut [u8; PATH_MAX], parts: &[&[u8]]) -> bool {
     true
 }
 
-fn settle(index: Index, dirfd: i32, path: *const c_char) {
+fn materialise(index: Index, dirfd: i32, path: *const c_char) {
     if !path.is_null() && process::may_be_below_root(index, dirfd, path) {
-        open::settle_path(index, dirfd, path, true);
+        open::materialise_path(index, dirfd, path, true);
     }
 }
 
 /// Its file says that whoever runs it becomes another user or group.
 fn gives_rights(dirfd: i32, path: *const c_char, flags: i32) -> bool {
-    stat::natively(dirfd, path, flags & (libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW))
+    stat::kernel_stat(dirfd, path, flags & (libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW))
         .is_some_and(|found| found.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0)
 }
 
@@ -156,7 +156,7 @@ pub unsafe fn exec_at(
             }
         };
         let Some(index) = process::index() else { return run(envp) };
-        settle(index, dirfd, path);
+        materialise(index, dirfd, path);
         let mut environment = Environment::new();
         run(environment.complete(index, envp))
     }
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn execvpe(file: *const c_char, argv: *const *const c_char
     unsafe {
         let Some(index) = process::index() else { return real(file, argv, envp) };
         if !file.is_null() && CStr::from_ptr(file).to_bytes().contains(&b'/') {
-            settle(index, libc::AT_FDCWD, file);
+            materialise(index, libc::AT_FDCWD, file);
         }
         let mut environment = Environment::new();
         real(file, argv, environment.complete(index, envp))
@@ -225,7 +225,7 @@ macro_rules! spawn_hooks {
             unsafe {
                 let Some(index) = process::index() else { return real(pid, path, actions, attributes, argv, envp) };
                 if !path.is_null() && CStr::from_ptr(path).to_bytes().contains(&b'/') {
-                    settle(index, libc::AT_FDCWD, path);
+                    materialise(index, libc::AT_FDCWD, path);
                 }
                 let mut environment = Environment::new();
                 real(pid, path, actions, attributes, argv, environment.complete(index, envp))

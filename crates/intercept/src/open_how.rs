@@ -6,12 +6,12 @@
 //! Invariant: every other step of the way is taken by the kernel under the restrictions that were asked for. What isn't one
 //! of our links, or a file of the root, is the kernel's alone.
 
-use crate::create::{Parent, Path, split};
+use crate::path::{Parent, Path, split};
 use crate::scratch::Scratch;
 use crate::{data, gate, link, open, process, stat};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering::*;
-use terrace_index::behalf::How;
+use terrace_index::proxy::How;
 use terrace_index::{Index, PATH_MAX};
 
 const LOOPS_MAX: usize = 40;
@@ -63,7 +63,7 @@ pub fn within(
         let (directory, base) = split(text.get())?;
         let base = base.as_ptr() as *const c_char;
         let parent = directory_of(dirfd, directory, base, how.resolve)?;
-        match stat::natively(parent.fd, base, libc::AT_SYMLINK_NOFOLLOW) {
+        match stat::kernel_stat(parent.fd, base, libc::AT_SYMLINK_NOFOLLOW) {
             None if how.flags & libc::O_CREAT as u64 == 0 => return None,
             None => {}
             Some(found) if found.st_mode & libc::S_IFMT == libc::S_IFREG => {

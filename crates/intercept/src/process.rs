@@ -229,7 +229,7 @@ fn slot(index: Index) -> u32 {
 }
 
 pub fn sleep_us(us: i64) {
-    crate::behalf::about_to_wait();
+    crate::caller::about_to_wait();
     let time = libc::timespec { tv_sec: 0, tv_nsec: us * 1000 };
     // SAFETY: a valid timespec.
     unsafe { gate::call2(libc::SYS_nanosleep, &raw const time as usize, 0) };
@@ -375,17 +375,3 @@ macro_rules! cwd_hook {
 }
 cwd_hook!(chdir(path: *const c_char), libc::SYS_chdir);
 cwd_hook!(fchdir(fd: i32), libc::SYS_fchdir);
-
-/// Runs before the program's main: patches the C library if the program inherited descriptors of placed files.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static CONSTRUCTOR: extern "C" fn() = {
-    extern "C" fn construct() {
-        if let Some(index) = index()
-            && (0..3).any(|fd| crate::data::is_placed(index, fd))
-        {
-            crate::entry::patch();
-        }
-    }
-    construct
-};

@@ -26,13 +26,7 @@ pub unsafe extern "C" fn syscall() -> i64 {
         "3:",
         "jmp {vfork_hook}",
         "2:",
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, [rsp + 8]",
+        gate::arguments!(),
         "syscall",
         "4:",
         "cmp rax, -4095",
@@ -149,7 +143,7 @@ unsafe extern "C" fn dispatch(nr: i64, a: usize, b: usize, c: usize, d: usize, e
             }
             libc::SYS_utimensat => return changes::times(a as c_int, path(b), c as *const _, d as c_int) as i64,
             SETXATTRAT..=REMOVEXATTRAT => {
-                let flags = attributes::through(a as c_int, path(b), c as c_int);
+                let flags = attributes::follow_if_ours(a as c_int, path(b), c as c_int);
                 gate::call6(nr, a, b, flags as usize, d, e, f)
             }
             // Among them those that only a supervisor serves, or notes.

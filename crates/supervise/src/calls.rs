@@ -7,13 +7,13 @@
 //! and what we decided must be about what is done.
 
 use crate::attributes::Times;
-use crate::board::{RIGHTS_VARY, UMASKS_VARY, VIEWS_VARY};
 use crate::filter::{
     ARCH_X86_64, NEW_VIEW, SYS_FCHMODAT2, SYS_GETXATTRAT, SYS_LANDLOCK_CREATE_RULESET, SYS_LISTXATTRAT,
     SYS_REMOVEXATTRAT, SYS_SETXATTRAT,
 };
 use crate::listener::{Answer, Notification};
 use crate::serve::Worker;
+use crate::state::{RIGHTS_VARY, UMASKS_VARY, VIEWS_VARY};
 use crate::target::{Target, is_of_its_reader, is_of_the_system, names_its_reader};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -144,17 +144,17 @@ impl Worker {
             _ => 0,
         };
         if varies != 0 {
-            self.shared.board.note(varies);
+            self.shared.state.note(varies);
             return Answer::Continue;
         }
         if let Some(answer) = self.refuse(call) {
             return answer;
         }
-        if self.shared.board.varies(VIEWS_VARY) && !target.shares_our_view() {
+        if self.shared.state.varies(VIEWS_VARY) && !target.shares_our_view() {
             self.warn_of_another_view(call);
             return Answer::Continue;
         }
-        if self.shared.board.varies(RIGHTS_VARY) {
+        if self.shared.state.varies(RIGHTS_VARY) {
             match target.status() {
                 Ok(status) if !self.own.are(&status.rights) => {
                     return self.with_other_rights(&status.rights, call, again);
@@ -371,7 +371,7 @@ impl Worker {
         if !self.shared.listener.is_valid(call.id) {
             return Err(Answer::Continue);
         }
-        self.desk.acting.store(1, std::sync::atomic::Ordering::Release);
+        self.slot.acting.store(1, std::sync::atomic::Ordering::Release);
         Ok(())
     }
 
