@@ -3,7 +3,7 @@
 use crate::agent_call::{Request, call};
 use crate::path::{Parent, Path};
 use crate::scratch::Scratch;
-use crate::{gate, link, process, real};
+use crate::{entry, gate, link, process, real};
 use core::ffi::{CStr, c_char, c_int};
 use terrace_index::calls::CallKind;
 use terrace_index::{Index, PATH_MAX};
@@ -145,6 +145,7 @@ pub unsafe extern "C" fn realpath(path: *const c_char, out: *mut c_char) -> *mut
     if path.is_null() {
         return native();
     }
+    entry::expect_internal_readlink();
     // Only a path that leads to an object needs our answer; one stat tells (it is what realpath does for its last component anyway).
     // SAFETY: a zeroed stat is valid.
     let leads_to_object = unsafe {

@@ -4,8 +4,9 @@
 //! outgrows its tier could not be saved from outside. So, in a process that writes placed files, the first bytes of these
 //! functions become a jump to our hook, and what was there moves to a trampoline that the hook calls.
 //!
-//! In a supervised process, also those of `getdents64` and `fstatat`: the C library calls them for each directory and stream that
-//! it opens, and each such call would go to the supervisor.
+//! In a supervised process, also those that the C library calls by itself, because each such call would go to the supervisor:
+//! `getdents64` and `fstatat` for each directory and stream that it opens, `readlink` for each component of a realpath(3) (a
+//! compiler makes a thousand of them for one source file), and `execve` for each directory of PATH.
 //!
 //! Only two forms of first instruction are patched (after an optional `endbr64`, or `mov %ecx, %r10d`), both known to be movable:
 //!   80 3d rel32 00   cmpb $0, disp(%rip)     (the single-thread check; rel32 is adjusted)
@@ -21,6 +22,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 static LSEEK: Real = Real::new(c"lseek");
 static GETDENTS: Real = Real::new(c"getdents64");
 static FSTATAT: Real = Real::new(c"fstatat64");
+static READLINK: Real = Real::new(c"readlink");
+static EXECVE: Real = Real::new(c"execve");
 /// The hooks that are jumped to; `lib.rs` names them, because they stand above this module.
 pub struct Hooks {
     pub write: *const (),
@@ -28,6 +31,8 @@ pub struct Hooks {
     pub lseek: *const (),
     pub getdents64: *const (),
     pub fstatat: *const (),
+    pub readlink: *const (),
+    pub execve: *const (),
 }
 
 // SAFETY: addresses of functions.
@@ -84,6 +89,42 @@ fn patch_looks() {
         if !page.is_null() {
             patch_one(&GETDENTS, crate::HOOKS.getdents64 as usize, page);
             patch_one(&FSTATAT, crate::HOOKS.fstatat as usize, page.add(TRAMPOLINE_BYTES));
+            gate::call3(libc::SYS_mprotect, page as usize, PAGE, (libc::PROT_READ | libc::PROT_EXEC) as usize);
+        }
+    }
+}
+
+static READLINK_LED: AtomicU32 = AtomicU32::new(0);
+static EXECVE_LED: AtomicU32 = AtomicU32::new(0);
+
+/// The C library is about to read links by calls of its own.
+#[inline]
+pub fn expect_internal_readlink() {
+    if gate::is_served() && READLINK_LED.load(Relaxed) == 0 {
+        lead(&READLINK_LED, &READLINK, crate::HOOKS.readlink as usize);
+    }
+}
+
+/// The C library is about to start programs by calls of its own. A vfork child may come here: what it patches, its parent keeps.
+#[inline]
+pub fn expect_internal_execve() {
+    if gate::is_served() && EXECVE_LED.load(Relaxed) == 0 {
+        lead(&EXECVE_LED, &EXECVE, crate::HOOKS.execve as usize);
+    }
+}
+
+/// Leads one function of the C library to our hook, once.
+#[cold]
+fn lead(led: &AtomicU32, function: &Real, hook: usize) {
+    if led.swap(1, AcqRel) != 0 {
+        return;
+    }
+    // SAFETY: a function of the C library with our hook of the same signature.
+    unsafe {
+        let near = function.get() as usize;
+        let page = if near == 0 { core::ptr::null_mut() } else { page_near(near) };
+        if !page.is_null() {
+            patch_one(function, hook, page);
             gate::call3(libc::SYS_mprotect, page as usize, PAGE, (libc::PROT_READ | libc::PROT_EXEC) as usize);
         }
     }

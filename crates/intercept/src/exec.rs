@@ -6,7 +6,7 @@
 //! A vfork child shares its parent's memory: nothing here allocates or keeps anything but on its own stack, except for an
 //! environment of more than `ENTRIES` variables, which takes a mapping that exec drops.
 
-use crate::{gate, open, process, real, stat};
+use crate::{entry, gate, open, process, real, stat};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use terrace_index::{INDEX_ENV, Index, PATH_MAX};
@@ -198,6 +198,7 @@ pub unsafe extern "C" fn execvpe(file: *const c_char, argv: *const *const c_char
         if !file.is_null() && CStr::from_ptr(file).to_bytes().contains(&b'/') {
             materialise(index, libc::AT_FDCWD, file);
         }
+        entry::expect_internal_execve();
         let mut environment = Environment::new();
         real(file, argv, environment.complete(index, envp))
     }
@@ -227,6 +228,7 @@ macro_rules! spawn_hooks {
                 if !path.is_null() && CStr::from_ptr(path).to_bytes().contains(&b'/') {
                     materialise(index, libc::AT_FDCWD, path);
                 }
+                entry::expect_internal_execve();
                 let mut environment = Environment::new();
                 real(pid, path, actions, attributes, argv, environment.complete(index, envp))
             }

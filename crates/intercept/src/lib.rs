@@ -69,6 +69,8 @@ static HOOKS: entry::Hooks = entry::Hooks {
     lseek: data_calls::lseek as *const (),
     getdents64: directory::getdents64 as *const (),
     fstatat: stat::fstatat64 as *const (),
+    readlink: canonical::readlink as *const (),
+    execve: exec::execve as *const (),
 };
 
 /// Runs before the program's main: patches the C library if the program inherited descriptors of placed files.

@@ -120,7 +120,21 @@ impl Worker {
             return Answer::Continue;
         }
         let varies = match call.nr as i64 {
+            libc::SYS_umask if call.args[0] as u32 & 0o777 == self.shared.state.umask() => 0,
             libc::SYS_umask => UMASKS_VARY,
+            // make(1) says so before each program that it starts, and has no other.
+            libc::SYS_setuid
+            | libc::SYS_setgid
+            | libc::SYS_setreuid
+            | libc::SYS_setregid
+            | libc::SYS_setresuid
+            | libc::SYS_setresgid
+            | libc::SYS_setfsuid
+            | libc::SYS_setfsgid
+                if self.asks_for_own_rights(call) =>
+            {
+                return Answer::Continue;
+            }
             libc::SYS_setuid
             | libc::SYS_setgid
             | libc::SYS_setreuid
@@ -164,6 +178,19 @@ impl Worker {
             }
         }
         self.dispatch(call, again).unwrap_or_else(|taken| taken)
+    }
+
+    /// Users or groups that are all our own, which the run began with: nothing varies by that.
+    fn asks_for_own_rights(&self, call: &Notification) -> bool {
+        let (count, own) = match call.nr as i64 {
+            libc::SYS_setuid | libc::SYS_setfsuid => (1, self.own.user()),
+            libc::SYS_setgid | libc::SYS_setfsgid => (1, self.own.group()),
+            libc::SYS_setreuid => (2, self.own.user()),
+            libc::SYS_setregid => (2, self.own.group()),
+            libc::SYS_setresuid => (3, self.own.user()),
+            _ => (3, self.own.group()),
+        };
+        call.args[..count].iter().all(|&id| id as u32 == own || id as u32 == u32::MAX)
     }
 
     /// What would go past us, or what we would go past: refused as by a kernel that lacks it, which programs expect.
