@@ -15,6 +15,9 @@ pub fn readlink_at(dirfd: i32, path: *const c_char, out: *mut c_char, size: usiz
     // SAFETY: the program's own arguments.
     let len = unsafe { gate::call4(libc::SYS_readlinkat, dirfd as usize, path as usize, out as usize, size) };
     let Some(index) = process::index() else { return len };
+    if len == -(libc::EFAULT as isize) && link::read(index, dirfd, path).is_some() {
+        return -(libc::EINVAL as isize); // of what is no link nothing is written
+    }
     if len <= 0 {
         return len;
     }

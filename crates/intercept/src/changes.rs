@@ -10,7 +10,7 @@
 use crate::attributes::{follow_if_ours, is_ours};
 use crate::names::{BUSY, WAIT_US, between_commits, in_guard};
 use crate::objects::Object;
-use crate::{agent_call, caller, data, durable, gate, link, open, process, real, stat};
+use crate::{agent_call, caller, data, durable, gate, link, open, process, readable, real, stat};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::*;
 use terrace_index::{Index, State};
@@ -149,6 +149,23 @@ pub fn concerns(dirfd: c_int, path: *const c_char, flags: c_int) -> bool {
         || stat::kernel_stat(dirfd, path, flags & NOFOLLOW).is_some_and(|status| Known::of(index, &status).is_some())
 }
 
+/// Since Linux 6.6: fchmodat(2) with flags.
+pub const SYS_FCHMODAT2: i64 = 452;
+
+/// fchmodat2(2), as the kernel returns it. Not by the C library's function, which the supervisor can't find: the library is loaded
+/// behind the C library there.
+pub fn fchmodat2(dirfd: c_int, path: *const c_char, mode: u32, flags: c_int) -> isize {
+    let flags = follow_if_ours(dirfd, path, flags);
+    // SAFETY: the program's own arguments.
+    let set = || unsafe {
+        match flags {
+            0 => gate::call3(libc::SYS_fchmodat, dirfd as usize, path as usize, mode as usize),
+            _ => gate::call4(SYS_FCHMODAT2, dirfd as usize, path as usize, mode as usize, flags as usize),
+        }
+    };
+    change_at(dirfd, path, flags, set, Twin::Status)
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fchmodat(dirfd: c_int, path: *const c_char, mode: u32, flags: c_int) -> c_int {
     let flags = follow_if_ours(dirfd, path, flags);
@@ -185,7 +202,7 @@ pub unsafe extern "C" fn fchownat(dirfd: c_int, path: *const c_char, owner: u32,
     let set = || unsafe {
         gate::call5(libc::SYS_fchownat, dirfd as usize, path as usize, owner as usize, group as usize, flags as usize)
     };
-    if flags & libc::AT_EMPTY_PATH != 0 && stat::is_empty(path) {
+    if flags & libc::AT_EMPTY_PATH != 0 && readable::is_text(path) && stat::is_empty(path) {
         return real::outcome(change_open(dirfd, set, Twin::Status)) as c_int;
     }
     real::outcome(change_at(dirfd, path, flags, set, Twin::Status)) as c_int

@@ -6,7 +6,7 @@
 //! A vfork child shares its parent's memory: nothing here allocates or keeps anything but on its own stack, except for an
 //! environment of more than `ENTRIES` variables, which takes a mapping that exec drops.
 
-use crate::{entry, gate, open, process, real, stat};
+use crate::{entry, gate, open, process, readable, real, stat};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use terrace_index::{INDEX_ENV, Index, PATH_MAX};
@@ -158,7 +158,8 @@ pub unsafe fn exec_at(
         let Some(index) = process::index() else { return run(envp) };
         materialise(index, dirfd, path);
         let mut environment = Environment::new();
-        run(environment.complete(index, envp))
+        // Of what can't be read the kernel says so.
+        run(if readable::are_texts(envp) { environment.complete(index, envp) } else { envp })
     }
 }
 

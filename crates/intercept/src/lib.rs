@@ -45,6 +45,7 @@ mod open_how;
 mod path;
 mod process;
 mod proxy;
+mod readable;
 mod real;
 mod recent;
 mod scratch;

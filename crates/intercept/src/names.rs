@@ -12,7 +12,7 @@ use crate::link::{self, Link, Opened, record};
 use crate::objects::Object;
 use crate::open::materialise_path;
 use crate::path::{Parent, Path};
-use crate::{data, gate, process, real, stat};
+use crate::{data, gate, process, readable, real, stat};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use terrace_index::guard::Domain;
@@ -137,7 +137,7 @@ pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
     let native = || unsafe { gate::call3(libc::SYS_unlinkat, dirfd as usize, path as usize, flags as usize) };
     let Some(index) = process::index() else { return native() };
     if path.is_null()
-        || flags & libc::AT_REMOVEDIR != 0
+        || flags != 0 // a directory, or what the kernel refuses
         || !process::may_be_below_root(index, dirfd, path) && link::read(index, dirfd, path).is_none()
     {
         return native();
@@ -215,7 +215,7 @@ impl End {
     }
     /// Where the name is, in full. `Below`: in `out`.
     fn locate(&self, index: Index, out: &mut Path) -> Place {
-        if process::is_no_address(self.path) {
+        if !readable::is_text(self.path) {
             return Place::Unknown;
         }
         let mut plain = Path::new();
@@ -456,7 +456,7 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         }
     };
     let Some(index) = process::index() else { return native() };
-    if process::is_no_address(old) || process::is_no_address(new) {
+    if !readable::is_text(old) || !readable::is_text(new) {
         return native();
     }
     if flags & libc::AT_EMPTY_PATH != 0 {

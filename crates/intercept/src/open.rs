@@ -274,6 +274,8 @@ fn refused(
             Some(found) if !is_link(&found) => Opened::Again,
             _ => Opened::Done(-(errno as isize)),
         },
+        // A file, and a slash behind it: of what might be made the kernel says EISDIR.
+        libc::ENOTDIR if *flags & libc::O_CREAT != 0 => Opened::Done(native(dirfd, path, *flags, mode)),
         libc::ELOOP if *flags & libc::O_NOFOLLOW != 0 && link::read(index, dirfd, path).is_some() => {
             *flags &= !libc::O_NOFOLLOW;
             NOFOLLOW_MEETS_OURS.store(true, Relaxed);
@@ -354,12 +356,19 @@ fn accept(
     attempt: usize,
     replace: &mut bool,
 ) -> Opened {
-    if flags & (libc::O_ACCMODE | libc::O_PATH | libc::O_TRUNC) == libc::O_RDONLY && is_fine_for_reading(index) {
+    if flags & (libc::O_ACCMODE | libc::O_PATH | libc::O_TRUNC | libc::O_CREAT) == libc::O_RDONLY
+        && is_fine_for_reading(index)
+    {
         data::forget(fd);
         return Opened::Done(fd as isize);
     }
     let status = fstat(fd);
     let kind = status.st_mode & libc::S_IFMT;
+    if kind == libc::S_IFDIR && flags & (libc::O_CREAT | libc::O_PATH) == libc::O_CREAT {
+        // The kernel opens no directory that it might have to make; it was asked without O_CREAT.
+        close(fd);
+        return Opened::Done(-(libc::EISDIR as isize));
+    }
     if flags & libc::O_PATH != 0 {
         // O_PATH | O_NOFOLLOW opens the link itself.
         if kind == libc::S_IFLNK && link::read(index, dirfd, path).is_some() {

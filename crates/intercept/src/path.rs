@@ -1,7 +1,7 @@
 //! Paths in buffers of ours: a descriptor's canonical path, a path's directory and last component, what lies below the root.
 
 use crate::scratch::Scratch;
-use crate::{gate, process};
+use crate::{gate, readable};
 use core::ffi::c_char;
 use terrace_index::{Index, PATH_MAX};
 
@@ -107,7 +107,7 @@ impl Parent {
 
     /// `Ok(None)`: the path has no last component that names a new entry (`..`, a trailing slash, empty).
     pub fn of(dirfd: i32, path: *const c_char) -> Result<Option<Parent>, isize> {
-        if process::is_no_address(path) {
+        if !readable::is_text(path) {
             return Ok(None);
         }
         // SAFETY: the program's C string.

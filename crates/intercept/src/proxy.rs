@@ -131,7 +131,7 @@ unsafe extern "C" fn chmod(dirfd: i32, path: *const c_char, mode: u32, flags: i3
     if !changes::concerns(dirfd, path, flags) {
         return LEAVE;
     }
-    real::raw(unsafe { changes::fchmodat(dirfd, path, mode, flags) } as isize)
+    changes::fchmodat2(dirfd, path, mode, flags)
 }
 
 unsafe extern "C" fn utimens(dirfd: i32, path: *const c_char, times: *const c_void, flags: i32) -> isize {

@@ -134,6 +134,7 @@ unsafe extern "C" fn dispatch(nr: i64, a: usize, b: usize, c: usize, d: usize, e
             libc::SYS_getdents => directory::getdents_old(a as i32, b as *mut _, c),
             libc::SYS_chmod => return changes::chmod(path(a), b as u32) as i64,
             libc::SYS_fchmodat => return changes::fchmodat(a as c_int, path(b), c as u32, 0) as i64,
+            changes::SYS_FCHMODAT2 => changes::fchmodat2(a as c_int, path(b), c as u32, d as c_int),
             libc::SYS_fchmod => return changes::fchmod(a as c_int, b as u32) as i64,
             libc::SYS_chown => return changes::chown(path(a), b as u32, c as u32) as i64,
             libc::SYS_lchown => return changes::lchown(path(a), b as u32, c as u32) as i64,

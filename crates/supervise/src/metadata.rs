@@ -185,7 +185,15 @@ impl Worker {
             read(directory.as_raw_fd(), self.buffer.as_mut_ptr().cast(), size)
         };
         match result {
-            count if count > 0 => Ok(self.deliver(call, out, &self.buffer[..count as usize], count)),
+            count if count > 0 => {
+                let answer = self.deliver(call, out, &self.buffer[..count as usize], count);
+                if matches!(answer, Answer::Error(_)) {
+                    // What was not delivered was not read.
+                    // SAFETY: our own descriptor, and the offset that it had.
+                    unsafe { libc::lseek(directory.as_raw_fd(), self.slot.before.load(Acquire) as i64, libc::SEEK_SET) };
+                }
+                Ok(answer)
+            }
             raw => Ok(Answer::from(raw)),
         }
     }

@@ -6,6 +6,7 @@ mod capi;
 mod cfitsio;
 mod crash;
 mod doors;
+mod errors;
 mod examples;
 mod fsx;
 mod fuzz;
