@@ -11,7 +11,7 @@ use crate::events::publish;
 use crate::link::{self, Link, Opened, record};
 use crate::objects::Object;
 use crate::open::materialise_path;
-use crate::path::{Parent, Path};
+use crate::path::{Parent, Path, below_root};
 use crate::{data, gate, process, readable, real, stat};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicBool, Ordering::*};
@@ -528,6 +528,33 @@ fn settle_descriptor(index: Index, fd: i32) {
         materialise(index, number);
         data::follow(index, fd);
     }
+}
+
+/// chroot(2) into a directory of the root: our links lead out of it, so that what lies below becomes real files first.
+pub fn change_root(path: *const c_char) -> isize {
+    if let Some(index) = process::index() {
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        // SAFETY: the program's path; a descriptor of ours.
+        unsafe {
+            let fd = gate::call4(libc::SYS_openat, CWD as usize, path as usize, flags as usize, 0);
+            if fd >= 0 {
+                let mut name = Path::new();
+                if name.of_descriptor(fd as i32) && below_root(index, name.get()) {
+                    materialise_below(index, name.get());
+                }
+                gate::call1(libc::SYS_close, fd as usize);
+            }
+        }
+    }
+    // The supervisor notes who has another root. SAFETY: the program's own argument.
+    let result = unsafe { gate::outside6(libc::SYS_chroot, path as usize, 0, 0, 0, 0, 0) };
+    process::forget_cwd();
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
+    returned(change_root(path))
 }
 
 fn returned(raw: isize) -> c_int {

@@ -63,3 +63,17 @@ fn owners_and_groups_count_in_sticky_and_setgid_directories_as_natively() {
     agrees("owners", &[], &DOORS, 40);
     agrees("owners", &["-static"], &DOORS[1..], 40);
 }
+
+#[test]
+fn a_program_that_takes_a_directory_below_the_root_for_its_own_finds_its_files() {
+    if !is_root() || Command::new("busybox").output().is_err() {
+        return skipped("only root can change its root directory, and busybox is needed in it");
+    }
+    for flags in [&["--preload-only"][..], &["--door", "both"]] {
+        let place = Workplace::new();
+        let script = "mkdir -p jail/d; cp $(command -v busybox) jail/; echo bytes > jail/d/f; \
+                      chroot jail /busybox sh -c '/busybox cat /d/f; /busybox stat -c %F /d/f; echo more >> /d/f'; cat jail/d/f";
+        let outcome = place.run_with(flags, &["sh", "-c", script]).ok();
+        assert_eq!(outcome.stdout, "bytes\nregular file\nbytes\nmore\n", "{flags:?}: {outcome:?}");
+    }
+}
