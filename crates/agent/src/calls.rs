@@ -3,7 +3,7 @@
 //! A call may take as long as moving a file takes, so each has a thread. Who may call: this user's programs, and for
 //! root's agent also those that have the index mapped and switched to another user.
 
-use crate::agent::Agent;
+use crate::files::Agent;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketAddrUnix, SocketFlags, SocketType,

@@ -7,35 +7,23 @@
 //! Invariant: a file's newest bytes are always where its name in the root leads. Whatever the agent does, a kill at
 //! any point leaves a tree and tiers that the next agent, or `recover`, makes whole (`recover`).
 
-mod accept;
-mod agent;
 mod calls;
-mod catalogue;
-mod claims;
-mod closings;
 mod error;
-mod events;
-mod exchange;
+mod files;
 mod forward;
-mod growth;
-mod index_file;
 mod lifetime;
 mod member;
-mod mover;
 mod objects;
-mod recover;
-mod requests;
-mod runs;
-mod schedule;
 mod server;
+mod shared;
+mod staged;
 #[cfg(test)]
 mod tests;
-mod walk;
 
 pub use error::{Error, Result};
-pub use recover::RecoverReport;
+pub use files::recover::RecoverReport;
 
-use requests::{FlushWish, Scope};
+use files::requests::{FlushWish, Scope};
 use std::time::{Duration, Instant};
 use terrace_core::control::Failure;
 use terrace_core::settings::Settings;

@@ -5,12 +5,14 @@
 //! Invariant: the agent leaves only when every file that policy flushes is in the root. A file that can't be flushed is
 //! tried for as long as it takes: the data is safe in its tier meanwhile.
 
-use crate::agent::Agent;
 use crate::error::{Context, Error, Result};
-use crate::index_file::{live_programs, make_private, take_over};
-use crate::recover::RecoverReport;
-use crate::requests::{FlushWish, Outcome, Scope};
-use crate::{accept, calls, mover, objects, server};
+use crate::files::Agent;
+use crate::files::mover;
+use crate::files::recover::RecoverReport;
+use crate::files::requests::{FlushWish, Outcome, Scope};
+use crate::shared::accept;
+use crate::shared::index_file::{live_programs, make_private, take_over};
+use crate::{calls, objects, server};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -470,12 +472,12 @@ impl Agent {
                 && self.record(*number).state() == State::Current
                 && !entry.path.is_empty()
         });
-        current.map(|(_, entry)| crate::mover::flush::as_path(&entry.path).into()).collect()
+        current.map(|(_, entry)| crate::files::mover::flush::as_path(&entry.path).into()).collect()
     }
 
     fn journal_entry(&self, number: u32, path: &[u8]) -> FileEntry {
         FileEntry {
-            path: crate::mover::flush::as_path(path).into(),
+            path: crate::files::mover::flush::as_path(path).into(),
             object: self.place(number),
             state: FileState::Current,
             ino: self.record(number).ino.load(Acquire),

@@ -3,10 +3,10 @@
 //! Reason: with another number of agents, other agents keep a chunk. What was staged here before is made durable and dropped
 //! first, so that whoever keeps it from now on finds it in the root.
 
-use crate::agent::Agent;
 use crate::error::{Context, Result};
-use crate::index_file::make_private;
-use crate::requests::{Outcome, Scope};
+use crate::files::Agent;
+use crate::files::requests::{Outcome, Scope};
+use crate::shared::index_file::make_private;
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_core::members::{LAUNCH, Member, Membership, Registered, directory};

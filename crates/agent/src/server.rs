@@ -1,8 +1,8 @@
 //! The control socket: one thread for each connection of the command line, JSON lines both ways.
 
-use crate::accept;
-use crate::agent::Agent;
-use crate::requests::{FlushWish, Outcome, Progress, Scope};
+use crate::files::Agent;
+use crate::files::requests::{FlushWish, Outcome, Progress, Scope};
+use crate::shared::accept;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -163,7 +163,7 @@ impl Agent {
         };
         let size = match state {
             "durable" => {
-                let found = rustix::fs::lstat(crate::mover::flush::as_path(path)).ok()?;
+                let found = rustix::fs::lstat(crate::files::mover::flush::as_path(path)).ok()?;
                 if found.st_ino != record.durable_ino.load(Acquire) {
                     return None;
                 }
@@ -175,7 +175,7 @@ impl Agent {
             "durable" => "root".into(),
             _ => self.settings.tiers[self.devices[self.device_of(number)].tier].name.clone(),
         };
-        let path_buf: PathBuf = crate::mover::flush::as_path(path).into();
+        let path_buf: PathBuf = crate::files::mover::flush::as_path(path).into();
         let open_for_writing = state == "current" && self.is_open_for_writing(number);
         Some(FileEntry { path: path_buf, tier, state: state.into(), mode: self.mode(path), size, open_for_writing })
     }
@@ -227,10 +227,10 @@ impl Agent {
         let catalogue = self.catalogue();
         let moving = self.claims.all();
         let moving = moving.iter().filter_map(|number| catalogue.path(*number, self.serial(*number)));
-        let moving = moving.map(|path| crate::mover::flush::as_path(&path).into()).collect();
+        let moving = moving.map(|path| crate::files::mover::flush::as_path(&path).into()).collect();
         drop(catalogue);
         let to_failure = |(path, reason): (&Vec<u8>, &String)| Failure {
-            path: crate::mover::flush::as_path(path).into(),
+            path: crate::files::mover::flush::as_path(path).into(),
             reason: reason.clone(),
         };
         Status {

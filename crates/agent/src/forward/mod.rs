@@ -21,18 +21,17 @@
 //!    greets the next, so that no put that was on its way when the network was cut comes after newer ones.
 //! 3. A writer never waits for a lane: what can't be sent stays where it is.
 
-mod cuts;
-mod feed;
-mod lane;
-mod sending;
+mod cursor;
+mod message;
+mod sender;
 mod status;
 mod sync;
 mod tags;
+mod unsent;
 
-use crate::agent::Agent;
 use crate::error::{Error, Result};
-use cuts::Cuts;
-use lane::LaneState;
+use crate::files::Agent;
+use sender::LaneState;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -42,6 +41,7 @@ use terrace_core::objects::{Kind, ObjectError, Region, choose, key_of_chunk, key
 use terrace_core::policy::Patterns;
 use terrace_core::settings::{ForwardSettings, Keep, Settings, TargetSettings};
 use terrace_objects::array::{self, Drops, Log, Stage};
+use unsent::Cuts;
 
 pub struct Forwards {
     rules: Vec<Rule>,

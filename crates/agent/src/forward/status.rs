@@ -1,8 +1,8 @@
 //! What `terrace status` says of staging: containers with their steps, and how far each target is.
 
-use super::lane::{LATELY, Phase};
+use super::sender::{LATELY, Phase};
 use super::step_of;
-use crate::agent::Agent;
+use crate::files::Agent;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;

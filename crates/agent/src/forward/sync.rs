@@ -1,7 +1,7 @@
 //! A request for what has arrived: waits as long as its client does, and not for a target that refuses.
 
-use super::{Way, lane::Refusal};
-use crate::agent::Agent;
+use super::{Way, sender::Refusal};
+use crate::files::Agent;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;

@@ -1,8 +1,8 @@
 //! Tags travel after the data that they may speak of: what is in the logs when tags are looked at is sent before them.
 
 use super::Lane;
-use super::lane::{Feeds, SOURCE_TAG, Stop, Talk, make_array};
-use crate::agent::Agent;
+use super::sender::{Feeds, SOURCE_TAG, Stop, Talk, make_array};
+use crate::files::Agent;
 use std::collections::BTreeMap;
 use terrace_core::objects::wire::Request;
 use terrace_core::objects::{Kind, TagValue};

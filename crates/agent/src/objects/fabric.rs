@@ -2,7 +2,7 @@
 //!
 //! Invariant: an endpoint that has failed is closed before the client is told: nothing moves any more.
 
-use super::elsewhere::Elsewhere;
+use super::remote::Elsewhere;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Response, There};

@@ -2,21 +2,21 @@
 //!
 //! Clients of this node put and get by themselves (`crates/objects`); what is here may be killed at any moment.
 
-mod arrays;
 mod codecs;
-mod door;
-mod elsewhere;
 mod fabric;
-mod incoming;
+mod listener;
+mod remote;
+mod senders;
 mod server;
-mod tags;
+mod staging;
 
-pub use door::{Door, serve_elsewhere};
+pub use listener::{Door, serve_elsewhere};
 pub use server::serve;
 
-use crate::agent::Agent;
 use crate::error::Result;
+use crate::files::Agent;
 use crate::forward::Forwards;
+use crate::staged::tags;
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -38,9 +38,9 @@ pub struct Objects {
     unlocated: Mutex<HashMap<String, Instant>>,
     pub forwards: Forwards,
     /// Agents that forward to this one.
-    incoming: incoming::Incoming,
+    incoming: senders::Incoming,
     /// What clients elsewhere have open.
-    opened: Arc<elsewhere::Opened>,
+    opened: Arc<remote::Opened>,
 }
 
 impl Objects {
@@ -55,7 +55,7 @@ impl Objects {
             spilled: Mutex::default(),
             unlocated: Mutex::default(),
             forwards: Forwards::new(settings)?,
-            incoming: incoming::Incoming::default(),
+            incoming: senders::Incoming::default(),
             opened: Arc::default(),
         };
         Ok((objects, trouble))

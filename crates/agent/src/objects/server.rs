@@ -1,10 +1,10 @@
 //! The objects socket: one thread for each client, frames both ways.
 
 use super::codecs::decoded_chunk;
-use crate::accept;
-use crate::agent::Agent;
-use crate::requests::{FlushWish, Outcome, Scope};
+use crate::files::Agent;
+use crate::files::requests::{FlushWish, Outcome, Scope};
 use crate::server::Serving;
+use crate::shared::accept;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;

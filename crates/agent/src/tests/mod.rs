@@ -4,7 +4,7 @@ mod crash;
 mod moves;
 mod simulated;
 
-use crate::requests::{FlushWish, Outcome, Scope};
+use crate::files::requests::{FlushWish, Outcome, Scope};
 use simulated::{Place, Program};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
@@ -97,9 +97,9 @@ fn a_replica_that_is_read_is_not_evicted_behind_its_reader() {
     let number = program.write("f", b"bytes");
     flush(&place);
     let reader = std::fs::File::open(place.agent().object_path(number)).unwrap();
-    assert_eq!(place.agent().evict(number, Duration::ZERO), crate::mover::evict::Eviction::Open);
+    assert_eq!(place.agent().evict(number, Duration::ZERO), crate::files::mover::evict::Eviction::Open);
     drop(reader);
-    assert_eq!(place.agent().evict(number, Duration::ZERO), crate::mover::evict::Eviction::Done);
+    assert_eq!(place.agent().evict(number, Duration::ZERO), crate::files::mover::evict::Eviction::Done);
 }
 
 #[test]

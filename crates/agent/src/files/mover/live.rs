@@ -7,16 +7,16 @@
 //! A file that is mapped, or locked (a lock belongs to the object), can't move: it may grow beyond its tier's capacity
 //! as long as the file system has room.
 
-use crate::agent::{Agent, random_half};
-use crate::catalogue::Obstacle;
-use crate::claims::Claim;
-use crate::exchange::MovedFile;
-use crate::index_file::object_name;
-use crate::mover::EVICTION_GRACE_URGENT;
-use crate::mover::evict::Eviction;
-use crate::mover::flush::{Declined, Wish, as_path};
-use crate::requests::{FlushWish, Scope};
-use crate::schedule::Work;
+use crate::files::catalogue::Obstacle;
+use crate::files::exchange::MovedFile;
+use crate::files::mover::EVICTION_GRACE_URGENT;
+use crate::files::mover::evict::Eviction;
+use crate::files::mover::flush::{Declined, Wish, as_path};
+use crate::files::requests::{FlushWish, Scope};
+use crate::files::{Agent, random_half};
+use crate::shared::claims::Claim;
+use crate::shared::index_file::object_name;
+use crate::shared::schedule::Work;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

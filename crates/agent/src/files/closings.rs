@@ -9,10 +9,10 @@
 //! watched: a watch on the whole object directory would make every read and write of every file in it slower (the kernel
 //! then looks for who is interested in each), and cost a message for each file that is closed.
 
-use crate::agent::Agent;
-use crate::catalogue::Obstacle;
-use crate::index_file::live_programs;
-use crate::schedule::Work;
+use crate::files::Agent;
+use crate::files::catalogue::Obstacle;
+use crate::shared::index_file::live_programs;
+use crate::shared::schedule::Work;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;

@@ -13,8 +13,8 @@ pub mod prefetch;
 pub mod promote;
 pub mod remove;
 
-use crate::agent::Agent;
-use crate::schedule::Job;
+use crate::files::Agent;
+use crate::shared::schedule::Job;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;

@@ -9,7 +9,7 @@
 //! Invariant: between two looks at one directory there is one rename of ours. A change by a program at the very same moment
 //! shows in the modification time, which is left alone when it is recent.
 
-use crate::agent::Agent;
+use crate::files::Agent;
 use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
 use std::collections::HashMap;
 use std::path::Path;

@@ -2,12 +2,12 @@
 //!
 //! Invariant: nothing but the token is looked at before it is right, and it is not sent in the clear to where others can read it.
 
-use super::elsewhere::Elsewhere;
 use super::fabric::Beside;
+use super::remote::Elsewhere;
 use super::server::{has_left, receive, receive_payload, receive_request, send};
-use crate::accept;
-use crate::agent::Agent;
+use crate::files::Agent;
 use crate::server::Serving;
+use crate::shared::accept;
 use rustix::net::sockopt;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;

@@ -3,18 +3,28 @@
 //! Order of what is taken: a claim on a record, then the commit gate, then the catalogue; never a claim while the
 //! catalogue is locked.
 
-use crate::catalogue::{Catalogue, Obstacle};
-use crate::claims::Claims;
-use crate::closings::Closings;
+pub mod catalogue;
+mod closings;
+mod events;
+pub mod exchange;
+mod growth;
+pub mod mover;
+pub mod recover;
+pub mod requests;
+mod walk;
+
 use crate::error::{Context, Result};
-use crate::events::Pump;
-use crate::exchange::Exchanges;
-use crate::growth::Growing;
-use crate::index_file::{self, DevicePlace, is_dead, object_name};
-use crate::mover::directory_times::DirectoryTimes;
+use crate::files::catalogue::{Catalogue, Obstacle};
+use crate::files::closings::Closings;
+use crate::files::events::Pump;
+use crate::files::exchange::Exchanges;
+use crate::files::growth::Growing;
+use crate::files::mover::directory_times::DirectoryTimes;
 use crate::objects::Objects;
-use crate::runs::Runs;
-use crate::schedule::Schedule;
+use crate::shared::claims::Claims;
+use crate::shared::index_file::{self, DevicePlace, is_dead, object_name};
+use crate::shared::runs::Runs;
+use crate::shared::schedule::Schedule;
 use rustix::fs::{Mode as RawMode, OFlags};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;

@@ -2,8 +2,8 @@
 //!
 //! The tree is the truth; a walk is what makes up for tidings that were lost, and what a recovery begins with.
 
-use crate::agent::{Agent, read_link};
-use crate::events::Pump;
+use crate::files::events::Pump;
+use crate::files::{Agent, read_link};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirEntryExt;

@@ -4,7 +4,7 @@
 //! the fact, with as much ahead as it grew since the last look. So new files are placed lower, and clean replicas evicted,
 //! before the tier's file system is full. (The file itself stays where it is: its descriptors can't be exchanged.)
 
-use crate::agent::Agent;
+use crate::files::Agent;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::*;
 use terrace_index::{FLAG_MAPPED, FLAG_WATCHED, State};

@@ -5,10 +5,10 @@
 //! Invariant: an object is removed only while the root's file is equal to it, and no program has it open: the room would
 //! not come back, and a reader would miss what is written to the root's file later.
 
-use crate::agent::Agent;
-use crate::mover::flush::{as_path, text_of};
-use crate::mover::{EVICTION_GRACE, EVICTION_GRACE_URGENT};
-use crate::schedule::Work;
+use crate::files::Agent;
+use crate::files::mover::flush::{as_path, text_of};
+use crate::files::mover::{EVICTION_GRACE, EVICTION_GRACE_URGENT};
+use crate::shared::schedule::Work;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_core::policy::Mode;

@@ -1,12 +1,12 @@
 //! What the command line asks for: flush, evict, prefetch, each until it is done or can't be.
 
-use crate::agent::Agent;
-use crate::catalogue::Obstacle;
-use crate::mover::EVICTION_GRACE_URGENT;
-use crate::mover::evict::Eviction;
-use crate::mover::flush::{Wish, as_path};
-use crate::mover::remove::Removal;
-use crate::schedule::{Tally, Work};
+use crate::files::Agent;
+use crate::files::catalogue::Obstacle;
+use crate::files::mover::EVICTION_GRACE_URGENT;
+use crate::files::mover::evict::Eviction;
+use crate::files::mover::flush::{Wish, as_path};
+use crate::files::mover::remove::Removal;
+use crate::shared::schedule::{Tally, Work};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

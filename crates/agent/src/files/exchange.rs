@@ -6,9 +6,9 @@
 //!
 //! A moved file is forgotten when nobody has its old object open any more: the kernel says so by granting an exclusive lease.
 
-use crate::agent::Agent;
-use crate::mover::flush::as_path;
-use crate::mover::live::{handle_of, reopen};
+use crate::files::Agent;
+use crate::files::mover::flush::as_path;
+use crate::files::mover::live::{handle_of, reopen};
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

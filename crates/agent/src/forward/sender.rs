@@ -3,11 +3,11 @@
 //! Containers take turns, by bytes, whichever rules they are of. Of what a container's arrays have to send, the lowest step goes first; each array's regions go in
 //! the order of its log.
 
-use super::feed::{Feed, Work};
-use super::sending::Sending;
+use super::cursor::{Feed, Work};
+use super::message::Sending;
 use super::tags::TagPass;
 use super::{Lane, container_of};
-use crate::agent::Agent;
+use crate::files::Agent;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use terrace_client::{FINGERPRINT_SUFFIX, Link, checked_fingerprint};

@@ -6,9 +6,9 @@
 //! to now (a flush at the end of a run) turns it once more.
 //! When something was lost (a program killed while it told us, the kernel's queue full) the tree and the tiers are walked.
 
-use crate::agent::Agent;
-use crate::index_file::is_dead;
-use crate::schedule::Work;
+use crate::files::Agent;
+use crate::shared::index_file::is_dead;
+use crate::shared::schedule::Work;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -172,7 +172,7 @@ impl Agent {
     pub fn plan_eviction(&self, number: u32) {
         let path = self.catalogue().path(number, self.serial(number));
         if path.is_some_and(|path| self.mode(&path) == PolicyMode::Move) {
-            self.schedule.after(crate::mover::EVICTION_GRACE, Work::Evict, number);
+            self.schedule.after(crate::files::mover::EVICTION_GRACE, Work::Evict, number);
         }
     }
 
@@ -182,7 +182,7 @@ impl Agent {
         if matches!(record.state(), State::Clean | State::Durable) {
             // The root's file is gone; its replica goes as well, when no reader has it open.
             self.forget_durable(number);
-            self.schedule.after(crate::mover::EVICTION_GRACE_URGENT, Work::Evict, number);
+            self.schedule.after(crate::files::mover::EVICTION_GRACE_URGENT, Work::Evict, number);
         }
         let link = record.link_ino.swap(0, AcqRel);
         if link != 0 {

@@ -1,8 +1,8 @@
 //! Staged arrays: flushed when they are quiet, at a run's end, or when asked; dropped from the tiers when room is short.
 
-use crate::agent::Agent;
-use crate::mover::EVICTION_GRACE_URGENT;
-use crate::requests::{Outcome, Scope};
+use crate::files::Agent;
+use crate::files::mover::EVICTION_GRACE_URGENT;
+use crate::files::requests::{Outcome, Scope};
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};

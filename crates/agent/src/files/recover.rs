@@ -7,9 +7,9 @@
 //!
 //! Invariant: no object is removed that a link leads to, and no link is removed whose object is there.
 
-use crate::agent::Agent;
-use crate::mover::flush::as_path;
-use crate::walk::{FoundLink, Walked};
+use crate::files::Agent;
+use crate::files::mover::flush::as_path;
+use crate::files::walk::{FoundLink, Walked};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::*;
@@ -109,7 +109,7 @@ impl Agent {
     }
 
     fn object_stat(&self, link: &FoundLink) -> Option<Stat> {
-        let name = crate::index_file::object_name(link.number, link.random);
+        let name = crate::shared::index_file::object_name(link.number, link.random);
         let found = rustix::fs::lstat(self.devices[link.device].dir.join(name)).ok()?;
         Some(Stat::from(&found)).filter(Stat::is_file)
     }
@@ -156,7 +156,7 @@ impl Agent {
 
     /// Makes a real file of a link that has no record.
     fn settle_foreign(&self, link: &FoundLink) {
-        let name = crate::index_file::object_name(link.number, link.random);
+        let name = crate::shared::index_file::object_name(link.number, link.random);
         let settled = (|| {
             let relative = self.relative(&link.path).ok_or(libc::EINVAL)?;
             let tier = &self.object_tiers[link.device];
@@ -299,14 +299,16 @@ impl Agent {
                 continue;
             }
             // The object may have been evicted, and the link replaced, since the walk.
-            let still = crate::agent::read_link(&link.path).is_some_and(|text| {
-                text.ends_with(crate::index_file::object_name(link.number, link.random).as_os_str().as_encoded_bytes())
+            let still = crate::files::read_link(&link.path).is_some_and(|text| {
+                text.ends_with(
+                    crate::shared::index_file::object_name(link.number, link.random).as_os_str().as_encoded_bytes(),
+                )
             });
             if !still {
                 continue;
             }
             let path = PathBuf::from(as_path(&link.path));
-            let held = self.held_dir().join(crate::index_file::object_name(link.number, link.random));
+            let held = self.held_dir().join(crate::shared::index_file::object_name(link.number, link.random));
             let is_file = rustix::fs::lstat(&held).is_ok_and(|found| Stat::from(&found).is_file());
             if is_file && rustix::fs::rename(&held, &path).is_ok() {
                 report.restored.push(path);

@@ -5,9 +5,9 @@
 //! The replica is only for reading: the name in the root stays what it is, and a program that finds the root's file
 //! changed doesn't look at the replica.
 
-use crate::agent::{Agent, random_half};
-use crate::mover::flush::{as_path, text_of};
-use crate::schedule::Tally;
+use crate::files::mover::flush::{as_path, text_of};
+use crate::files::{Agent, random_half};
+use crate::shared::schedule::Tally;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant, SystemTime};
@@ -126,7 +126,7 @@ impl Agent {
             }
         };
         let random = random_half();
-        let name = crate::index_file::object_name(number, random);
+        let name = crate::shared::index_file::object_name(number, random);
         let tier = &self.object_tiers[device];
         let made = (|| {
             let mut sink = tier.create(&name)?;

@@ -7,10 +7,10 @@
 //! Invariant: until the rename, the link and the object are untouched; from it on, the real file is complete and synced.
 //! A step that fails leaves the file `Current`.
 
-use crate::agent::Agent;
-use crate::catalogue::Obstacle;
-use crate::claims::Claim;
-use crate::schedule::Work;
+use crate::files::Agent;
+use crate::files::catalogue::Obstacle;
+use crate::shared::claims::Claim;
+use crate::shared::schedule::Work;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -183,7 +183,7 @@ impl Agent {
             committed.iter().filter(|(_, mode)| *mode == Mode::Move).map(|(file, _)| file.number).collect();
         drop(committed); // the leases and claims
         for number in evictions {
-            self.schedule.after(crate::mover::EVICTION_GRACE, Work::Evict, number);
+            self.schedule.after(crate::files::mover::EVICTION_GRACE, Work::Evict, number);
         }
         count
     }
@@ -341,7 +341,7 @@ impl Agent {
         // A program that took the name away before the record was `Clean` did not see that there is a replica to tell of.
         let is_named = rustix::fs::lstat(as_path(&file.path)).is_ok_and(|found| found.st_ino == durable.ino);
         if !is_equal || !is_named {
-            self.schedule.after(crate::mover::EVICTION_GRACE, Work::Evict, file.number);
+            self.schedule.after(crate::files::mover::EVICTION_GRACE, Work::Evict, file.number);
         }
         if was_held {
             self.drop_held(file.number);

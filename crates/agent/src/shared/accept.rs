@@ -1,6 +1,6 @@
 //! Sockets that clients connect to: one loop for each socket, one thread for each connection.
 
-use crate::agent::Agent;
+use crate::files::Agent;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};

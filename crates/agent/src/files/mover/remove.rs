@@ -1,7 +1,7 @@
 //! Removing what policy drops at the end of a run.
 
-use crate::agent::Agent;
-use crate::mover::flush::as_path;
+use crate::files::Agent;
+use crate::files::mover::flush::as_path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_index::State;

@@ -7,9 +7,9 @@
 //! flush: a tier that is lost takes only what was written since.
 //! Whatever is in the way (another name, another opener, no room), the file stays as it is and is written where it lies.
 
-use crate::agent::{Agent, random_half};
-use crate::index_file::object_name;
-use crate::mover::flush::as_path;
+use crate::files::mover::flush::as_path;
+use crate::files::{Agent, random_half};
+use crate::shared::index_file::object_name;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::path::Path;

@@ -1,0 +1,3 @@
+//! What is staged on this node.
+
+pub mod tags;
