@@ -3,7 +3,9 @@
 //! A call may take as long as moving a file takes, so each has a thread. Who may call: this user's programs, and for
 //! root's agent also those that have the index mapped and switched to another user.
 
-use crate::files::Agent;
+use crate::agent::Agent;
+use crate::shared::path::as_path;
+use crate::shared::request::{FlushOptions, Scope};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -21,6 +23,9 @@ use terrace_index::{PATH_MAX, State};
 const BACKLOG: i32 = 1024;
 /// A call's thread only makes system calls, with one message on its stack.
 const STACK_BYTES: usize = 256 << 10;
+
+/// Programs may make files while those that are there are flushed: it is done again so often.
+const SETTLE_TRIES: usize = 3;
 
 pub fn listen(path: &Path) -> rustix::io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -138,6 +143,25 @@ impl Agent {
         } else {
             Err(libc::ENOSYS)
         }
+    }
+
+    /// Makes all files below a directory real ones, also while they are open: the directory is about to leave the root.
+    fn settle_below(&self, directory: &[u8]) -> Result<(), i32> {
+        let scope = Scope(vec![as_path(directory).into()]);
+        let wish = FlushOptions { all: true, end_of_run: false, settle_open: true };
+        for _ in 0..SETTLE_TRIES {
+            let outcome = self.flush(&scope, &wish, &mut |_, _, _, _| true);
+            let is_placed = self.catalogue().below(directory).any(|(_, number)| {
+                matches!(self.record(number).state(), State::Current | State::Committing | State::Moving)
+            });
+            if !is_placed {
+                return Ok(());
+            }
+            if !outcome.failures.is_empty() {
+                break;
+            }
+        }
+        Err(libc::EXDEV)
     }
 
     fn record_behind(&self, fd: BorrowedFd<'_>) -> Option<u32> {

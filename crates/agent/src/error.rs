@@ -45,3 +45,11 @@ impl<T, E: Into<std::io::Error>> Context<T> for std::result::Result<T, E> {
         self.map_err(|source| Error::Io { action, path: path.to_path_buf(), source: source.into() })
     }
 }
+
+/// An error of a tier, with its hint, as `status` shows it.
+pub fn text_of(error: &terrace_tier::Error) -> String {
+    match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
+    }
+}

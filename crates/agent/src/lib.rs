@@ -7,6 +7,8 @@
 //! Invariant: a file's newest bytes are always where its name in the root leads. Whatever the agent does, a kill at
 //! any point leaves a tree and tiers that the next agent, or `recover`, makes whole (`recover`).
 
+mod agent;
+mod arrays;
 mod calls;
 mod error;
 mod files;
@@ -16,14 +18,13 @@ mod member;
 mod objects;
 mod server;
 mod shared;
-mod staged;
 #[cfg(test)]
 mod tests;
 
 pub use error::{Error, Result};
 pub use files::recover::RecoverReport;
 
-use files::requests::{FlushWish, Scope};
+use shared::request::{FlushOptions, Scope};
 use std::time::{Duration, Instant};
 use terrace_core::control::Failure;
 use terrace_core::settings::Settings;
@@ -56,7 +57,7 @@ fn start_when_free(settings: &Settings) -> Result<lifetime::Running> {
 pub fn recover(settings: &Settings) -> Result<RecoverReport> {
     let mut running = start_when_free(settings)?;
     let mut report = std::mem::take(&mut running.report);
-    let wish = FlushWish { all: false, end_of_run: true, settle_open: false };
+    let wish = FlushOptions { all: false, end_of_run: true, settle_open: false };
     let outcome = running.agent.flush(&Scope(vec![]), &wish, &mut |_, _, _, _| true);
     report.flushed = outcome.done;
     report.failures = outcome.failures;

@@ -9,7 +9,7 @@
 //! watched: a watch on the whole object directory would make every read and write of every file in it slower (the kernel
 //! then looks for who is interested in each), and cost a message for each file that is closed.
 
-use crate::files::Agent;
+use crate::files::Files;
 use crate::files::catalogue::Obstacle;
 use crate::shared::index_file::live_programs;
 use crate::shared::schedule::Work;
@@ -93,7 +93,7 @@ impl Closings {
     }
 }
 
-impl Agent {
+impl Files {
     pub fn settle_time(&self) -> Duration {
         Duration::from_millis(self.settings.mover.settle_ms)
     }

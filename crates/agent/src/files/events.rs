@@ -6,7 +6,7 @@
 //! to now (a flush at the end of a run) turns it once more.
 //! When something was lost (a program killed while it told us, the kernel's queue full) the tree and the tiers are walked.
 
-use crate::files::Agent;
+use crate::files::Files;
 use crate::shared::index_file::is_dead;
 use crate::shared::schedule::Work;
 use rustix::fs::{Mode, OFlags};
@@ -39,7 +39,7 @@ impl Default for Pump {
     }
 }
 
-impl Agent {
+impl Files {
     /// Takes in all that has been told up to now. How many tidings there were.
     pub fn pump(&self) -> usize {
         let mut pump = self.pump.lock().unwrap();
@@ -172,7 +172,7 @@ impl Agent {
     pub fn plan_eviction(&self, number: u32) {
         let path = self.catalogue().path(number, self.serial(number));
         if path.is_some_and(|path| self.mode(&path) == PolicyMode::Move) {
-            self.schedule.after(crate::files::mover::EVICTION_GRACE, Work::Evict, number);
+            self.schedule.after(crate::files::EVICTION_GRACE, Work::Evict, number);
         }
     }
 
@@ -182,7 +182,7 @@ impl Agent {
         if matches!(record.state(), State::Clean | State::Durable) {
             // The root's file is gone; its replica goes as well, when no reader has it open.
             self.forget_durable(number);
-            self.schedule.after(crate::files::mover::EVICTION_GRACE_URGENT, Work::Evict, number);
+            self.schedule.after(crate::files::EVICTION_GRACE_URGENT, Work::Evict, number);
         }
         let link = record.link_ino.swap(0, AcqRel);
         if link != 0 {

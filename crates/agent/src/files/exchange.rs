@@ -6,9 +6,9 @@
 //!
 //! A moved file is forgotten when nobody has its old object open any more: the kernel says so by granting an exclusive lease.
 
-use crate::files::Agent;
-use crate::files::mover::flush::as_path;
-use crate::files::mover::live::{handle_of, reopen};
+use crate::files::Files;
+use crate::files::reopen::{handle_of, reopen};
+use crate::shared::path::as_path;
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -82,7 +82,7 @@ fn kept_flags() -> OFlags {
     OFlags::RWMODE | OFlags::APPEND | OFlags::DSYNC | OFlags::SYNC | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::DIRECT
 }
 
-impl Agent {
+impl Files {
     /// The description to use instead of `old`, whose file was `number`'s object.
     pub fn exchange(&self, number: u32, old: &OwnedFd) -> Result<OwnedFd, i32> {
         let mut inner = self.exchanges.inner.lock().unwrap();

@@ -4,7 +4,7 @@
 //! the fact, with as much ahead as it grew since the last look. So new files are placed lower, and clean replicas evicted,
 //! before the tier's file system is full. (The file itself stays where it is: its descriptors can't be exchanged.)
 
-use crate::files::Agent;
+use crate::files::Files;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::*;
 use terrace_index::{FLAG_MAPPED, FLAG_WATCHED, State};
@@ -12,7 +12,7 @@ use terrace_index::{FLAG_MAPPED, FLAG_WATCHED, State};
 /// By record: its serial, and the bytes that it had at the last look.
 pub type Growing = BTreeMap<u32, (u64, i64)>;
 
-impl Agent {
+impl Files {
     pub fn watch_growth(&self, number: u32) {
         self.growing.lock().unwrap().insert(number, (self.serial(number), 0));
     }

@@ -1,4 +1,4 @@
-//! What all threads of the agent share, and the few operations that all of them need.
+//! Files of the root that lie in tiers: their records, and the few operations that all who work on them need.
 //!
 //! Order of what is taken: a claim on a record, then the commit gate, then the catalogue; never a claim while the
 //! catalogue is locked.
@@ -9,7 +9,9 @@ mod events;
 pub mod exchange;
 mod growth;
 pub mod mover;
+mod records;
 pub mod recover;
+mod reopen;
 pub mod requests;
 mod walk;
 
@@ -20,125 +22,54 @@ use crate::files::events::Pump;
 use crate::files::exchange::Exchanges;
 use crate::files::growth::Growing;
 use crate::files::mover::directory_times::DirectoryTimes;
-use crate::objects::Objects;
-use crate::shared::claims::Claims;
-use crate::shared::index_file::{self, DevicePlace, is_dead, object_name};
-use crate::shared::runs::Runs;
-use crate::shared::schedule::Schedule;
-use rustix::fs::{Mode as RawMode, OFlags};
-use std::collections::BTreeMap;
+use crate::shared::Shared;
+use crate::shared::index_file::{is_dead, object_name};
+use crate::shared::path::read_link;
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
+use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::atomic::Ordering::*;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use terrace_core::control::Counters;
-use terrace_core::policy::{Mode, Policy};
-use terrace_core::settings::Settings;
 use terrace_index::guard::Domain;
-use terrace_index::{Index, PRIVATE_DIR, Record, State};
+use terrace_index::{Record, State};
 use terrace_tier::journal::{Batch, FileKey, Place, StepEntry, StepId, Task};
 use terrace_tier::{BandwidthCap, DirectoryTier, Journal, Safety, Step, Tier};
 
-/// Totals since the start, as `control::Counters` tells them; seconds in microseconds.
-#[derive(Default)]
-pub struct Totals {
-    pub flushed_files: AtomicU64,
-    pub flushed_bytes: AtomicU64,
-    pub flush_us: AtomicU64,
-    pub evicted_files: AtomicU64,
-    pub evicted_bytes: AtomicU64,
-    pub evict_us: AtomicU64,
-    pub prefetched_files: AtomicU64,
-    pub prefetched_bytes: AtomicU64,
-    pub prefetch_us: AtomicU64,
-    pub moved_live_files: AtomicU64,
-    pub moved_live_bytes: AtomicU64,
-    pub removed_files: AtomicU64,
-    pub removed_bytes: AtomicU64,
-    /// Bytes of flushes under way that are copied already.
-    pub in_flight_bytes: AtomicU64,
-    /// By tier: files made there and their bytes, counted when a file is durable, removed or listed.
-    pub written: Vec<(AtomicU64, AtomicU64)>,
-}
+/// A program that resolved a link just before its commit needs the object a moment longer.
+pub const EVICTION_GRACE: Duration = Duration::from_millis(1000);
+/// The same when a program waits for room: it can look again (`evictions_seq`).
+pub const EVICTION_GRACE_URGENT: Duration = Duration::from_millis(20);
 
-impl Totals {
-    /// A file of this tier, with so many bytes, is durable now.
-    pub fn flushed(&self, tier: usize, size: u64) {
-        let (files, bytes) = &self.written[tier];
-        for (total, more) in [(&self.flushed_files, 1), (&self.flushed_bytes, size), (files, 1), (bytes, size)] {
-            total.fetch_add(more, Relaxed);
-        }
-    }
-
-    pub fn counters(&self) -> Counters {
-        let count = |value: &AtomicU64| value.load(Relaxed);
-        let seconds = |value: &AtomicU64| value.load(Relaxed) as f64 / 1e6;
-        Counters {
-            flushed_files: count(&self.flushed_files),
-            flushed_bytes: count(&self.flushed_bytes),
-            flush_s: seconds(&self.flush_us),
-            evicted_files: count(&self.evicted_files),
-            evicted_bytes: count(&self.evicted_bytes),
-            evict_s: seconds(&self.evict_us),
-            prefetched_files: count(&self.prefetched_files),
-            prefetched_bytes: count(&self.prefetched_bytes),
-            prefetch_s: seconds(&self.prefetch_us),
-            moved_live_files: count(&self.moved_live_files),
-            moved_live_bytes: count(&self.moved_live_bytes),
-            removed_files: count(&self.removed_files),
-            removed_bytes: count(&self.removed_bytes),
-            ..Counters::default()
-        }
-    }
-}
-
-pub struct Agent {
-    pub settings: Settings,
-    pub policy: Policy,
-    pub index: Index,
-    pub index_ino: u64,
-    /// It counts from nothing: no agent before this one has left it.
-    pub index_is_new: bool,
-    pub devices: Vec<DevicePlace>,
+/// The files of the root that lie in tiers. What other subjects use as well is in `Shared`, and reached as if it were here.
+pub struct Files {
+    shared: Arc<Shared>,
     pub root_tier: DirectoryTier,
-    /// The root itself, whatever becomes of its path; keeps its inode number from being given to another.
-    root_directory: OwnedFd,
-    /// One for each device: its object directory.
-    pub object_tiers: Vec<DirectoryTier>,
     pub catalogue: Mutex<Catalogue>,
-    pub claims: Claims,
-    pub schedule: Schedule,
-    pub pump: Mutex<Pump>,
-    pub closings: Closings,
+    pump: Mutex<Pump>,
+    closings: Closings,
     pub exchanges: Exchanges,
-    pub growing: Mutex<Growing>,
-    pub objects: Objects,
-    pub runs: Mutex<Runs>,
-    pub journal: Option<Journal>,
-    pub cap: Option<BandwidthCap>,
+    growing: Mutex<Growing>,
+    journal: Option<Journal>,
+    cap: Option<BandwidthCap>,
     /// Keys of evicted objects, and since when: oldest first.
-    pub late_keys: Mutex<Vec<(Instant, u64, u32)>>,
-    pub directory_times: DirectoryTimes,
-    pub totals: Totals,
-    /// Files that could not be moved at the last try, by path.
-    pub failures: Mutex<BTreeMap<Vec<u8>, String>>,
-    pub warnings: Mutex<Vec<String>>,
-    /// Ends copies under way.
-    pub abort: AtomicBool,
-    /// Somebody asked us to end (SIGTERM, `Shutdown`).
-    pub ends: AtomicBool,
-    pub started: Instant,
-    /// `Header::now` at our start.
-    pub clock_base: u32,
+    late_keys: Mutex<Vec<(Instant, u64, u32)>>,
+    directory_times: DirectoryTimes,
     /// `synchronize` flips an epoch twice: two at once would undo each other's flips.
     grace: [Mutex<()>; 2],
 }
 
+impl Deref for Files {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
 /// Held while a commit changes a name: directories are not renamed meanwhile.
-pub struct Gate<'a>(&'a Agent);
+pub struct Gate<'a>(&'a Files);
 
 impl Drop for Gate<'_> {
     fn drop(&mut self) {
@@ -151,62 +82,25 @@ const GRACE_PATIENCE: Duration = Duration::from_secs(5);
 /// A directory's rename is a few milliseconds; one that "lasts" this long is a program that was killed.
 const STUCK_RENAME: Duration = Duration::from_secs(1);
 
-impl Agent {
-    pub fn new(settings: Settings, journal: Option<Journal>) -> Result<Agent> {
-        let policy = Policy::compile(&settings.policy)?;
-        let devices = index_file::make_devices(&settings)?;
-        let opened = index_file::open(&settings, &devices)?;
-        let member = settings.member.as_ref().map(|member| member.number);
-        let private_name = terrace_core::members::private(PRIVATE_DIR, member);
-        let private = settings.root.join(&private_name);
-        for dir in [settings.root.join(PRIVATE_DIR), private.clone(), private.join("tmp"), private.join("held")] {
-            index_file::make_private(&dir)?;
-        }
-        let root_tier = DirectoryTier::open_shared_root("root", &settings.root, &private_name)?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root_directory = rustix::fs::open(&settings.root, flags, RawMode::empty())
-            .map_err(std::io::Error::from)
-            .context("open", &settings.root)?;
-        let object_tiers = devices
-            .iter()
-            .map(|place| DirectoryTier::open(&settings.tiers[place.tier].name, &place.dir))
-            .collect::<terrace_tier::Result<Vec<_>>>()?;
+impl Files {
+    pub fn new(shared: Arc<Shared>, journal: Option<Journal>) -> Result<Files> {
+        let settings = &shared.settings;
+        let root_tier = DirectoryTier::open_shared_root("root", &settings.root, &shared.private_name())?;
         let closings = Closings::new().context("watch", &settings.runtime)?;
         let cap = settings.mover.bandwidth_bytes_s.map(BandwidthCap::new);
-        let tiers = settings.tiers.len();
-        let (objects, trouble) = Objects::new(&settings, opened.index)?;
-        let warnings = Mutex::new(trouble.into_iter().collect());
-        Ok(Agent {
-            policy,
-            index: opened.index,
-            index_ino: opened.ino,
-            index_is_new: opened.is_new,
-            clock_base: opened.index.header.now.load(Relaxed),
-            devices,
+        Ok(Files {
+            shared,
             root_tier,
-            root_directory,
-            object_tiers,
             catalogue: Mutex::default(),
-            claims: Claims::default(),
-            schedule: Schedule::default(),
             pump: Mutex::default(),
             closings,
             exchanges: Exchanges::default(),
             growing: Mutex::default(),
-            objects,
-            runs: Mutex::default(),
             journal,
             cap,
             late_keys: Mutex::default(),
             directory_times: DirectoryTimes::default(),
-            totals: Totals { written: (0..tiers).map(|_| Default::default()).collect(), ..Totals::default() },
-            failures: Mutex::default(),
-            warnings,
-            abort: AtomicBool::new(false),
-            ends: AtomicBool::new(false),
-            started: Instant::now(),
             grace: Default::default(),
-            settings,
         })
     }
 
@@ -220,19 +114,6 @@ impl Agent {
 
     pub fn serial(&self, number: u32) -> u64 {
         self.record(number).serial.load(Acquire)
-    }
-
-    /// This agent's own directory in the root, relative to it.
-    pub fn private_name(&self) -> PathBuf {
-        terrace_core::members::private(PRIVATE_DIR, self.settings.member.as_ref().map(|member| member.number))
-    }
-
-    pub fn held_dir(&self) -> PathBuf {
-        self.settings.root.join(self.private_name()).join("held")
-    }
-
-    pub fn tmp_dir(&self) -> PathBuf {
-        self.settings.root.join(self.private_name()).join("tmp")
     }
 
     /// The name of a record's object in its device's directory.
@@ -252,19 +133,6 @@ impl Agent {
 
     pub fn object_path(&self, number: u32) -> PathBuf {
         self.devices[self.device_of(number)].dir.join(self.object_name(number))
-    }
-
-    /// Below the root, without a leading slash; `None` for other paths, and for our own directory.
-    pub fn relative<'a>(&self, path: &'a [u8]) -> Option<&'a Path> {
-        let rest = path.strip_prefix(self.settings.root.as_os_str().as_bytes())?;
-        let rest = rest.strip_prefix(b"/")?;
-        let private = PRIVATE_DIR.as_bytes();
-        let is_ours = rest.starts_with(private) && matches!(rest.get(private.len()), None | Some(b'/'));
-        (!rest.is_empty() && !is_ours).then(|| Path::new(OsStr::from_bytes(rest)))
-    }
-
-    pub fn mode(&self, path: &[u8]) -> Mode {
-        self.relative(path).map_or(Mode::Copy, |relative| self.policy.mode(relative))
     }
 
     /// The name in the root is a link to this record's object.
@@ -370,28 +238,8 @@ impl Agent {
         self.failures.lock().unwrap().remove(&entry.path);
     }
 
-    pub fn warn(&self, text: String) {
-        eprintln!("terrace agent: {text}");
-        let mut warnings = self.warnings.lock().unwrap();
-        if !warnings.contains(&text) && warnings.len() < 100 {
-            warnings.push(text);
-        }
-    }
-
     pub fn key(&self, number: u32) -> FileKey {
         FileKey { record: number, serial: self.serial(number) }
-    }
-
-    /// The root was removed, with all that was in it: nothing is to be made durable any more.
-    pub fn root_is_gone(&self) -> bool {
-        rustix::fs::fstat(&self.root_directory).is_ok_and(|found| found.st_nlink == 0)
-    }
-
-    /// At the root's path is another directory than the one that we serve.
-    pub fn root_is_replaced(&self) -> bool {
-        let Ok(ours) = rustix::fs::fstat(&self.root_directory) else { return false };
-        rustix::fs::stat(&self.settings.root)
-            .is_ok_and(|found| (found.st_dev, found.st_ino) != (ours.st_dev, ours.st_ino))
     }
 
     pub fn place(&self, number: u32) -> Place {
@@ -443,28 +291,9 @@ impl Agent {
             ino: self.record(number).ino.load(Relaxed),
         }
     }
-
-    /// Seconds on the clock that programs stamp records with.
-    pub fn tick_clock(&self) {
-        let now = self.clock_base.saturating_add(self.started.elapsed().as_secs() as u32);
-        self.index.header.now.store(now, Relaxed);
-    }
 }
 
 /// A look at `/proc` only after a while: most guards are left within microseconds.
 fn looks_dead(pid: u32, waited: Duration) -> bool {
     waited > Duration::from_millis(2) && is_dead(pid)
-}
-
-pub fn read_link(path: &[u8]) -> Option<Vec<u8>> {
-    rustix::fs::readlink(OsStr::from_bytes(path), Vec::new()).ok().map(|text| text.into_bytes())
-}
-
-/// A new random half of an object's name.
-pub fn random_half() -> u64 {
-    let mut bytes = [0u8; 8];
-    // SAFETY: the buffer is ours and of this length; getrandom(2) of so few bytes is never short.
-    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    assert_eq!(got, 8, "the kernel has random numbers from early boot on");
-    u64::from_le_bytes(bytes)
 }

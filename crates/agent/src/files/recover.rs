@@ -7,9 +7,9 @@
 //!
 //! Invariant: no object is removed that a link leads to, and no link is removed whose object is there.
 
-use crate::files::Agent;
-use crate::files::mover::flush::as_path;
+use crate::files::Files;
 use crate::files::walk::{FoundLink, Walked};
+use crate::shared::path::as_path;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::*;
@@ -42,7 +42,7 @@ pub struct RecoverReport {
 /// A program that is just creating a file has not linked it yet.
 const CREATION_GRACE: Duration = Duration::from_secs(10);
 
-impl Agent {
+impl Files {
     pub fn recover_at_start(&self) -> RecoverReport {
         let mut report = RecoverReport::default();
         let snapshot = self.journal.as_ref().and_then(|journal| match journal.load() {
@@ -299,7 +299,7 @@ impl Agent {
                 continue;
             }
             // The object may have been evicted, and the link replaced, since the walk.
-            let still = crate::files::read_link(&link.path).is_some_and(|text| {
+            let still = crate::shared::path::read_link(&link.path).is_some_and(|text| {
                 text.ends_with(
                     crate::shared::index_file::object_name(link.number, link.random).as_os_str().as_encoded_bytes(),
                 )

@@ -1,18 +1,20 @@
 //! What the command line asks for: flush, evict, prefetch, each until it is done or can't be.
 
-use crate::files::Agent;
+use crate::files::EVICTION_GRACE_URGENT;
+use crate::files::Files;
 use crate::files::catalogue::Obstacle;
-use crate::files::mover::EVICTION_GRACE_URGENT;
 use crate::files::mover::evict::Eviction;
-use crate::files::mover::flush::{Wish, as_path};
+use crate::files::mover::flush::Wish;
 use crate::files::mover::remove::Removal;
+use crate::shared::path::as_path;
+use crate::shared::request::{FlushOptions, Outcome, Progress, Scope};
 use crate::shared::schedule::{Tally, Work};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
-use terrace_core::control::{Failure, Response};
+use terrace_core::control::Failure;
 use terrace_core::policy::Mode;
 use terrace_index::State;
 use terrace_tier::Reading;
@@ -27,37 +29,19 @@ const UNLOCATED_MAX: u64 = 3;
 /// Removed objects that stay open until the run's end has been answered.
 const HELD_OBJECTS_MAX: usize = 512;
 
-/// Which files: below these paths; empty: all.
-pub struct Scope(pub Vec<PathBuf>);
-
-impl Scope {
-    pub fn has(&self, path: &[u8]) -> bool {
-        self.0.is_empty() || self.0.iter().any(|scope| as_path(path).starts_with(scope))
-    }
-}
-
-#[derive(Default)]
-pub struct Outcome {
-    pub files: u64,
-    pub bytes: u64,
-    pub done: Vec<PathBuf>,
-    pub failures: Vec<Failure>,
-    pub open_files: Vec<PathBuf>,
-}
-
-impl Outcome {
-    pub fn response(self) -> Response {
-        let Outcome { files, bytes, failures, open_files, .. } = self;
-        Response::Flushed { files, bytes, failures, open_files }
-    }
-}
-
 /// What a pass over the files that policy removes has done.
 #[derive(Default)]
-struct Removed {
+pub struct Removed {
     /// Without names; their memory goes with them.
     objects: Vec<Box<dyn Reading>>,
     refused: Vec<PathBuf>,
+}
+
+impl Removed {
+    /// Whoever asked gets the answer first.
+    pub fn release(self) {
+        let _ = std::thread::Builder::new().name("release".into()).spawn(move || drop(self.objects));
+    }
 }
 
 struct Target {
@@ -70,19 +54,7 @@ struct Target {
     tries: u64,
 }
 
-pub struct FlushWish {
-    /// Also what policy keeps.
-    pub all: bool,
-    /// Files that are still open are moved under their programs; `remove` files are dropped.
-    pub end_of_run: bool,
-    /// Files that are still open are moved under their programs.
-    pub settle_open: bool,
-}
-
-/// Called with (files done, files in all, bytes done, bytes in all); false: nobody listens any more.
-pub type Progress<'a> = &'a mut dyn FnMut(u64, u64, u64, u64) -> bool;
-
-impl Agent {
+impl Files {
     /// All that has happened up to now is known afterwards.
     pub fn catch_up(&self) {
         self.pump();
@@ -94,7 +66,13 @@ impl Agent {
         self.make_up_for_losses();
     }
 
-    pub fn flush(&self, scope: &Scope, wish: &FlushWish, progress: Progress<'_>) -> Outcome {
+    /// Flushes files. At the end of the last run those that policy removes go as well: `remove_rest` is to follow.
+    pub fn flush_files(
+        &self,
+        scope: &Scope,
+        wish: &FlushOptions,
+        progress: Progress<'_>,
+    ) -> (Outcome, Option<Removed>) {
         self.catch_up();
         let is_last = self.runs.lock().unwrap().count() <= 1;
         let settles = wish.settle_open || (wish.end_of_run && is_last);
@@ -108,7 +86,7 @@ impl Agent {
             self.schedule.now(Work::Flush, target.number);
         }
         let removes = wish.end_of_run && is_last;
-        let mut removed = std::thread::scope(|threads| {
+        let removed = std::thread::scope(|threads| {
             // What is to go doesn't wait for what is to stay.
             let removal = removes.then(|| threads.spawn(|| self.remove_files(self.removable(scope))));
             let is_removing = || removal.as_ref().is_some_and(|removal| !removal.is_finished());
@@ -136,20 +114,17 @@ impl Agent {
             }
             removal.map_or_else(Removed::default, |removal| removal.join().expect("removal panics never"))
         });
-        self.flush_arrays(scope, wish.all, &mut outcome);
-        if removes {
-            // Refused before: a program that has just ended had it open. New: it was not known, or not yet named.
-            let again = self.remove_files(self.removable(scope));
-            removed.objects.extend(again.objects);
-            outcome.open_files.extend(again.refused);
-            self.remove_arrays(scope, &mut outcome);
-            // Whoever asked gets the answer first.
-            let _ = std::thread::Builder::new().name("release".into()).spawn(move || drop(removed.objects));
-        }
-        outcome
+        (outcome, removes.then_some(removed))
     }
 
-    fn targets(&self, scope: &Scope, wish: &FlushWish) -> Vec<Target> {
+    /// Refused before: a program that has just ended had it open. New: it was not known, or not yet named.
+    pub fn remove_rest(&self, scope: &Scope, removed: &mut Removed, outcome: &mut Outcome) {
+        let again = self.remove_files(self.removable(scope));
+        removed.objects.extend(again.objects);
+        outcome.open_files.extend(again.refused);
+    }
+
+    fn targets(&self, scope: &Scope, wish: &FlushOptions) -> Vec<Target> {
         let mut targets = vec![];
         for number in 0..self.index.records_end() {
             let record = self.record(number);
@@ -300,11 +275,8 @@ impl Agent {
         removed
     }
 
-    /// Frees the tiers of what lies in scope.
-    pub fn evict_all(&self, scope: &Scope, progress: Progress<'_>) -> Outcome {
-        let wish = FlushWish { all: true, end_of_run: false, settle_open: !scope.0.is_empty() };
-        let flushed = self.flush(scope, &wish, progress);
-        let mut outcome = Outcome { failures: flushed.failures, open_files: flushed.open_files, ..Outcome::default() };
+    /// Evicts what is clean in scope.
+    pub fn evict_files(&self, scope: &Scope, outcome: &mut Outcome) {
         let clean: Vec<(u32, Vec<u8>)> = self
             .catalogue()
             .iter()
@@ -334,8 +306,6 @@ impl Agent {
                 Eviction::Failed(reason) => outcome.failures.push(Failure { path: as_path(&path).into(), reason }),
             }
         }
-        self.evict_arrays(scope, &mut outcome);
-        outcome
     }
 
     pub fn prefetch_all(&self, scope: &Scope, progress: Progress<'_>) -> Outcome {

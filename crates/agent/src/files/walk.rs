@@ -2,8 +2,9 @@
 //!
 //! The tree is the truth; a walk is what makes up for tidings that were lost, and what a recovery begins with.
 
+use crate::files::Files;
 use crate::files::events::Pump;
-use crate::files::{Agent, read_link};
+use crate::shared::path::read_link;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirEntryExt;
@@ -28,7 +29,7 @@ pub struct Walked {
     pub closed_directories: usize,
 }
 
-impl Agent {
+impl Files {
     /// All links of ours below the root, and the names of `wanted` inodes.
     pub fn walk(&self, wanted: &HashMap<u64, u32>) -> Walked {
         let mut walked = Walked::default();

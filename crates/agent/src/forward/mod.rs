@@ -29,12 +29,13 @@ mod sync;
 mod tags;
 mod unsent;
 
+use crate::arrays::Arrays;
 use crate::error::{Error, Result};
-use crate::files::Agent;
 use sender::LaneState;
+use std::ops::Deref;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use terrace_core::objects::few::Condition;
 use terrace_core::objects::{Kind, ObjectError, Region, choose, key_of_chunk, key_of_name};
@@ -42,6 +43,27 @@ use terrace_core::policy::Patterns;
 use terrace_core::settings::{ForwardSettings, Keep, Settings, TargetSettings};
 use terrace_objects::array::{self, Drops, Log, Stage};
 use unsent::Cuts;
+
+/// What is staged, and what of it is sent on. What is in `Arrays` and `Shared` is reached as if it were here.
+pub struct Forwarder {
+    arrays: Arc<Arrays>,
+    pub forwards: Forwards,
+}
+
+impl Deref for Forwarder {
+    type Target = Arrays;
+
+    fn deref(&self) -> &Arrays {
+        &self.arrays
+    }
+}
+
+impl Forwarder {
+    pub fn new(arrays: Arc<Arrays>) -> Result<Forwarder> {
+        let forwards = Forwards::new(&arrays.settings)?;
+        Ok(Forwarder { arrays, forwards })
+    }
+}
 
 pub struct Forwards {
     rules: Vec<Rule>,
@@ -182,11 +204,11 @@ pub fn step_of(region: &Region, grows: Option<usize>) -> Option<u64> {
     grows.map(|dimension| region.offset()[dimension])
 }
 
-impl Agent {
+impl Forwarder {
     /// A new generation of an array's log; what leaves it unsent is written down for its ways.
     pub fn cut_log(&self, stage: &Stage, drops: Drops) -> terrace_core::objects::Result<u64> {
-        let place = &self.objects.place;
-        let forwards = &self.objects.forwards;
+        let place = &self.place;
+        let forwards = &self.forwards;
         let log = Log::open(&stage.log(place))?;
         let name = log.array_path().unwrap_or_default();
         let ways = forwards.ways_of(&name);
@@ -214,12 +236,12 @@ impl Agent {
 
     /// Something of an array has not arrived at all targets yet.
     pub fn is_behind(&self, name: &str, log: Option<&Log>) -> bool {
-        let forwards = &self.objects.forwards;
+        let forwards = &self.forwards;
         forwards.ways_of(name).iter().any(|way| self.is_behind_on(way, name, log))
     }
 
     fn is_behind_on(&self, way: &Way, name: &str, log: Option<&Log>) -> bool {
-        self.objects.forwards.cuts.count(way.id, name) > 0
+        self.forwards.cuts.count(way.id, name) > 0
             || log.is_some_and(|log| log.forwarded(way.id).unwrap_or(0) < log.tail())
     }
 
@@ -231,7 +253,7 @@ impl Agent {
     }
 
     fn some_is_behind(&self) -> bool {
-        let forwards = &self.objects.forwards;
+        let forwards = &self.forwards;
         if forwards.lanes.is_empty() {
             return false;
         }
@@ -239,20 +261,9 @@ impl Agent {
             || self.staged_arrays().iter().any(|(name, log)| self.is_behind(name, Some(log)))
     }
 
-    /// Staged arrays by their names, with their logs.
-    pub fn staged_arrays(&self) -> Vec<(String, Log)> {
-        let place = &self.objects.place;
-        let found = array::stages(place).into_iter().filter_map(|stage| {
-            let log = Log::open(&stage.log(place)).ok()?;
-            let directory = array::directory_of(place, &stage, &log)?;
-            Some((array::relative(place, &directory)?, log))
-        });
-        found.collect()
-    }
-
     /// The agent has nothing else to do: should it wait for targets that it can't reach?
     pub fn waits_for_forwards(&self, is_leaving: bool) -> bool {
-        let forwards = &self.objects.forwards;
+        let forwards = &self.forwards;
         let mut leaving = forwards.leaving.lock().unwrap();
         if !is_leaving {
             *leaving = None;

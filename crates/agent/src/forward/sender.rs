@@ -3,11 +3,11 @@
 //! Containers take turns, by bytes, whichever rules they are of. Of what a container's arrays have to send, the lowest step goes first; each array's regions go in
 //! the order of its log.
 
+use super::Forwarder;
 use super::cursor::{Feed, Work};
 use super::message::Sending;
 use super::tags::TagPass;
 use super::{Lane, container_of};
-use crate::files::Agent;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use terrace_client::{FINGERPRINT_SUFFIX, Link, checked_fingerprint};
@@ -213,10 +213,10 @@ impl From<std::io::Error> for Stop {
 
 pub type Feeds = BTreeMap<String, Feed>;
 
-impl Agent {
+impl Forwarder {
     /// Until the agent ends.
     pub fn run_lane(&self, number: usize) {
-        let forwards = &self.objects.forwards;
+        let forwards = &self.forwards;
         let lane = &forwards.lanes[number];
         let who = self.lane_identity(lane);
         let mut feeds = Feeds::new();
@@ -306,7 +306,7 @@ impl Agent {
 
     /// Arrays that are staged, or that something was cut of.
     fn discover(&self, lane: &Lane, feeds: &mut Feeds) {
-        let (place, forwards) = (&self.objects.place, &self.objects.forwards);
+        let (place, forwards) = (&self.place, &self.forwards);
         for stage in array::stages(place) {
             // Those that are known need no look at the log.
             if feeds
@@ -352,7 +352,7 @@ impl Agent {
 
     /// Logs that have ended are left for those in their place.
     fn follow_generations(&self, feeds: &mut Feeds) {
-        let place = &self.objects.place;
+        let place = &self.place;
         // Another array has got its name.
         feeds.retain(|_, feed| !feed.has_ended() || feed.in_flight > 0 || feed.is_the_same());
         for feed in feeds.values_mut().filter(|feed| feed.has_ended() && feed.in_flight == 0) {
@@ -364,13 +364,13 @@ impl Agent {
         }
         feeds.retain(|_, feed| {
             let is_left = feed.tail.is_some() || feed.in_flight > 0;
-            is_left || self.objects.forwards.cuts.count(feed.way.id, &feed.name) > 0
+            is_left || self.forwards.cuts.count(feed.way.id, &feed.name) > 0
         });
     }
 
     /// Sends what there is for a while, and takes the answers in.
     fn turn(&self, lane: &Lane, feeds: &mut Feeds, talk: &mut Talk) -> std::result::Result<(), Stop> {
-        let forwards = &self.objects.forwards;
+        let forwards = &self.forwards;
         let begun = Instant::now();
         lane.note(Phase::Sending, String::new());
         while begun.elapsed() < TURN && !self.schedule.has_ended() {
@@ -434,7 +434,7 @@ impl Agent {
         }
         let is_region = matches!(flight.work, Some(Work::Cut(_) | Work::Record { .. }));
         if let Some(work) = &flight.work {
-            feed.arrived(&self.objects.forwards, work);
+            feed.arrived(&self.forwards, work);
         }
         let mut state = lane.state.lock().unwrap();
         state.lately.push_back((Instant::now(), flight.array.clone(), flight.bytes));
@@ -475,9 +475,8 @@ impl Agent {
             }
             Work::Record { number, region } => {
                 let tail = feed.tail.as_mut().expect("a record is one of a log");
-                let lent = tail.lend(&self.objects.place, feed.way.id, *number, |cells| {
-                    sending.send(talk, name, region, cells, &work)
-                });
+                let lent = tail
+                    .lend(&self.place, feed.way.id, *number, |cells| sending.send(talk, name, region, cells, &work));
                 match lent.map_err(refused)? {
                     Some(sent) => sent.map_err(refused)??,
                     None => {
@@ -497,14 +496,14 @@ impl Agent {
     /// A region that has left the log, from wherever it is now. `None`: the array is not there any more.
     fn read_back(&self, feed: &Feed, region: &Region) -> Result<Option<Vec<u8>>> {
         let Some(array) = self.own_handle(&feed.name)? else {
-            self.objects.forwards.cuts.forget(feed.way.id, &feed.name);
+            self.forwards.cuts.forget(feed.way.id, &feed.name);
             return Ok(None);
         };
         let mut buffer = vec![0; region.cells() as usize * feed.spec.data_type.size()];
         match array.get(region, &mut buffer) {
             // Another array has got its name.
             Err(error) if error.kind == Kind::OutOfBounds => {
-                self.objects.forwards.cuts.forget(feed.way.id, &feed.name);
+                self.forwards.cuts.forget(feed.way.id, &feed.name);
                 Ok(None)
             }
             got => got.map(|()| Some(buffer)),

@@ -1,8 +1,8 @@
 //! What `terrace status` says of staging: containers with their steps, and how far each target is.
 
+use super::Forwarder;
 use super::sender::{LATELY, Phase};
 use super::step_of;
-use crate::files::Agent;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -13,7 +13,7 @@ use terrace_objects::array::{Log, Next, Stage, Tail};
 /// A log with so many records that have passed is begun anew: they take room, too.
 const PASSED_MAX: u64 = 1 << 16;
 
-impl Agent {
+impl Forwarder {
     /// Containers that have staged arrays.
     pub fn container_status(&self) -> Vec<ContainerStatus> {
         let mut found: BTreeMap<String, ContainerStatus> = BTreeMap::new();
@@ -43,7 +43,7 @@ impl Agent {
 
     /// One line for each container and each target that it is sent to.
     pub fn forward_status(&self) -> Vec<ForwardStatus> {
-        let (forwards, place) = (&self.objects.forwards, &self.objects.place);
+        let (forwards, place) = (&self.forwards, &self.place);
         if forwards.lanes.is_empty() {
             return vec![];
         }
@@ -112,7 +112,7 @@ impl Agent {
 
     /// The threads that forward.
     pub fn start_lanes(self: &Arc<Self>) -> std::io::Result<Vec<std::thread::JoinHandle<()>>> {
-        let numbers = 0..self.objects.forwards.lanes.len();
+        let numbers = 0..self.forwards.lanes.len();
         numbers
             .map(|number| {
                 let agent = self.clone();
@@ -125,9 +125,9 @@ impl Agent {
     /// uses it again: a new generation of the log takes that from him, so it is for when others need the room, or when nobody puts.
     pub fn drop_forwarded(&self, stage: &Stage, log: &Log, least_bytes: u64) -> terrace_core::objects::Result<()> {
         let name = log.array_path().unwrap_or_default();
-        let ways = self.objects.forwards.ways_of(&name);
+        let ways = self.forwards.ways_of(&name);
         let mark = ways.iter().map(|way| log.forwarded(way.id).unwrap_or(0)).min().unwrap_or(0);
-        let place = &self.objects.place;
+        let place = &self.place;
         let Ok(tail) = Tail::open(place, stage) else { return Ok(()) };
         let left: u64 = (mark..log.tail())
             .map(|record| match tail.look(record) {

@@ -1,7 +1,7 @@
 //! A request for what has arrived: waits as long as its client does, and not for a target that refuses.
 
+use super::Forwarder;
 use super::{Way, sender::Refusal};
-use crate::files::Agent;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -19,11 +19,11 @@ struct Awaited {
     log: Option<(Log, u64)>,
 }
 
-impl Agent {
+impl Forwarder {
     /// Waits until what was put at and below `path` before has arrived at all targets. A target that refuses it is an error; one that
     /// is away is waited for.
     pub fn sync_forwards(&self, path: &str, patience: Option<Duration>, has_left: &dyn Fn() -> bool) -> Result<()> {
-        let forwards = &self.objects.forwards;
+        let forwards = &self.forwards;
         let is_below = |name: &str| {
             path.is_empty() || name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
@@ -104,7 +104,7 @@ impl Agent {
 
     /// Where it has not arrived yet.
     fn ways_behind(&self, awaited: &Awaited) -> impl Iterator<Item = &Way> {
-        let forwards = &self.objects.forwards;
+        let forwards = &self.forwards;
         let is_behind = move |way: &&Way| {
             let Some((log, tail)) = &awaited.log else { return forwards.cuts.count(way.id, &awaited.name) > 0 };
             log.forwarded(way.id).unwrap_or(0) < *tail
@@ -114,7 +114,7 @@ impl Agent {
 
     /// What a target refuses now: what it has said before may have been set right.
     fn refusal_since(&self, begun: Instant, left: &[Awaited]) -> Option<(String, Refusal)> {
-        let forwards = &self.objects.forwards;
+        let forwards = &self.forwards;
         left.iter().find_map(|awaited| {
             let mut ways = self.ways_behind(awaited);
             let refusal = ways.find_map(|way| forwards.lanes[way.lane].refusal(&awaited.name, begun))?;

@@ -1,8 +1,8 @@
 //! Tags travel after the data that they may speak of: what is in the logs when tags are looked at is sent before them.
 
+use super::Forwarder;
 use super::Lane;
 use super::sender::{Feeds, SOURCE_TAG, Stop, Talk, make_array};
-use crate::files::Agent;
 use std::collections::BTreeMap;
 use terrace_core::objects::wire::Request;
 use terrace_core::objects::{Kind, TagValue};
@@ -29,15 +29,15 @@ impl TagPass {
         self.seen = None;
     }
 
-    pub fn look(&mut self, agent: &Agent, lane: &Lane, feeds: &mut Feeds) {
-        let forwards = &agent.objects.forwards;
+    pub fn look(&mut self, agent: &Forwarder, lane: &Lane, feeds: &mut Feeds) {
+        let forwards = &agent.forwards;
         for feed in feeds.values_mut().filter(|feed| feed.is_new_there) {
             feed.is_new_there = false;
             self.told.remove(&feed.name);
             self.seen = None;
         }
         let (version, mut objects) = {
-            let tags = agent.objects.tags.lock().unwrap();
+            let tags = agent.tags.lock().unwrap();
             let is_seen =
                 |(version, arrays): &(u64, Vec<String>)| *version == tags.version && arrays.iter().eq(feeds.keys());
             if self.wanted.is_some() || self.seen.as_ref().is_some_and(is_seen) {

@@ -2,12 +2,12 @@
 //!
 //! Invariant: nothing but the token is looked at before it is right, and it is not sent in the clear to where others can read it.
 
+use super::Server;
 use super::fabric::Beside;
 use super::remote::Elsewhere;
 use super::server::{has_left, receive, receive_payload, receive_request, send};
-use crate::files::Agent;
-use crate::server::Serving;
 use crate::shared::accept;
+use crate::shared::runs::Serving;
 use rustix::net::sockopt;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
@@ -96,12 +96,12 @@ impl Door {
 }
 
 /// Accepts clients of other nodes until the socket is shut down.
-pub fn serve_elsewhere(agent: &Arc<Agent>, door: &Door) {
+pub fn serve_elsewhere(server: &Arc<Server>, door: &Door) {
     let (token, tls) = (door.token.clone(), door.tls.clone());
     let accept = || door.listener.accept().map(|(connection, _)| Some(connection));
-    accept::each(agent, "elsewhere", accept, move |agent, connection| {
+    accept::each(server, &server.schedule, "elsewhere", accept, move |server, connection| {
         // Who leaves before he has said who he is, is nobody's loss.
-        let _ = agent.attend_elsewhere(connection, &token, tls.as_ref());
+        let _ = server.attend_elsewhere(connection, &token, tls.as_ref());
     });
 }
 
@@ -123,7 +123,7 @@ fn notice_silence(socket: &TcpStream) -> rustix::io::Result<()> {
     sockopt::set_socket_keepalive(socket, true)
 }
 
-impl Agent {
+impl Server {
     fn attend_elsewhere(
         &self,
         mut connection: TcpStream,
@@ -169,12 +169,11 @@ impl Agent {
         }
         begin()?;
         send(connection, &Response::Done, &[])?;
-        let _serving = Serving::new(self);
-        let mut client =
-            match Elsewhere::new(&self.settings.index(), self.objects.opened.clone(), socket.try_clone()?.into()) {
-                Ok(client) => client,
-                Err(error) => return send(connection, &Response::Failed(error), &[]),
-            };
+        let _serving = Serving::new(&self.runs);
+        let mut client = match Elsewhere::new(&self.settings.index(), self.opened.clone(), socket.try_clone()?.into()) {
+            Ok(client) => client,
+            Err(error) => return send(connection, &Response::Failed(error), &[]),
+        };
         let mut spare = vec![];
         let mut fabric = Beside::new(socket.try_clone()?);
         let mut attended = None;
@@ -193,7 +192,7 @@ impl Agent {
                 }
                 Request::Forwarder { who } => {
                     drop(attended.take());
-                    let taken = self.objects.incoming.take_over(who, socket);
+                    let taken = self.incoming.take_over(who, socket);
                     let response = match taken {
                         Ok(taken) => {
                             attended = Some(taken);

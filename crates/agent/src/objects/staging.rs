@@ -1,8 +1,8 @@
 //! Staged arrays: flushed when they are quiet, at a run's end, or when asked; dropped from the tiers when room is short.
 
-use crate::files::Agent;
-use crate::files::mover::EVICTION_GRACE_URGENT;
-use crate::files::requests::{Outcome, Scope};
+use super::Objects;
+use crate::arrays::Own;
+use crate::shared::request::{Outcome, Scope};
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 use terrace_core::control::Failure;
 use terrace_core::objects::{Kind, ObjectError, Result, TagValue};
 use terrace_core::policy::Mode;
-use terrace_objects::array::{
-    self, ArrayHandle, ChunkSource, Drops, Flushed, Log, METADATA_FILE, ROOT_DEVICE, Services, Stage,
-};
+use terrace_objects::array::{self, Drops, Flushed, Log, METADATA_FILE, ROOT_DEVICE, Stage};
 
 const TICK: Duration = Duration::from_millis(100);
 /// An array that nobody put to for so long is flushed in the background, and no sooner than files are.
@@ -27,24 +25,6 @@ const ORPHAN: Duration = Duration::from_secs(30);
 const PASSING_PART: u64 = 2;
 const LOOK_FOR_ORPHANS: Duration = Duration::from_secs(5);
 
-/// What the agent's own handles need of an agent.
-pub struct Own;
-
-impl ChunkSource for Own {
-    fn chunk(&self, directory: &Path, _chunk: &[u64]) -> Result<Option<Vec<u8>>> {
-        Err(ObjectError::new(Kind::WrongKind, format!("the chunks of {} are encoded", directory.display())))
-    }
-}
-
-impl Services for Own {
-    fn compact(&self, _directory: &Path) -> Result<()> {
-        Err(ObjectError::new(Kind::Busy, "a flush puts nothing"))
-    }
-    fn make_room(&self, _bytes: u64) -> Result<()> {
-        Err(ObjectError::new(Kind::Busy, "a flush puts nothing"))
-    }
-}
-
 /// A staged array and where it is.
 struct Staged {
     stage: Stage,
@@ -52,23 +32,14 @@ struct Staged {
     directory: PathBuf,
 }
 
-impl Agent {
-    /// An array of this root, for reading. `None`: there is none.
-    pub fn own_handle(&self, name: &str) -> Result<Option<ArrayHandle>> {
-        let directory = self.object_path_of(name);
-        let Some(array) = array::read_metadata(&directory)?.and_then(|metadata| metadata.array) else {
-            return Ok(None);
-        };
-        ArrayHandle::open(self.objects.place.clone(), &directory, &array, false, Arc::new(Own)).map(Some)
-    }
-
+impl Objects {
     /// Staged arrays whose place in the root is known.
     fn staged(&self) -> Vec<Staged> {
-        self.staged_of(array::stages(&self.objects.place))
+        self.staged_of(array::stages(&self.place))
     }
 
     fn staged_of(&self, stages: Vec<Stage>) -> Vec<Staged> {
-        let place = &self.objects.place;
+        let place = &self.place;
         let found = stages.into_iter().filter_map(|stage| {
             let log = Log::open(&stage.log(place)).ok()?;
             let directory = array::directory_of(place, &stage, &log)?;
@@ -88,21 +59,21 @@ impl Agent {
 
     /// What is only passing through here is made durable if it could not be sent on.
     fn wants_flush(&self, staged: &Staged) -> bool {
-        let name = array::relative(&self.objects.place, &staged.directory).unwrap_or_default();
-        let is_passing = self.objects.forwards.is_passing(&name);
+        let name = array::relative(&self.place, &staged.directory).unwrap_or_default();
+        let is_passing = self.forwards.is_passing(&name);
         self.array_mode(&staged.directory).flushes() && (!is_passing || self.is_behind(&name, Some(&staged.log)))
     }
 
     /// Regions of it are dropped when they have been sent on.
     fn is_passing(&self, staged: &Staged) -> bool {
-        let name = array::relative(&self.objects.place, &staged.directory);
-        name.is_some_and(|name| self.objects.forwards.is_passing(&name))
+        let name = array::relative(&self.place, &staged.directory);
+        name.is_some_and(|name| self.forwards.is_passing(&name))
     }
 
     fn flush_array(&self, stage: &Stage) -> Result<Flushed> {
-        let _turn = self.objects.turn.lock().unwrap();
+        let _turn = self.turn.lock().unwrap();
         let begun = Instant::now();
-        let flushed = array::flush_stage(&self.objects.place, stage, Arc::new(Own), self.settings.mover.fsync)?;
+        let flushed = array::flush_stage(&self.place, stage, Arc::new(Own), self.settings.mover.fsync)?;
         self.totals.flushed_files.fetch_add(flushed.chunks, Relaxed);
         self.totals.flushed_bytes.fetch_add(flushed.bytes, Relaxed);
         self.totals.flush_us.fetch_add(begun.elapsed().as_micros() as u64, Relaxed);
@@ -111,7 +82,7 @@ impl Agent {
 
     /// Drops what is durable from the tiers.
     fn drop_array(&self, stage: &Stage) -> Result<u64> {
-        let _turn = self.objects.turn.lock().unwrap();
+        let _turn = self.turn.lock().unwrap();
         let freed = self.cut_log(stage, Drops::Flushed)?;
         self.totals.evicted_bytes.fetch_add(freed, Relaxed);
         Ok(freed)
@@ -144,9 +115,9 @@ impl Agent {
 
     /// At a run's end: arrays that policy drops go, those that had to go into the root for a while as well.
     pub fn remove_arrays(&self, scope: &Scope, outcome: &mut Outcome) {
-        let place = &self.objects.place;
+        let place = &self.place;
         let staged = self.staged().into_iter().map(|staged| (Some(staged.stage), staged.directory));
-        let spilled = std::mem::take(&mut *self.objects.spilled.lock().unwrap());
+        let spilled = std::mem::take(&mut *self.spilled.lock().unwrap());
         let spilled = spilled.into_iter().filter(|directory| directory.join(METADATA_FILE).exists());
         let mut gone = BTreeSet::new();
         for (stage, directory) in staged.chain(spilled.map(|directory| (None, directory))) {
@@ -165,7 +136,7 @@ impl Agent {
                 // It goes when it has been sent on.
                 continue;
             }
-            let _turn = self.objects.turn.lock().unwrap();
+            let _turn = self.turn.lock().unwrap();
             let bytes = stage.map_or(0, |stage| array::stage_bytes(place, &stage));
             match array::remove_directory(place, &directory) {
                 Ok(()) => {
@@ -173,7 +144,7 @@ impl Agent {
                     self.totals.removed_bytes.fetch_add(bytes, Relaxed);
                     if let Some(name) = array::relative(place, &directory) {
                         // A tag that is left says nothing of an object that is not there.
-                        let _ = self.objects.tags.lock().unwrap().forget(&name);
+                        let _ = self.tags.lock().unwrap().forget(&name);
                     }
                     gone.insert(directory);
                 }
@@ -199,25 +170,25 @@ impl Agent {
 
     /// Until some device has room for `bytes` of objects: clean replicas go first, then arrays, the largest first.
     pub fn make_room_for_objects(&self, bytes: u64) -> Result<()> {
-        let has_room = |agent: &Agent| {
-            agent.adjust_capacity();
-            agent.index.devices().iter().any(|device| device.free() >= bytes as i64)
+        let has_room = |objects: &Objects| {
+            objects.adjust_capacity();
+            objects.index.devices().iter().any(|device| device.free() >= bytes as i64)
         };
         for device in 0..self.devices.len() {
             let short = bytes as i64 - self.index.devices()[device].free();
             if short > 0 {
-                self.make_room(device, short as u64, EVICTION_GRACE_URGENT);
+                self.room.make_room(device, short as u64);
             }
             if has_room(self) {
                 return Ok(());
             }
         }
-        let place = &self.objects.place;
+        let place = &self.place;
         let mut staged = self.staged();
         staged.sort_by_key(|staged| std::cmp::Reverse(array::stage_bytes(place, &staged.stage)));
         // What is only passing and has arrived need not be written anywhere.
         for staged in staged.iter().filter(|staged| self.is_passing(staged)) {
-            let turn = self.objects.turn.lock().unwrap();
+            let turn = self.turn.lock().unwrap();
             let dropped = self.drop_forwarded(&staged.stage, &staged.log, 1);
             drop(turn);
             if dropped.is_ok() && has_room(self) {
@@ -227,7 +198,7 @@ impl Agent {
         let mut trouble = None;
         for staged in staged {
             if self.array_mode(&staged.directory) == Mode::Remove {
-                self.objects.spilled.lock().unwrap().insert(staged.directory.clone());
+                self.spilled.lock().unwrap().insert(staged.directory.clone());
             }
             let freed = self.flush_array(&staged.stage).and_then(|_| self.drop_array(&staged.stage));
             // One that is not found was made durable and dropped by somebody else.
@@ -246,13 +217,13 @@ impl Agent {
 
     /// A log that is full: begins a new generation, without what is durable if that is not enough.
     pub fn compact_array(&self, directory: &Path) -> Result<()> {
-        let place = &self.objects.place;
+        let place = &self.place;
         let Some(stage) = array::stage_of(place, directory) else { return Ok(()) };
         let is_crowded = |stage: &Stage| {
             Log::open(&stage.log(place)).is_ok_and(|log| log.tail() > terrace_objects::array::RECORDS_MAX / 2)
         };
         {
-            let _turn = self.objects.turn.lock().unwrap();
+            let _turn = self.turn.lock().unwrap();
             match self.cut_log(&stage, Drops::Nothing) {
                 Err(error) if error.kind == Kind::NotFound => return Ok(()),
                 compacted => compacted?,
@@ -267,14 +238,14 @@ impl Agent {
 
     /// Writes changed tags into `zarr.json` of arrays and groups; other objects' tags stay in the journal.
     fn flush_tags(&self, scope: &Scope) {
-        let changed: Vec<String> = self.objects.tags.lock().unwrap().changed.iter().cloned().collect();
+        let changed: Vec<String> = self.tags.lock().unwrap().changed.iter().cloned().collect();
         for object in changed {
             let directory = self.object_path_of(&object);
             if !scope.has(directory.as_os_str().as_bytes()) {
                 continue;
             }
-            let tags = self.objects.tags.lock().unwrap().of(&object).unwrap_or_default();
-            let written = self.objects.place.alone(|| {
+            let tags = self.tags.lock().unwrap().of(&object).unwrap_or_default();
+            let written = self.place.alone(|| {
                 let Ok(Some(mut metadata)) = array::read_metadata(&directory) else { return Ok(()) };
                 let before = metadata.attributes.clone();
                 metadata.attributes.retain(|key, value| key.starts_with("terrace_") || from_json(value).is_none());
@@ -282,14 +253,14 @@ impl Agent {
                 if metadata.attributes == before {
                     return Ok(());
                 }
-                let _turn = self.objects.turn.lock().unwrap();
+                let _turn = self.turn.lock().unwrap();
                 array::write_metadata(&directory, &metadata, self.settings.mover.fsync)
             });
             if let Err(error) = written {
                 self.warn(format!("the tags of {} are not in {METADATA_FILE} yet: {error}", directory.display()));
                 continue;
             }
-            let mut known = self.objects.tags.lock().unwrap();
+            let mut known = self.tags.lock().unwrap();
             if known.of(&object).unwrap_or_default() == tags {
                 known.changed.remove(&object);
             }
@@ -298,7 +269,7 @@ impl Agent {
 
     /// Tags of one object, from `zarr.json` where nothing else is known.
     pub fn tags_of(&self, name: &str) -> Vec<(String, TagValue)> {
-        let mut tags = self.objects.tags.lock().unwrap();
+        let mut tags = self.tags.lock().unwrap();
         if let Some(known) = tags.of(name) {
             return known;
         }
@@ -315,7 +286,7 @@ impl Agent {
 
     /// Before any program runs: logs that an agent was killed over go on, and what it had not removed is removed.
     pub fn recover_stages(&self) {
-        let place = &self.objects.place;
+        let place = &self.place;
         for stage in array::stages(place) {
             let Ok(log) = Log::open(&stage.log(place)) else { continue };
             log.thaw();
@@ -337,7 +308,7 @@ impl Agent {
 
     /// Until the agent ends.
     pub fn keep_objects(&self) {
-        let place = &self.objects.place;
+        let place = &self.place;
         let mut looked = Instant::now();
         let (mut on_root, mut looked_at_root) = (vec![], None::<Instant>);
         while !self.schedule.has_ended() {
@@ -357,12 +328,12 @@ impl Agent {
 
     fn flush_quiet_arrays(&self, stages: Vec<Stage>) {
         let known: BTreeSet<String> = stages.iter().map(|stage| stage.name.clone()).collect();
-        self.objects.quiet.lock().unwrap().retain(|stage, _| known.contains(stage));
+        self.quiet.lock().unwrap().retain(|stage, _| known.contains(stage));
         let settle = Duration::from_millis(self.settings.mover.settle_ms).max(QUIET);
         for staged in self.staged_of(stages) {
             let tail = staged.log.tail();
             let is_quiet = {
-                let mut quiet = self.objects.quiet.lock().unwrap();
+                let mut quiet = self.quiet.lock().unwrap();
                 let known = quiet.entry(staged.stage.name.clone()).or_insert((tail, Instant::now()));
                 if known.0 != tail {
                     *known = (tail, Instant::now());
@@ -374,7 +345,7 @@ impl Agent {
                 let device = self.index.devices().get(staged.stage.device as usize);
                 let capacity = device.map_or(0, |device| device.capacity.load(Relaxed).max(0) as u64);
                 let least = if is_quiet { 0 } else { capacity / PASSING_PART };
-                let _turn = self.objects.turn.lock().unwrap();
+                let _turn = self.turn.lock().unwrap();
                 let done = self.drop_forwarded(&staged.stage, &staged.log, least);
                 self.note_array(&staged.directory, done);
                 continue;
@@ -402,7 +373,7 @@ impl Agent {
 
     /// Stages whose array a program has removed or renamed by files.
     fn remove_orphans(&self) {
-        let place = &self.objects.place;
+        let place = &self.place;
         let mut lost = vec![];
         for stage in array::stages(place) {
             let Ok(log) = Log::open(&stage.log(place)) else { continue };
@@ -410,7 +381,7 @@ impl Agent {
                 lost.push((stage, log));
             }
         }
-        let mut unlocated = self.objects.unlocated.lock().unwrap();
+        let mut unlocated = self.unlocated.lock().unwrap();
         unlocated.retain(|name, _| lost.iter().any(|(stage, _)| stage.name == *name));
         for (stage, log) in lost {
             let since = *unlocated.entry(stage.name.clone()).or_insert_with(Instant::now);
@@ -433,8 +404,8 @@ impl Agent {
     fn find_array(&self, directory: &Path, stage: &Stage) -> Option<PathBuf> {
         for entry in std::fs::read_dir(directory).ok()?.flatten() {
             let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if entry.file_name().to_str() == Some(array::staged_link(&self.objects.place).as_str())
-                && array::stage_of(&self.objects.place, directory).as_ref() == Some(stage)
+            if entry.file_name().to_str() == Some(array::staged_link(&self.place).as_str())
+                && array::stage_of(&self.place, directory).as_ref() == Some(stage)
             {
                 return Some(directory.into());
             }
@@ -457,7 +428,7 @@ impl Agent {
                 let _ = self.drop_array(&staged.stage);
             }
         }
-        let place = &self.objects.place;
+        let place = &self.place;
         for stage in array::stages(place) {
             let Ok(log) = Log::open(&stage.log(place)) else { continue };
             if array::directory_of(place, &stage, &log).is_none()

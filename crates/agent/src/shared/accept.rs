@@ -1,6 +1,6 @@
 //! Sockets that clients connect to: one loop for each socket, one thread for each connection.
 
-use crate::files::Agent;
+use super::schedule::Schedule;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -27,15 +27,16 @@ pub fn own(listener: &UnixListener) -> std::io::Result<Option<UnixStream>> {
 }
 
 /// Attends to each connection in a thread of its own, until the agent ends and the socket is shut down.
-pub fn each<Connection: Send + 'static>(
-    agent: &Arc<Agent>,
+pub fn each<Server: Send + Sync + 'static, Connection: Send + 'static>(
+    server: &Arc<Server>,
+    schedule: &Schedule,
     thread: &str,
     accept: impl Fn() -> std::io::Result<Option<Connection>>,
-    attend: impl Fn(&Agent, Connection) + Clone + Send + 'static,
+    attend: impl Fn(&Server, Connection) + Clone + Send + 'static,
 ) {
     loop {
         let accepted = accept();
-        if agent.schedule.has_ended() {
+        if schedule.has_ended() {
             return;
         }
         let connection = match accepted {
@@ -46,8 +47,8 @@ pub fn each<Connection: Send + 'static>(
                 continue;
             }
         };
-        let (agent, attend) = (agent.clone(), attend.clone());
-        let spawned = std::thread::Builder::new().name(thread.into()).spawn(move || attend(&agent, connection));
+        let (server, attend) = (server.clone(), attend.clone());
+        let spawned = std::thread::Builder::new().name(thread.into()).spawn(move || attend(&server, connection));
         if let Err(error) = spawned {
             eprintln!("terrace agent: can't start a thread for a client: {error}");
         }

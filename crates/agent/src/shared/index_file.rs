@@ -218,6 +218,15 @@ pub fn object_name(number: u32, random: u64) -> PathBuf {
     OsStr::from_bytes(&name).into()
 }
 
+/// A new random half of an object's name.
+pub fn random_half() -> u64 {
+    let mut bytes = [0u8; 8];
+    // SAFETY: the buffer is ours and of this length; getrandom(2) of so few bytes is never short.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    assert_eq!(got, 8, "the kernel has random numbers from early boot on");
+    u64::from_le_bytes(bytes)
+}
+
 /// A process that still may use the index.
 pub fn live_programs(index: &Index) -> impl Iterator<Item = u32> {
     let slots = index.processes.iter();

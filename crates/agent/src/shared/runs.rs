@@ -1,6 +1,7 @@
 //! The runs that are connected. A run lives as long as its control connection.
 
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use std::time::Instant;
 use terrace_core::control::RunStatus;
 
@@ -49,5 +50,25 @@ impl Runs {
                 elapsed_s: status.started.elapsed().as_secs_f64(),
             })
             .collect()
+    }
+}
+
+/// Counts as a request for as long as it lives: the agent doesn't end meanwhile.
+pub struct Serving<'a>(&'a Mutex<Runs>);
+
+impl<'a> Serving<'a> {
+    pub fn new(runs: &'a Mutex<Runs>) -> Serving<'a> {
+        runs.lock().unwrap().requests += 1;
+        Serving(runs)
+    }
+}
+
+impl Drop for Serving<'_> {
+    fn drop(&mut self) {
+        let mut runs = self.0.lock().unwrap();
+        runs.requests -= 1;
+        if runs.count() == 0 {
+            runs.idle_since = Some(Instant::now());
+        }
     }
 }

@@ -4,13 +4,13 @@ mod crash;
 mod moves;
 mod simulated;
 
-use crate::files::requests::{FlushWish, Outcome, Scope};
+use crate::shared::request::{FlushOptions, Outcome, Scope};
 use simulated::{Place, Program};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 use terrace_index::State;
 
-const QUIET: FlushWish = FlushWish { all: false, end_of_run: false, settle_open: false };
+const QUIET: FlushOptions = FlushOptions { all: false, end_of_run: false, settle_open: false };
 
 fn flush(place: &Place) -> Outcome {
     place.agent().flush(&Scope(vec![]), &QUIET, &mut |_, _, _, _| true)

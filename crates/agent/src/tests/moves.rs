@@ -2,7 +2,7 @@
 
 use super::simulated::{Place, Program};
 use super::{QUIET, flush};
-use crate::files::requests::Scope;
+use crate::shared::request::Scope;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::*};

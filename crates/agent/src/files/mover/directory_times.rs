@@ -9,7 +9,7 @@
 //! Invariant: between two looks at one directory there is one rename of ours. A change by a program at the very same moment
 //! shows in the modification time, which is left alone when it is recent.
 
-use crate::files::Agent;
+use crate::files::Files;
 use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
 use std::collections::HashMap;
 use std::path::Path;
@@ -29,7 +29,7 @@ const DIRECTORIES_MAX: usize = 1 << 16;
 #[derive(Default)]
 pub struct DirectoryTimes([Mutex<HashMap<u64, (u32, u64)>>; 16]);
 
-impl Agent {
+impl Files {
     /// Does `rename`, which gives a name in `directory` to another file, so that the directory's times don't tell.
     pub fn unseen_in<R>(&self, directory: &Path, rename: impl FnOnce() -> R) -> R {
         let Ok(found) = rustix::fs::stat(directory) else { return rename() };

@@ -5,9 +5,10 @@
 //! Invariant: an object is removed only while the root's file is equal to it, and no program has it open: the room would
 //! not come back, and a reader would miss what is written to the root's file later.
 
-use crate::files::Agent;
-use crate::files::mover::flush::{as_path, text_of};
-use crate::files::mover::{EVICTION_GRACE, EVICTION_GRACE_URGENT};
+use crate::error::text_of;
+use crate::files::Files;
+use crate::files::{EVICTION_GRACE, EVICTION_GRACE_URGENT};
+use crate::shared::path::as_path;
 use crate::shared::schedule::Work;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -34,7 +35,7 @@ pub enum Eviction {
     Failed(String),
 }
 
-impl Agent {
+impl Files {
     /// A mover thread's job. What policy wants out is tried again until it is.
     pub fn evict_planned(&self, number: u32) {
         let serial = self.serial(number);

@@ -7,13 +7,13 @@
 //! Invariant: until the rename, the link and the object are untouched; from it on, the real file is complete and synced.
 //! A step that fails leaves the file `Current`.
 
-use crate::files::Agent;
+use crate::error::text_of;
+use crate::files::Files;
 use crate::files::catalogue::Obstacle;
 use crate::shared::claims::Claim;
+use crate::shared::path::as_path;
 use crate::shared::schedule::Work;
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -61,7 +61,7 @@ pub struct Wish {
     pub snapshot: bool,
 }
 
-impl Agent {
+impl Files {
     /// A mover thread's job: this record, and others that are ready, as long as they are small.
     pub fn flush_with_others(&self, first: u32) {
         let start = Instant::now();
@@ -183,7 +183,7 @@ impl Agent {
             committed.iter().filter(|(_, mode)| *mode == Mode::Move).map(|(file, _)| file.number).collect();
         drop(committed); // the leases and claims
         for number in evictions {
-            self.schedule.after(crate::files::mover::EVICTION_GRACE, Work::Evict, number);
+            self.schedule.after(crate::files::EVICTION_GRACE, Work::Evict, number);
         }
         count
     }
@@ -341,7 +341,7 @@ impl Agent {
         // A program that took the name away before the record was `Clean` did not see that there is a replica to tell of.
         let is_named = rustix::fs::lstat(as_path(&file.path)).is_ok_and(|found| found.st_ino == durable.ino);
         if !is_equal || !is_named {
-            self.schedule.after(crate::files::mover::EVICTION_GRACE, Work::Evict, file.number);
+            self.schedule.after(crate::files::EVICTION_GRACE, Work::Evict, file.number);
         }
         if was_held {
             self.drop_held(file.number);
@@ -400,15 +400,4 @@ impl Agent {
 
 fn failed(error: terrace_tier::Error) -> Declined {
     Declined::Obstacle(Obstacle::Failed(text_of(&error)))
-}
-
-pub fn text_of(error: &terrace_tier::Error) -> String {
-    match error.hint() {
-        Some(hint) => format!("{error}; {hint}"),
-        None => error.to_string(),
-    }
-}
-
-pub fn as_path(bytes: &[u8]) -> &Path {
-    Path::new(OsStr::from_bytes(bytes))
 }

@@ -7,19 +7,20 @@
 //! A file that is mapped, or locked (a lock belongs to the object), can't move: it may grow beyond its tier's capacity
 //! as long as the file system has room.
 
+use crate::files::EVICTION_GRACE_URGENT;
+use crate::files::Files;
 use crate::files::catalogue::Obstacle;
 use crate::files::exchange::MovedFile;
-use crate::files::mover::EVICTION_GRACE_URGENT;
 use crate::files::mover::evict::Eviction;
-use crate::files::mover::flush::{Declined, Wish, as_path};
-use crate::files::requests::{FlushWish, Scope};
-use crate::files::{Agent, random_half};
+use crate::files::mover::flush::{Declined, Wish};
+use crate::files::reopen::{handle_of, reopen};
 use crate::shared::claims::Claim;
 use crate::shared::index_file::object_name;
+use crate::shared::index_file::random_half;
+use crate::shared::path::as_path;
 use crate::shared::schedule::Work;
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -51,7 +52,7 @@ struct NewPlace<'a> {
     link: Option<PathBuf>,
 }
 
-impl Agent {
+impl Files {
     /// The object behind `fd` needs `size` bytes in all. 0: the program tries again.
     pub fn grow(&self, number: u32, fd: &OwnedFd, size: i64) -> i32 {
         let Some(claim) = self.claims.take(number, PATIENCE) else { return libc::EBUSY };
@@ -157,25 +158,6 @@ impl Agent {
                 _ => std::thread::sleep(Duration::from_millis(1)),
             }
         }
-    }
-
-    /// Makes all files below a directory real ones, also while they are open: the directory is about to leave the root.
-    pub fn settle_below(&self, directory: &[u8]) -> Result<(), i32> {
-        let scope = Scope(vec![as_path(directory).into()]);
-        let wish = FlushWish { all: true, end_of_run: false, settle_open: true };
-        for _ in 0..COPIES {
-            let outcome = self.flush(&scope, &wish, &mut |_, _, _, _| true);
-            let is_placed = self.catalogue().below(directory).any(|(_, number)| {
-                matches!(self.record(number).state(), State::Current | State::Committing | State::Moving)
-            });
-            if !is_placed {
-                return Ok(());
-            }
-            if !outcome.failures.is_empty() {
-                break;
-            }
-        }
-        Err(libc::EXDEV)
     }
 
     /// Moves an open file. The caller has the claim; `fd` is any descriptor of the object.
@@ -525,27 +507,6 @@ impl Agent {
         self.finish_steps(&ids);
         renamed
     }
-}
-
-/// A description of our own, for reading, of a file that may have no name.
-pub fn reopen(fd: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    match rustix::fs::open(&path, OFlags::RDONLY | OFlags::NOATIME | OFlags::CLOEXEC, Mode::empty()) {
-        Err(Errno::ACCESS) => {
-            let mode = Mode::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
-            rustix::fs::chmod(&path, mode | Mode::RUSR)?;
-            let opened = rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-            rustix::fs::chmod(&path, mode)?;
-            opened
-        }
-        Err(Errno::PERM) => rustix::fs::open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()),
-        result => result,
-    }
-}
-
-/// Keeps a file without being one of its openers.
-pub fn handle_of(path: &Path) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// A program holds a POSIX, OFD or flock lock on the file: a lock stays with the object, so the object stays.

@@ -13,27 +13,21 @@ pub mod prefetch;
 pub mod promote;
 pub mod remove;
 
-use crate::files::Agent;
+use crate::files::Files;
 use crate::shared::schedule::Job;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-/// A program that resolved a link just before its commit needs the object a moment longer.
-pub const EVICTION_GRACE: Duration = Duration::from_millis(1000);
-/// The same when a program waits for room: it can look again (`evictions_seq`).
-pub const EVICTION_GRACE_URGENT: Duration = Duration::from_millis(20);
-
-pub fn start(agent: &Arc<Agent>) -> std::io::Result<Vec<JoinHandle<()>>> {
-    (0..agent.settings.mover.threads.max(1))
+pub fn start(files: &Arc<Files>) -> std::io::Result<Vec<JoinHandle<()>>> {
+    (0..files.settings.mover.threads.max(1))
         .map(|number| {
-            let agent = agent.clone();
-            std::thread::Builder::new().name(format!("mover-{number}")).spawn(move || agent.move_files())
+            let files = files.clone();
+            std::thread::Builder::new().name(format!("mover-{number}")).spawn(move || files.move_files())
         })
         .collect()
 }
 
-impl Agent {
+impl Files {
     fn move_files(&self) {
         while let Some(job) = self.schedule.next() {
             match job {

@@ -5,8 +5,10 @@
 //! The replica is only for reading: the name in the root stays what it is, and a program that finds the root's file
 //! changed doesn't look at the replica.
 
-use crate::files::mover::flush::{as_path, text_of};
-use crate::files::{Agent, random_half};
+use crate::error::text_of;
+use crate::files::Files;
+use crate::shared::index_file::random_half;
+use crate::shared::path::as_path;
 use crate::shared::schedule::Tally;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -17,7 +19,7 @@ use terrace_objects::array::METADATA_FILE;
 use terrace_tier::placement::{self, Device};
 use terrace_tier::{CopyOptions, Lease, Stat, Step, Tier, copy, reached};
 
-impl Agent {
+impl Files {
     pub fn prefetch_job(&self, path: &[u8], tally: &Tally) {
         let start = Instant::now();
         match self.prefetch(path) {

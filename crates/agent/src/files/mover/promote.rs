@@ -7,9 +7,10 @@
 //! flush: a tier that is lost takes only what was written since.
 //! Whatever is in the way (another name, another opener, no room), the file stays as it is and is written where it lies.
 
-use crate::files::mover::flush::as_path;
-use crate::files::{Agent, random_half};
+use crate::files::Files;
 use crate::shared::index_file::object_name;
+use crate::shared::index_file::random_half;
+use crate::shared::path::as_path;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::path::Path;
@@ -24,7 +25,7 @@ use terrace_tier::{FileReading, Lease, Reading, Stat, Step, Tier, reached};
 /// How long a program waits for the mover to be done with the file.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-impl Agent {
+impl Files {
     /// Makes a `Clean` record `Current`. Err: an errno; the program then writes the root's file itself.
     pub fn promote(&self, number: u32, hint: &[u8]) -> Result<(), i32> {
         let _claim = self.claims.take(number, PATIENCE).ok_or(libc::EBUSY)?;

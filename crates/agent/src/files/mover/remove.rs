@@ -1,7 +1,7 @@
 //! Removing what policy drops at the end of a run.
 
-use crate::files::Agent;
-use crate::files::mover::flush::as_path;
+use crate::files::Files;
+use crate::shared::path::as_path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_index::State;
@@ -20,7 +20,7 @@ pub enum Removal {
     Refused,
 }
 
-impl Agent {
+impl Files {
     /// Link and object go.
     pub fn remove_placed(&self, number: u32) -> Removal {
         let Some(_claim) = self.claims.take(number, Duration::from_secs(1)) else { return Removal::Refused };

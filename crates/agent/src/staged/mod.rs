@@ -1,3 +1,0 @@
-//! What is staged on this node.
-
-pub mod tags;
