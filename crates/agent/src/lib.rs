@@ -2,10 +2,28 @@
 //!
 //!   programs ──ring, inotify──▶ events ──▶ catalogue, schedule ──▶ mover threads ──▶ root, tiers
 //!            ──call socket────▶ calls  ──▶ live moves, exchanges, promotions
+//!   clients  ──objects socket, TCP──▶ objects ──▶ staged arrays ──▶ root, tiers; forward ──▶ other agents
 //!   terrace  ──control socket─▶ server ──▶ requests
 //!
 //! Invariant: a file's newest bytes are always where its name in the root leads. Whatever the agent does, a kill at
 //! any point leaves a tree and tiers that the next agent, or `recover`, makes whole (`recover`).
+//!
+//! Modules, from the top; each uses only what is below it:
+//!
+//!   lifetime, server, calls, member   start and end; the control and call sockets; this agent among others
+//!   agent                             all subjects together, and what is asked of files and arrays at once
+//!   objects/                          clients of objects, here and remote; flush and eviction of staged arrays
+//!   forward/                          staged regions sent on to other agents
+//!   arrays/     files/                staged arrays and tags; files in tiers: records, names, mover, recovery
+//!   shared/                           settings, index, tiers, claims, schedule, totals, warnings
+//!
+//! `files` and the three above `arrays` don't know each other: objects ask for room by `objects::Room`, which files
+//! have, and clients' requests go to the whole agent by `objects::Requests`. Each subject reaches what it stands on by
+//! `Deref`, so that `self.settings` reads the same everywhere. Nothing below `agent` may hold an `Agent`.
+//!
+//! Two circles of files are left, and are only Rust's idiom. In `files/` the struct `Files` holds a part of each file
+//! there (`Closings`, `Exchanges`, `DirectoryTimes`…), whose `impl Files` stands beside that part. In `forward/` the
+//! sender, its messages and its tags are one conversation in three files.
 
 mod agent;
 mod arrays;
