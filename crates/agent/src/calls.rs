@@ -148,9 +148,9 @@ impl Agent {
     /// Makes all files below a directory real ones, also while they are open: the directory is about to leave the root.
     fn settle_below(&self, directory: &[u8]) -> Result<(), i32> {
         let scope = Scope(vec![as_path(directory).into()]);
-        let wish = FlushOptions { all: true, end_of_run: false, settle_open: true };
+        let options = FlushOptions { all: true, end_of_run: false, settle_open: true };
         for _ in 0..SETTLE_TRIES {
-            let outcome = self.flush(&scope, &wish, &mut |_, _, _, _| true);
+            let outcome = self.flush(&scope, &options, &mut |_, _, _, _| true);
             let is_placed = self.catalogue().below(directory).any(|(_, number)| {
                 matches!(self.record(number).state(), State::Current | State::Committing | State::Moving)
             });
@@ -171,7 +171,7 @@ impl Agent {
 
     /// A record's name now: checked, and searched for if the check fails.
     pub fn path_of(&self, number: u32) -> Option<Vec<u8>> {
-        self.pump();
+        self.drain_events();
         let serial = self.serial(number);
         match self.record(number).state() {
             State::Current | State::Committing | State::Moving => self.located(number, serial).or_else(|| {

@@ -75,8 +75,8 @@ fn start_when_free(settings: &Settings) -> Result<lifetime::Running> {
 pub fn recover(settings: &Settings) -> Result<RecoverReport> {
     let mut running = start_when_free(settings)?;
     let mut report = std::mem::take(&mut running.report);
-    let wish = FlushOptions { all: false, end_of_run: true, settle_open: false };
-    let outcome = running.agent.flush(&Scope(vec![]), &wish, &mut |_, _, _, _| true);
+    let options = FlushOptions { all: false, end_of_run: true, settle_open: false };
+    let outcome = running.agent.flush(&Scope(vec![]), &options, &mut |_, _, _, _| true);
     report.flushed = outcome.done;
     report.failures = outcome.failures;
     for path in outcome.open_files {

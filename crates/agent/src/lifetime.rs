@@ -122,24 +122,24 @@ pub fn start(settings: Settings) -> Result<Running> {
         call_socket.try_clone().context("use the socket", &calls_path)?,
         control.as_fd().try_clone_to_owned().context("use the socket", &control_path)?,
     ];
-    let door = match &agent.settings.listen {
+    let listening = match &agent.settings.listen {
         Some(wanted) => {
             let before = agent.listened_on();
-            Some(objects::Door::open(wanted, before).context("listen on", Path::new(&wanted.address))?)
+            Some(objects::TcpListening::open(wanted, before).context("listen on", Path::new(&wanted.address))?)
         }
         None => None,
     };
     agent.index.header.accepts.store(1, SeqCst);
-    if let Some(door) = door {
-        sockets.push(door.socket().context("use the socket", &agent.settings.runtime)?);
+    if let Some(listening) = listening {
+        sockets.push(listening.socket().context("use the socket", &agent.settings.runtime)?);
         if agent.settings.member.is_some() {
             agent.withdraw();
-            let member = door.member().context("use the socket", &agent.settings.runtime)?;
+            let member = listening.member().context("use the socket", &agent.settings.runtime)?;
             let shared = agent.clone();
             threads.push(spawn("member", move || shared.join_others(&member))?);
         }
         let server = server_of_objects(&agent);
-        threads.push(spawn("elsewhere", move || objects::serve_elsewhere(&server, &door))?);
+        threads.push(spawn("elsewhere", move || objects::serve_remote(&server, &listening))?);
     }
     let shared = agent.clone();
     threads.push(spawn("events", move || shared.watch_events())?);
@@ -149,7 +149,7 @@ pub fn start(settings: Settings) -> Result<Running> {
     threads.push(spawn("clients", move || objects::serve(&server, &clients))?);
     let objects = agent.objects.clone();
     threads.push(spawn("arrays", move || objects.keep_objects())?);
-    threads.extend(agent.forwarder.start_lanes().context("start the threads of", &agent.settings.runtime)?);
+    threads.extend(agent.forwarder.start_senders().context("start the threads of", &agent.settings.runtime)?);
     let shared = agent.clone();
     threads.push(spawn("control", move || server::serve(&shared, &control))?);
     agent.rescan();
@@ -238,7 +238,7 @@ impl Agent {
     fn watch_events(&self) {
         let mut nap = NAP_MIN;
         while !self.schedule.has_ended() {
-            let count = self.pump();
+            let count = self.drain_events();
             self.make_up_for_losses();
             nap = if count > 0 { NAP_MIN } else { (nap * 2).min(NAP_MAX) };
             if self.count_growth() {
@@ -259,7 +259,7 @@ impl Agent {
             self.recycle_records();
             self.trim_unlinked();
             if self.rescan() {
-                self.pump();
+                self.drain_events();
                 self.walk_tree();
             }
         }
@@ -275,7 +275,7 @@ impl Agent {
         if self.root_is_gone() && self.runs.lock().unwrap().count() == 0 {
             return Some(Outcome::default());
         }
-        let wish = FlushOptions {
+        let options = FlushOptions {
             all: false,
             end_of_run: !must_end || self.runs.lock().unwrap().count() == 0,
             settle_open: must_end,
@@ -289,13 +289,13 @@ impl Agent {
                 return None;
             }
         }
-        let outcome = self.flush(&everything, &wish, &mut |_, _, _, _| true);
+        let outcome = self.flush(&everything, &options, &mut |_, _, _, _| true);
         if self.has_unflushed() || !self.exchanges.is_empty() {
             return None;
         }
         self.index.header.accepts.store(0, SeqCst);
         std::thread::sleep(CREATION);
-        self.pump();
+        self.drain_events();
         let is_busy = {
             let runs = self.runs.lock().unwrap();
             (runs.count() > 0 || runs.requests > 0) && !must_end

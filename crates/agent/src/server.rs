@@ -116,8 +116,8 @@ impl Agent {
                         hint: Some("`terrace status` shows which; end it first".into()),
                     };
                 }
-                let wish = FlushOptions { all: false, end_of_run: true, settle_open: true };
-                let outcome: Outcome = self.flush(&Scope(vec![]), &wish, progress);
+                let options = FlushOptions { all: false, end_of_run: true, settle_open: true };
+                let outcome: Outcome = self.flush(&Scope(vec![]), &options, progress);
                 self.ends.store(true, Release);
                 outcome.response()
             }
@@ -175,7 +175,7 @@ impl Agent {
     }
 
     pub fn status(&self) -> Status {
-        self.pump();
+        self.drain_events();
         let header = &self.index.header;
         let mut tiers: Vec<TierStatus> = self.settings.tiers.iter().map(tier_status).collect();
         for (device, place) in self.index.devices().iter().zip(&self.devices) {

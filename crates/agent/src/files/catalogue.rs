@@ -1,7 +1,7 @@
 //! Which name each record has, as far as the agent was told.
 //!
 //! Programs tell of names through the ring; two of them may be told in another order than they happened. So a name
-//! from here is a claim to be checked against the tree (`readlink`, `lstat`) before anything is done by it.
+//! from here is a hint to be checked against the tree (`readlink`, `lstat`) before anything is done by it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Instant;
@@ -11,7 +11,7 @@ const RENAMES_KEPT: usize = 256;
 
 /// Why the last try to flush a record ended without a durable file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Obstacle {
+pub enum BlockReason {
     /// Some program has it open for writing.
     Open,
     /// Its name is not known (yet).
@@ -30,7 +30,7 @@ pub struct Entry {
     counted: (bool, bool),
     /// When it became what it is (`Clean`: for the grace of an eviction; `Dead`: until the record is used again).
     pub since: Instant,
-    pub obstacle: Option<Obstacle>,
+    pub blocked_by: Option<BlockReason>,
     /// Failures in a row.
     pub failures: u32,
     /// Tries so far, however they ended.
@@ -71,7 +71,7 @@ impl Catalogue {
             path: vec![],
             counted,
             since: Instant::now(),
-            obstacle: None,
+            blocked_by: None,
             failures: 0,
             tries: 0,
             held: false,

@@ -10,7 +10,7 @@
 //! then looks for who is interested in each), and cost a message for each file that is closed.
 
 use crate::files::Files;
-use crate::files::catalogue::Obstacle;
+use crate::files::catalogue::BlockReason;
 use crate::shared::index_file::live_programs;
 use crate::shared::schedule::Work;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
@@ -126,7 +126,7 @@ impl Files {
             return self.schedule.after(rest, Work::Look, number);
         }
         match self.trim(number) {
-            Trimmed::Open => return self.stumble(number, serial, Obstacle::Open),
+            Trimmed::Open => return self.postpone(number, serial, BlockReason::Open),
             Trimmed::Done | Trimmed::Busy => {}
         }
         let catalogue = self.catalogue();

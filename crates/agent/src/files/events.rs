@@ -2,8 +2,8 @@
 //!
 //!   ring ─▶ names ─▶ catalogue ─▶ schedule
 //!
-//! The pump is behind one lock: the event thread turns it all the time, and whoever needs to know what has happened up
-//! to now (a flush at the end of a run) turns it once more.
+//! The reader is behind one lock: the event thread drains the ring all the time, and whoever needs to know what has
+//! happened up to now (a flush at the end of a run) drains it once more.
 //! When something was lost (a program killed while it told us, the kernel's queue full) the tree and the tiers are walked.
 
 use crate::files::Files;
@@ -20,7 +20,7 @@ use terrace_index::ring::{EventKind, EventPaths, NO_RECORD, Next};
 use terrace_index::table::root_key;
 use terrace_index::{PATH_MAX, State};
 
-pub struct Pump {
+pub struct EventReader {
     /// Since when the oldest position of the ring is claimed and not filled.
     busy_since: Option<Instant>,
     /// Names were lost: walk the tree.
@@ -33,39 +33,39 @@ pub struct Pump {
 /// A producer that has not even said its pid after so long was killed.
 const NAMELESS_PATIENCE: Duration = Duration::from_secs(2);
 
-impl Default for Pump {
-    fn default() -> Pump {
-        Pump { busy_since: None, wants_walk: false, wants_rescan: false, paths: Box::new([0; 2 * PATH_MAX]) }
+impl Default for EventReader {
+    fn default() -> EventReader {
+        EventReader { busy_since: None, wants_walk: false, wants_rescan: false, paths: Box::new([0; 2 * PATH_MAX]) }
     }
 }
 
 impl Files {
     /// Takes in all that has been told up to now. How many tidings there were.
-    pub fn pump(&self) -> usize {
-        let mut pump = self.pump.lock().unwrap();
-        let pump = &mut *pump;
+    pub fn drain_events(&self) -> usize {
+        let mut reader = self.event_reader.lock().unwrap();
+        let reader = &mut *reader;
         // Closings first: a file's name is in the ring before it is closed.
         let closed = self.closings.read();
-        pump.wants_rescan |= closed.are_incomplete;
+        reader.wants_rescan |= closed.are_incomplete;
         let mut count = closed.files.len();
         loop {
-            match self.index.ring_peek(&mut pump.paths) {
+            match self.index.ring_peek(&mut reader.paths) {
                 Next::Empty => {
-                    pump.busy_since = None;
+                    reader.busy_since = None;
                     break;
                 }
                 Next::Busy(pid) => {
-                    let since = *pump.busy_since.get_or_insert_with(Instant::now);
+                    let since = *reader.busy_since.get_or_insert_with(Instant::now);
                     let is_lost = if pid == 0 { since.elapsed() > NAMELESS_PATIENCE } else { is_dead(pid) };
                     if !is_lost {
                         break;
                     }
                     self.index.ring_pop();
-                    pump.busy_since = None;
-                    pump.wants_walk = true;
+                    reader.busy_since = None;
+                    reader.wants_walk = true;
                 }
                 Next::Event { kind, record, path, path2 } => {
-                    pump.busy_since = None;
+                    reader.busy_since = None;
                     self.take_in(kind, record, path, path2);
                     self.index.ring_pop();
                     count += 1;
@@ -192,7 +192,7 @@ impl Files {
         let mut catalogue = self.catalogue();
         let entry = catalogue.entry(number, serial);
         entry.since = Instant::now();
-        entry.obstacle = None;
+        entry.blocked_by = None;
         let path = std::mem::take(&mut entry.path);
         let held = std::mem::take(&mut entry.held);
         catalogue.set_path(number, serial, b"");

@@ -10,18 +10,18 @@ use std::sync::atomic::Ordering::*;
 use terrace_index::{FLAG_MAPPED, FLAG_WATCHED, State};
 
 /// By record: its serial, and the bytes that it had at the last look.
-pub type Growing = BTreeMap<u32, (u64, i64)>;
+pub type GrowthTracker = BTreeMap<u32, (u64, i64)>;
 
 impl Files {
     pub fn watch_growth(&self, number: u32) {
-        self.growing.lock().unwrap().insert(number, (self.serial(number), 0));
+        self.growth.lock().unwrap().insert(number, (self.serial(number), 0));
     }
 
     /// Looks at each of them once. True while there are any.
     pub fn count_growth(&self) -> bool {
-        let mut growing = self.growing.lock().unwrap();
+        let mut growth = self.growth.lock().unwrap();
         let mut has_grown = false;
-        growing.retain(|&number, (serial, before)| {
+        growth.retain(|&number, (serial, before)| {
             let record = self.record(number);
             let is_open = record.flags.load(SeqCst) & FLAG_MAPPED != 0
                 && matches!(record.state(), State::New | State::Current | State::Committing);
@@ -46,8 +46,8 @@ impl Files {
             }
             true
         });
-        let any = !growing.is_empty();
-        drop(growing);
+        let any = !growth.is_empty();
+        drop(growth);
         if has_grown {
             self.adjust_capacity();
             self.keep_watermarks();

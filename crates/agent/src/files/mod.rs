@@ -1,6 +1,6 @@
 //! Files of the root that lie in tiers: their records, and the few operations that all who work on them need.
 //!
-//! Order of what is taken: a claim on a record, then the commit gate, then the catalogue; never a claim while the
+//! Order of what is taken: a claim on a record, then the commit barrier, then the catalogue; never a claim while the
 //! catalogue is locked.
 
 pub mod catalogue;
@@ -16,11 +16,11 @@ pub mod requests;
 mod walk;
 
 use crate::error::{Context, Result};
-use crate::files::catalogue::{Catalogue, Obstacle};
+use crate::files::catalogue::{BlockReason, Catalogue};
 use crate::files::closings::Closings;
-use crate::files::events::Pump;
+use crate::files::events::EventReader;
 use crate::files::exchange::Exchanges;
-use crate::files::growth::Growing;
+use crate::files::growth::GrowthTracker;
 use crate::files::mover::directory_times::DirectoryTimes;
 use crate::shared::Shared;
 use crate::shared::index_file::{is_dead, object_name};
@@ -47,10 +47,10 @@ pub struct Files {
     shared: Arc<Shared>,
     pub root_tier: DirectoryTier,
     pub catalogue: Mutex<Catalogue>,
-    pump: Mutex<Pump>,
+    event_reader: Mutex<EventReader>,
     closings: Closings,
     pub exchanges: Exchanges,
-    growing: Mutex<Growing>,
+    growth: Mutex<GrowthTracker>,
     journal: Option<Journal>,
     cap: Option<BandwidthCap>,
     /// Keys of evicted objects, and since when: oldest first.
@@ -69,9 +69,9 @@ impl Deref for Files {
 }
 
 /// Held while a commit changes a name: directories are not renamed meanwhile.
-pub struct Gate<'a>(&'a Files);
+pub struct CommitBarrier<'a>(&'a Files);
 
-impl Drop for Gate<'_> {
+impl Drop for CommitBarrier<'_> {
     fn drop(&mut self) {
         self.0.index.header.committing.fetch_sub(1, SeqCst);
     }
@@ -92,10 +92,10 @@ impl Files {
             shared,
             root_tier,
             catalogue: Mutex::default(),
-            pump: Mutex::default(),
+            event_reader: Mutex::default(),
             closings,
             exchanges: Exchanges::default(),
-            growing: Mutex::default(),
+            growth: Mutex::default(),
             journal,
             cap,
             late_keys: Mutex::default(),
@@ -158,7 +158,7 @@ impl Files {
     }
 
     /// Begins a time in which no directory changes its name. `None`: too many do just now.
-    pub fn gate(&self) -> Option<Gate<'_>> {
+    pub fn commit_barrier(&self) -> Option<CommitBarrier<'_>> {
         let header = &self.index.header;
         let start = Instant::now();
         let first = header.dir_renames.load(SeqCst);
@@ -168,7 +168,7 @@ impl Files {
             let now = header.dir_renames.load(SeqCst);
             if now == 0 {
                 header.commits_seq.fetch_add(1, SeqCst);
-                return Some(Gate(self));
+                return Some(CommitBarrier(self));
             }
             header.committing.fetch_sub(1, SeqCst);
             is_constant &= now == first;
@@ -215,18 +215,18 @@ impl Files {
         self.index.object_key(self.device_of(number) as u32, self.record(number).object_ino.load(Acquire))
     }
 
-    pub fn note_obstacle(&self, number: u32, serial: u64, obstacle: Obstacle) {
+    pub fn note_blocked(&self, number: u32, serial: u64, blocked_by: BlockReason) {
         let mut catalogue = self.catalogue();
         let entry = catalogue.entry(number, serial);
         entry.tries += 1;
-        entry.failures = if matches!(obstacle, Obstacle::Failed(_)) { entry.failures + 1 } else { 0 };
+        entry.failures = if matches!(blocked_by, BlockReason::Failed(_)) { entry.failures + 1 } else { 0 };
         let path = entry.path.clone();
-        if let Obstacle::Failed(reason) = &obstacle
+        if let BlockReason::Failed(reason) = &blocked_by
             && !path.is_empty()
         {
             self.failures.lock().unwrap().insert(path, reason.clone());
         }
-        entry.obstacle = Some(obstacle);
+        entry.blocked_by = Some(blocked_by);
     }
 
     pub fn note_success(&self, number: u32, serial: u64) {
@@ -234,7 +234,7 @@ impl Files {
         let entry = catalogue.entry(number, serial);
         entry.tries += 1;
         entry.failures = 0;
-        entry.obstacle = None;
+        entry.blocked_by = None;
         self.failures.lock().unwrap().remove(&entry.path);
     }
 

@@ -2,9 +2,9 @@
 
 use crate::files::EVICTION_GRACE_URGENT;
 use crate::files::Files;
-use crate::files::catalogue::Obstacle;
+use crate::files::catalogue::BlockReason;
 use crate::files::mover::evict::Eviction;
-use crate::files::mover::flush::Wish;
+use crate::files::mover::flush::PrepareOptions;
 use crate::files::mover::remove::Removal;
 use crate::shared::path::as_path;
 use crate::shared::request::{FlushOptions, Outcome, Progress, Scope};
@@ -57,10 +57,10 @@ struct Target {
 impl Files {
     /// All that has happened up to now is known afterwards.
     pub fn catch_up(&self) {
-        self.pump();
+        self.drain_events();
         self.forget_exchanged();
         if self.rescan() {
-            self.pump();
+            self.drain_events();
             self.walk_tree();
         }
         self.make_up_for_losses();
@@ -70,14 +70,14 @@ impl Files {
     pub fn flush_files(
         &self,
         scope: &Scope,
-        wish: &FlushOptions,
+        options: &FlushOptions,
         progress: Progress<'_>,
     ) -> (Outcome, Option<Removed>) {
         self.catch_up();
         let is_last = self.runs.lock().unwrap().count() <= 1;
-        let settles = wish.settle_open || (wish.end_of_run && is_last);
+        let settles = options.settle_open || (options.end_of_run && is_last);
         let mut outcome = Outcome::default();
-        let mut targets = self.targets(scope, wish);
+        let mut targets = self.targets(scope, options);
         let files_total = targets.len() as u64;
         let bytes_total: u64 = targets.iter().map(|target| target.bytes).sum();
         let in_flight = self.totals.in_flight_bytes.load(Relaxed);
@@ -85,17 +85,17 @@ impl Files {
         for target in &targets {
             self.schedule.now(Work::Flush, target.number);
         }
-        let removes = wish.end_of_run && is_last;
+        let removes = options.end_of_run && is_last;
         let removed = std::thread::scope(|threads| {
             // What is to go doesn't wait for what is to stay.
             let removal = removes.then(|| threads.spawn(|| self.remove_files(self.removable(scope))));
             let is_removing = || removal.as_ref().is_some_and(|removal| !removal.is_finished());
             while !targets.is_empty() || is_removing() {
-                self.pump();
+                self.drain_events();
                 self.forget_exchanged();
                 let mut later = vec![];
                 for target in std::mem::take(&mut targets) {
-                    if let Some(target) = self.look_at(target, settles, wish.end_of_run, &mut outcome) {
+                    if let Some(target) = self.look_at(target, settles, options.end_of_run, &mut outcome) {
                         later.push(target);
                     }
                 }
@@ -124,7 +124,7 @@ impl Files {
         outcome.open_files.extend(again.refused);
     }
 
-    fn targets(&self, scope: &Scope, wish: &FlushOptions) -> Vec<Target> {
+    fn targets(&self, scope: &Scope, options: &FlushOptions) -> Vec<Target> {
         let mut targets = vec![];
         for number in 0..self.index.records_end() {
             let record = self.record(number);
@@ -133,7 +133,7 @@ impl Files {
                 continue;
             }
             let path = self.catalogue().path(number, serial).unwrap_or_default();
-            if !path.is_empty() && (!scope.has(&path) || !(wish.all || self.mode(&path).flushes())) {
+            if !path.is_empty() && (!scope.has(&path) || !(options.all || self.mode(&path).flushes())) {
                 continue;
             }
             if path.is_empty() && !scope.0.is_empty() {
@@ -142,8 +142,8 @@ impl Files {
             let bytes = rustix::fs::lstat(self.object_path(number)).map_or(0, |stat| stat.st_size as u64);
             let mut catalogue = self.catalogue();
             let entry = catalogue.entry(number, serial);
-            entry.is_forced |= wish.all;
-            entry.obstacle = None;
+            entry.is_forced |= options.all;
+            entry.blocked_by = None;
             entry.failures = 0;
             let tries = entry.tries;
             targets.push(Target { number, serial, path, bytes, open_since: None, unlocated: 0, tries });
@@ -175,21 +175,21 @@ impl Files {
             }
             return None;
         }
-        let (obstacle, failures, tries) = {
+        let (blocked_by, failures, tries) = {
             let catalogue = self.catalogue();
             let entry = catalogue.get(number, target.serial)?;
             if !entry.path.is_empty() && entry.path != target.path {
                 target.path.clone_from(&entry.path);
             }
-            (entry.obstacle.clone(), entry.failures, entry.tries)
+            (entry.blocked_by.clone(), entry.failures, entry.tries)
         };
         if tries == target.tries {
             return Some(target); // not tried since the last look
         }
         target.tries = tries;
-        match obstacle {
-            Some(Obstacle::Open) => return self.still_open(target, settles, end_of_run, outcome),
-            Some(Obstacle::Unlocated) => {
+        match blocked_by {
+            Some(BlockReason::Open) => return self.still_open(target, settles, end_of_run, outcome),
+            Some(BlockReason::Unlocated) => {
                 target.unlocated += 1;
                 self.walk_tree();
                 if target.unlocated > UNLOCATED_MAX {
@@ -201,11 +201,11 @@ impl Files {
                 }
                 self.schedule.now(Work::Flush, number);
             }
-            Some(Obstacle::Failed(reason)) if failures >= FAILURES_MAX => {
+            Some(BlockReason::Failed(reason)) if failures >= FAILURES_MAX => {
                 outcome.failures.push(Failure { path: as_path(&target.path).into(), reason });
                 return None;
             }
-            Some(Obstacle::Failed(_) | Obstacle::Changed) | None => self.schedule.now(Work::Flush, number),
+            Some(BlockReason::Failed(_) | BlockReason::Changed) | None => self.schedule.now(Work::Flush, number),
         }
         Some(target)
     }
@@ -240,7 +240,7 @@ impl Files {
     /// A mapped file can't be moved under its program: what it has now is made durable.
     fn snapshot(&self, number: u32) -> bool {
         for _ in 0..5 {
-            if let Ok(file) = self.prepare(number, &Wish { whatever_mode: true, snapshot: true })
+            if let Ok(file) = self.prepare(number, &PrepareOptions { whatever_mode: true, snapshot: true })
                 && self.flush_batch(vec![file], self.settings.mover.fsync) == 1
             {
                 return true;
@@ -309,7 +309,7 @@ impl Files {
     }
 
     pub fn prefetch_all(&self, scope: &Scope, progress: Progress<'_>) -> Outcome {
-        self.pump();
+        self.drain_events();
         let is_listed = !scope.0.is_empty();
         let candidates: Vec<Vec<u8>> = if is_listed {
             scope.0.iter().flat_map(|path| self.prefetch_candidates(path, true)).collect()

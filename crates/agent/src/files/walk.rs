@@ -3,7 +3,7 @@
 //! The tree is the truth; a walk is what makes up for tidings that were lost, and what a recovery begins with.
 
 use crate::files::Files;
-use crate::files::events::Pump;
+use crate::files::events::EventReader;
 use crate::shared::path::read_link;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
@@ -106,11 +106,11 @@ impl Files {
         walked.closed_directories == 0
     }
 
-    /// Carries out what the pump found it needs.
+    /// Carries out what the reader of events found to be needed.
     pub fn make_up_for_losses(&self) {
         let (walk, rescan) = {
-            let mut pump: std::sync::MutexGuard<'_, Pump> = self.pump.lock().unwrap();
-            (std::mem::take(&mut pump.wants_walk), std::mem::take(&mut pump.wants_rescan))
+            let mut reader: std::sync::MutexGuard<'_, EventReader> = self.event_reader.lock().unwrap();
+            (std::mem::take(&mut reader.wants_walk), std::mem::take(&mut reader.wants_rescan))
         };
         if walk {
             self.walk_tree();

@@ -1,6 +1,6 @@
 //! How a region's cells become messages: all of them, or those that meet the rule's condition.
 
-use super::cursor::Work;
+use super::reader::Work;
 use super::sender::{Flight, Talk};
 use terrace_core::objects::few::{Condition, Gathered};
 use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request};

@@ -1,13 +1,13 @@
-//! A lane at work: a thread that sends the regions of its arrays to one target, in order, several on their way at a time.
+//! A sender at work: a thread that sends the regions of its arrays to one target, in order, several on their way at a time.
 //!
 //! Containers take turns, by bytes, whichever rules they are of. Of what a container's arrays have to send, the lowest step goes first; each array's regions go in
 //! the order of its log.
 
 use super::Forwarder;
-use super::cursor::{Feed, Work};
 use super::message::Sending;
+use super::reader::{LogReader, Work};
 use super::tags::TagPass;
-use super::{Lane, container_of};
+use super::{Sender, container_of};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 use terrace_client::{FINGERPRINT_SUFFIX, Link, checked_fingerprint};
@@ -44,11 +44,11 @@ pub enum Phase {
 }
 
 #[derive(Default)]
-pub struct LaneState {
+pub struct SenderState {
     pub phase: Phase,
     pub reason: String,
     pub arrays: BTreeMap<String, Sent>,
-    /// Of the lane as a whole.
+    /// Of the sender as a whole.
     refused: Option<Refusal>,
     /// Bytes that have arrived lately, and when.
     pub lately: VecDeque<(Instant, String, u64)>,
@@ -110,7 +110,7 @@ impl Sent {
 /// How far back a rate looks.
 pub const LATELY: Duration = Duration::from_secs(5);
 
-impl Lane {
+impl Sender {
     fn note(&self, phase: Phase, reason: String) {
         let mut state = self.state.lock().unwrap();
         (state.phase, state.reason) = (phase, reason);
@@ -211,15 +211,15 @@ impl From<std::io::Error> for Stop {
     }
 }
 
-pub type Feeds = BTreeMap<String, Feed>;
+pub type LogReaders = BTreeMap<String, LogReader>;
 
 impl Forwarder {
     /// Until the agent ends.
-    pub fn run_lane(&self, number: usize) {
+    pub fn run_sender(&self, number: usize) {
         let forwards = &self.forwards;
-        let lane = &forwards.lanes[number];
-        let who = self.lane_identity(lane);
-        let mut feeds = Feeds::new();
+        let sender = &forwards.senders[number];
+        let who = self.sender_identity(sender);
+        let mut readers = LogReaders::new();
         let mut talk: Option<Talk> = None;
         let mut tags = TagPass::default();
         let mut discovered: Option<Instant> = None;
@@ -227,16 +227,16 @@ impl Forwarder {
         while !self.schedule.has_ended() {
             let attempted = Instant::now();
             if discovered.is_none_or(|last| last.elapsed() >= DISCOVER) {
-                self.discover(lane, &mut feeds);
+                self.discover(sender, &mut readers);
                 discovered = Some(Instant::now());
             }
-            self.follow_generations(&mut feeds);
-            tags.look(self, lane, &mut feeds);
-            let has_work = feeds.values_mut().any(|feed| feed.peek(forwards).is_some());
-            note_waiting(lane, &feeds);
-            if !has_work && !tags.is_due(&feeds) {
-                if talk.is_some() || feeds.values().all(|feed| feed.is_idle(forwards)) {
-                    rest(lane, &feeds);
+            self.follow_generations(&mut readers);
+            tags.look(self, sender, &mut readers);
+            let has_work = readers.values_mut().any(|reader| reader.peek(forwards).is_some());
+            note_waiting(sender, &readers);
+            if !has_work && !tags.is_due(&readers) {
+                if talk.is_some() || readers.values().all(|reader| reader.is_idle(forwards)) {
+                    rest(sender, &readers);
                 }
                 std::thread::sleep(nap);
                 nap = (nap * 2).min(NAP_MAX);
@@ -244,42 +244,43 @@ impl Forwarder {
             }
             nap = NAP_MIN;
             let Some(conversation) = &mut talk else {
-                match lane.connect(who) {
+                match sender.connect(who) {
                     Ok(link) => {
                         talk = Some(Talk { link, flight: VecDeque::new(), bytes: 0, shares: Shares::default() });
                         retry = RETRY_MIN;
-                        feeds.values_mut().for_each(|feed| feed.is_made = false);
+                        readers.values_mut().for_each(|reader| reader.is_made = false);
                         tags.begin_anew();
                     }
                     Err(error) => {
                         let phase = if error.kind == Kind::NoAgent { Phase::Away } else { Phase::Refused };
-                        lane.note(phase, error.message.clone());
-                        lane.state.lock().unwrap().refused = Some(Refusal { attempted, error });
+                        sender.note(phase, error.message.clone());
+                        sender.state.lock().unwrap().refused = Some(Refusal { attempted, error });
                         self.rest_before_retry(&mut retry);
                     }
                 }
                 continue;
             };
-            let done = self.turn(lane, &mut feeds, conversation).and_then(|()| tags.send(&mut feeds, conversation));
+            let done =
+                self.turn(sender, &mut readers, conversation).and_then(|()| tags.send(&mut readers, conversation));
             match done {
                 Ok(()) => {}
                 Err(Stop::Refused(array, error)) => {
-                    lane.note(Phase::Refused, format!("`{array}`: {error}"));
-                    if let Some(feed) = feeds.get_mut(&array) {
-                        feed.refuse();
-                        let mut state = lane.state.lock().unwrap();
+                    sender.note(Phase::Refused, format!("`{array}`: {error}"));
+                    if let Some(reader) = readers.get_mut(&array) {
+                        reader.refuse();
+                        let mut state = sender.state.lock().unwrap();
                         state.arrays.entry(array).or_default().refused = Some(Refusal { attempted, error });
                     }
                     // What was sent after it is answered, or sent again.
-                    if self.land(lane, &mut feeds, conversation).is_err() {
+                    if self.land(sender, &mut readers, conversation).is_err() {
                         talk = None;
                     }
-                    feeds.values_mut().for_each(|feed| feed.rewind());
+                    readers.values_mut().for_each(|reader| reader.rewind());
                 }
                 Err(Stop::Lost(error)) => {
-                    lane.note(Phase::Away, error.to_string());
+                    sender.note(Phase::Away, error.to_string());
                     talk = None;
-                    feeds.values_mut().for_each(|feed| feed.rewind());
+                    readers.values_mut().for_each(|reader| reader.rewind());
                     self.rest_before_retry(&mut retry);
                 }
             }
@@ -294,117 +295,117 @@ impl Forwarder {
         *retry = (*retry * 2).min(RETRY_MAX);
     }
 
-    /// What the target knows this lane by: no other lane is called so, and the agent of this root that comes next calls it the same.
-    fn lane_identity(&self, lane: &Lane) -> u64 {
+    /// What the target knows this sender by: no other sender is called so, and the agent of this root that comes next calls it the same.
+    fn sender_identity(&self, sender: &Sender) -> u64 {
         let settings = &self.settings;
         let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let member = settings.member.as_ref().map_or(0, |member| member.number);
-        let TargetSettings { address, token_file, fingerprint } = &lane.target;
+        let TargetSettings { address, token_file, fingerprint } = &sender.target;
         let way_in = format!("{address}\n{}\n{}", token_file.display(), fingerprint.as_deref().unwrap_or_default());
         key_of_name(&format!("{node}\n{}\n{member}\n{way_in}", settings.state.display()))
     }
 
-    /// Arrays that are staged, or that something was cut of.
-    fn discover(&self, lane: &Lane, feeds: &mut Feeds) {
+    /// Arrays that are staged, or of which regions left the log unsent.
+    fn discover(&self, sender: &Sender, readers: &mut LogReaders) {
         let (place, forwards) = (&self.place, &self.forwards);
         for stage in array::stages(place) {
             // Those that are known need no look at the log.
-            if feeds
+            if readers
                 .values()
-                .any(|feed| feed.tail.as_ref().is_some_and(|tail| tail.stage == stage && tail.is_current()))
+                .any(|reader| reader.tail.as_ref().is_some_and(|tail| tail.stage == stage && tail.is_current()))
             {
                 continue;
             }
             let Ok(log) = Log::open(&stage.log(place)) else { continue };
             let Some(directory) = array::directory_of(place, &stage, &log) else { continue };
             let Some(name) = array::relative(place, &directory) else { continue };
-            let Some(way) = forwards.way(lane, &name) else { continue };
-            let known = feeds.get(&name).is_some_and(|feed| feed.tail.is_some() || feed.in_flight > 0);
+            let Some(way) = forwards.way(sender, &name) else { continue };
+            let known = readers.get(&name).is_some_and(|reader| reader.tail.is_some() || reader.in_flight > 0);
             if known {
                 continue;
             }
-            let Ok(Some(mut feed)) = Feed::new(place, &name, way, forwards.passing(&name)) else { continue };
-            match feed.stage(place, &stage) {
+            let Ok(Some(mut reader)) = LogReader::new(place, &name, way, forwards.passing(&name)) else { continue };
+            match reader.stage(place, &stage) {
                 Ok(true) => {
-                    feeds.insert(name, feed);
+                    readers.insert(name, reader);
                 }
                 Ok(false) => {
-                    self.warn(format!("`{name}` is forwarded to too many agents: not to {}", lane.target.address))
+                    self.warn(format!("`{name}` is forwarded to too many agents: not to {}", sender.target.address))
                 }
                 Err(_) => {} // it has just ended; it is looked for again
             }
         }
-        for name in forwards.cuts.names() {
-            let Some(way) = forwards.way(lane, &name) else { continue };
-            if feeds.contains_key(&name) || forwards.cuts.count(way.id, &name) == 0 {
+        for name in forwards.unsent.names() {
+            let Some(way) = forwards.way(sender, &name) else { continue };
+            if readers.contains_key(&name) || forwards.unsent.count(way.id, &name) == 0 {
                 continue;
             }
-            match Feed::new(place, &name, way, forwards.passing(&name)) {
-                Ok(Some(feed)) => {
-                    feeds.insert(name, feed);
+            match LogReader::new(place, &name, way, forwards.passing(&name)) {
+                Ok(Some(reader)) => {
+                    readers.insert(name, reader);
                 }
                 // The array was removed: there is nothing to send.
-                Ok(None) => forwards.cuts.forget(way.id, &name),
-                Err(error) => lane.note(Phase::Refused, format!("`{name}`: {error}")),
+                Ok(None) => forwards.unsent.forget(way.id, &name),
+                Err(error) => sender.note(Phase::Refused, format!("`{name}`: {error}")),
             }
         }
     }
 
     /// Logs that have ended are left for those in their place.
-    fn follow_generations(&self, feeds: &mut Feeds) {
+    fn follow_generations(&self, readers: &mut LogReaders) {
         let place = &self.place;
         // Another array has got its name.
-        feeds.retain(|_, feed| !feed.has_ended() || feed.in_flight > 0 || feed.is_the_same());
-        for feed in feeds.values_mut().filter(|feed| feed.has_ended() && feed.in_flight == 0) {
-            feed.tail = None;
-            if let Some(stage) = feed.current_stage(place) {
+        readers.retain(|_, reader| !reader.has_ended() || reader.in_flight > 0 || reader.is_the_same());
+        for reader in readers.values_mut().filter(|reader| reader.has_ended() && reader.in_flight == 0) {
+            reader.tail = None;
+            if let Some(stage) = reader.current_stage(place) {
                 // One that has ended meanwhile is found by the next look.
-                let _ = feed.stage(place, &stage);
+                let _ = reader.stage(place, &stage);
             }
         }
-        feeds.retain(|_, feed| {
-            let is_left = feed.tail.is_some() || feed.in_flight > 0;
-            is_left || self.forwards.cuts.count(feed.way.id, &feed.name) > 0
+        readers.retain(|_, reader| {
+            let is_left = reader.tail.is_some() || reader.in_flight > 0;
+            is_left || self.forwards.unsent.count(reader.way.id, &reader.name) > 0
         });
     }
 
     /// Sends what there is for a while, and takes the answers in.
-    fn turn(&self, lane: &Lane, feeds: &mut Feeds, talk: &mut Talk) -> std::result::Result<(), Stop> {
+    fn turn(&self, sender: &Sender, readers: &mut LogReaders, talk: &mut Talk) -> std::result::Result<(), Stop> {
         let forwards = &self.forwards;
         let begun = Instant::now();
-        lane.note(Phase::Sending, String::new());
+        sender.note(Phase::Sending, String::new());
         while begun.elapsed() < TURN && !self.schedule.has_ended() {
-            let next = feeds.values_mut().filter_map(|feed| {
-                let (step, work) = feed.peek(forwards)?;
-                Some(((talk.shares.of(container_of(&feed.name)), step), feed.name.clone(), work))
+            let next = readers.values_mut().filter_map(|reader| {
+                let (step, work) = reader.peek(forwards)?;
+                Some(((talk.shares.of(container_of(&reader.name)), step), reader.name.clone(), work))
             });
             let Some((_, name, work)) = next.min_by_key(|(turn, ..)| *turn) else {
                 match talk.flight.is_empty() {
                     true => break,
-                    false => self.receive(lane, feeds, talk)?,
+                    false => self.receive(sender, readers, talk)?,
                 }
                 continue;
             };
             // By what is looked at: a condition may leave little of it.
             let looked_at = match &work {
-                Work::Cut(region) | Work::Record { region, .. } => region.cells(),
+                Work::Unsent(region) | Work::Record { region, .. } => region.cells(),
                 Work::Shape(_) => 0,
             };
-            let size = feeds.get(&name).map_or(1, |feed| feed.spec.data_type.size()) as u64;
-            self.send_work(lane, feeds, talk, &name, work)?;
+            let size = readers.get(&name).map_or(1, |reader| reader.spec.data_type.size()) as u64;
+            self.send_work(sender, readers, talk, &name, work)?;
             talk.shares.add(container_of(&name), looked_at.saturating_mul(size).max(1));
             while talk.flight.len() >= FLIGHT_MAX || talk.bytes >= FLIGHT_BYTES_MAX {
-                self.receive(lane, feeds, talk)?;
+                self.receive(sender, readers, talk)?;
             }
         }
-        self.land(lane, feeds, talk)
+        self.land(sender, readers, talk)
     }
 
     /// Until nothing is on its way.
-    fn land(&self, lane: &Lane, feeds: &mut Feeds, talk: &mut Talk) -> std::result::Result<(), Stop> {
+    fn land(&self, sender: &Sender, readers: &mut LogReaders, talk: &mut Talk) -> std::result::Result<(), Stop> {
         let mut refused = Ok(());
         while !talk.flight.is_empty() {
-            match self.receive(lane, feeds, talk) {
+            match self.receive(sender, readers, talk) {
                 Err(Stop::Refused(array, error)) => refused = refused.and(Err(Stop::Refused(array, error))),
                 received => received?,
             }
@@ -413,7 +414,7 @@ impl Forwarder {
     }
 
     /// The answer to the oldest that is on its way.
-    fn receive(&self, lane: &Lane, feeds: &mut Feeds, talk: &mut Talk) -> std::result::Result<(), Stop> {
+    fn receive(&self, sender: &Sender, readers: &mut LogReaders, talk: &mut Talk) -> std::result::Result<(), Stop> {
         let answer = talk.link.receive()?;
         let Some(flight) = talk.flight.pop_front() else { return Ok(()) };
         talk.bytes -= flight.bytes;
@@ -421,22 +422,22 @@ impl Forwarder {
             Response::Done => {}
             Response::Failed(error) => {
                 // What is on its way after it is no progress: this comes first.
-                if let Some(feed) = feeds.get_mut(&flight.array) {
-                    feed.refuse();
+                if let Some(reader) = readers.get_mut(&flight.array) {
+                    reader.refuse();
                 }
                 return Err(Stop::Refused(flight.array, error));
             }
             other => return Err(std::io::Error::other(format!("the target answered {other:?}")).into()),
         }
-        let Some(feed) = feeds.get_mut(&flight.array) else { return Ok(()) };
-        if feed.is_blocked() {
+        let Some(reader) = readers.get_mut(&flight.array) else { return Ok(()) };
+        if reader.is_blocked() {
             return Ok(());
         }
-        let is_region = matches!(flight.work, Some(Work::Cut(_) | Work::Record { .. }));
+        let is_region = matches!(flight.work, Some(Work::Unsent(_) | Work::Record { .. }));
         if let Some(work) = &flight.work {
-            feed.arrived(&self.forwards, work);
+            reader.arrived(&self.forwards, work);
         }
-        let mut state = lane.state.lock().unwrap();
+        let mut state = sender.state.lock().unwrap();
         state.lately.push_back((Instant::now(), flight.array.clone(), flight.bytes));
         while state.lately.front().is_some_and(|(at, ..)| at.elapsed() > LATELY) {
             state.lately.pop_front();
@@ -449,61 +450,61 @@ impl Forwarder {
 
     fn send_work(
         &self,
-        lane: &Lane,
-        feeds: &mut Feeds,
+        sender: &Sender,
+        readers: &mut LogReaders,
         talk: &mut Talk,
         name: &str,
         work: Work,
     ) -> std::result::Result<(), Stop> {
-        let is_made = feeds.get(name).is_some_and(|feed| feed.is_made);
+        let is_made = readers.get(name).is_some_and(|reader| reader.is_made);
         if !is_made {
-            self.land(lane, feeds, talk)?;
-            let Some(feed) = feeds.get_mut(name) else { return Ok(()) };
-            make_array(feed, talk)?;
+            self.land(sender, readers, talk)?;
+            let Some(reader) = readers.get_mut(name) else { return Ok(()) };
+            make_array(reader, talk)?;
         }
-        let Some(feed) = feeds.get_mut(name) else { return Ok(()) };
+        let Some(reader) = readers.get_mut(name) else { return Ok(()) };
         let refused = |error: ObjectError| Stop::Refused(name.into(), error);
-        let sending = Sending { spec: &feed.spec, condition: &feed.way.condition };
+        let sending = Sending { spec: &reader.spec, condition: &reader.way.condition };
         match &work {
             Work::Shape(shape) => {
                 talk.link.send(&Request::Resize { path: name.into(), shape: shape.clone() }, &[])?;
                 talk.flight.push_back(Flight { array: name.into(), work: Some(work.clone()), bytes: 0 });
             }
-            Work::Cut(region) => {
-                let Some(cut) = self.read_back(feed, region).map_err(refused)? else { return Ok(()) };
+            Work::Unsent(region) => {
+                let Some(cut) = self.read_back(reader, region).map_err(refused)? else { return Ok(()) };
                 sending.send(talk, name, region, &cut, &work).map_err(refused)??;
             }
             Work::Record { number, region } => {
-                let tail = feed.tail.as_mut().expect("a record is one of a log");
+                let tail = reader.tail.as_mut().expect("a record is one of a log");
                 let lent = tail
-                    .lend(&self.place, feed.way.id, *number, |cells| sending.send(talk, name, region, cells, &work));
+                    .lend(&self.place, reader.way.id, *number, |cells| sending.send(talk, name, region, cells, &work));
                 match lent.map_err(refused)? {
                     Some(sent) => sent.map_err(refused)??,
                     None => {
                         // The generation has ended, and what has become of it is told by the next; or a newer one covers it.
                         if tail.is_current() {
-                            feed.pass(*number);
+                            reader.pass(*number);
                         }
                         return Ok(());
                     }
                 }
             }
         }
-        feed.sent(&work);
+        reader.sent(&work);
         Ok(())
     }
 
     /// A region that has left the log, from wherever it is now. `None`: the array is not there any more.
-    fn read_back(&self, feed: &Feed, region: &Region) -> Result<Option<Vec<u8>>> {
-        let Some(array) = self.own_handle(&feed.name)? else {
-            self.forwards.cuts.forget(feed.way.id, &feed.name);
+    fn read_back(&self, reader: &LogReader, region: &Region) -> Result<Option<Vec<u8>>> {
+        let Some(array) = self.own_handle(&reader.name)? else {
+            self.forwards.unsent.forget(reader.way.id, &reader.name);
             return Ok(None);
         };
-        let mut buffer = vec![0; region.cells() as usize * feed.spec.data_type.size()];
+        let mut buffer = vec![0; region.cells() as usize * reader.spec.data_type.size()];
         match array.get(region, &mut buffer) {
             // Another array has got its name.
             Err(error) if error.kind == Kind::OutOfBounds => {
-                self.forwards.cuts.forget(feed.way.id, &feed.name);
+                self.forwards.unsent.forget(reader.way.id, &reader.name);
                 Ok(None)
             }
             got => got.map(|()| Some(buffer)),
@@ -512,8 +513,8 @@ impl Forwarder {
 }
 
 /// Sees to it that the target has this array, and not another one of its name.
-pub fn make_array(feed: &mut Feed, talk: &mut Talk) -> std::result::Result<(), Stop> {
-    let name = feed.name.clone();
+pub fn make_array(reader: &mut LogReader, talk: &mut Talk) -> std::result::Result<(), Stop> {
+    let name = reader.name.clone();
     let refused = |error: ObjectError| Stop::Refused(name.clone(), error);
     let mut ask = |request: Request| -> std::result::Result<Result<Response>, Stop> {
         Ok(match talk.link.ask(&request)? {
@@ -524,11 +525,11 @@ pub fn make_array(feed: &mut Feed, talk: &mut Talk) -> std::result::Result<(), S
     if let Some((container, _)) = name.rsplit_once('/') {
         make_container(container, &mut ask)?.map_err(refused)?;
     }
-    let mut spec = feed.spec.clone();
+    let mut spec = reader.spec.clone();
     spec.shape.iter_mut().zip(&spec.unlimited).filter(|(_, grows)| **grows).for_each(|(extent, _)| *extent = 0);
-    let source = TagValue::Text(feed.identity.clone());
+    let source = TagValue::Text(reader.identity.clone());
     let create = Request::CreateArray { path: name.clone(), spec: spec.clone() };
-    let created = ask(create.clone()).inspect_err(|_| feed.may_be_made = true)?;
+    let created = ask(create.clone()).inspect_err(|_| reader.may_be_made = true)?;
     match created {
         Err(error) if error.kind == Kind::Exists => {
             let tags = match ask(Request::Tags { path: name.clone() })?.map_err(refused)? {
@@ -537,7 +538,7 @@ pub fn make_array(feed: &mut Feed, talk: &mut Talk) -> std::result::Result<(), S
             };
             match tags.into_iter().find(|(key, _)| key == SOURCE_TAG) {
                 Some((_, known)) if known == source => {
-                    feed.is_made = true;
+                    reader.is_made = true;
                     return Ok(());
                 }
                 // One that we had sent, and that was replaced here since.
@@ -553,7 +554,7 @@ pub fn make_array(feed: &mut Feed, talk: &mut Talk) -> std::result::Result<(), S
                     };
                     // One that grows and is as it was made has nothing in it.
                     let grows = spec.unlimited.contains(&true);
-                    let is_this = (grows || feed.may_be_made)
+                    let is_this = (grows || reader.may_be_made)
                         && there.is_some_and(|there| {
                             (there.data_type, &there.shape, &there.unlimited)
                                 == (spec.data_type, &spec.shape, &spec.unlimited)
@@ -572,7 +573,7 @@ pub fn make_array(feed: &mut Feed, talk: &mut Talk) -> std::result::Result<(), S
         }
     }
     ask(Request::PutTags { path: name.clone(), tags: vec![(SOURCE_TAG.into(), source)] })?.map_err(refused)?;
-    (feed.is_made, feed.is_new_there, feed.may_be_made) = (true, true, false);
+    (reader.is_made, reader.is_new_there, reader.may_be_made) = (true, true, false);
     Ok(())
 }
 
@@ -607,19 +608,19 @@ impl Talk {
 }
 
 /// Takes down how far each array is.
-fn note_waiting(lane: &Lane, feeds: &Feeds) {
-    let mut state = lane.state.lock().unwrap();
-    for feed in feeds.values() {
-        let log = feed.tail.as_ref().map(|tail| tail.log());
-        let (mark, tail) = log.map_or((0, 0), |log| (log.forwarded(feed.way.id).unwrap_or(0), log.tail()));
-        state.arrays.entry(feed.name.clone()).or_default().look(mark, tail);
+fn note_waiting(sender: &Sender, readers: &LogReaders) {
+    let mut state = sender.state.lock().unwrap();
+    for reader in readers.values() {
+        let log = reader.tail.as_ref().map(|tail| tail.log());
+        let (mark, tail) = log.map_or((0, 0), |log| (log.forwarded(reader.way.id).unwrap_or(0), log.tail()));
+        state.arrays.entry(reader.name.clone()).or_default().look(mark, tail);
     }
 }
 
 /// Nothing is left to be sent, unless some array is refused.
-fn rest(lane: &Lane, feeds: &Feeds) {
-    let mut state = lane.state.lock().unwrap();
-    if !feeds.values().any(Feed::is_refused) {
+fn rest(sender: &Sender, readers: &LogReaders) {
+    let mut state = sender.state.lock().unwrap();
+    if !readers.values().any(LogReader::is_refused) {
         (state.phase, state.reason) = (Phase::Idle, String::new());
     }
 }

@@ -15,7 +15,7 @@ const LOOK: Duration = Duration::from_millis(2);
 /// What of an array has to arrive.
 struct Awaited {
     name: String,
-    /// Records of the log, up to this one; `None`: what was cut.
+    /// Records of the log, up to this one; `None`: what has left the log.
     log: Option<(Log, u64)>,
 }
 
@@ -28,7 +28,7 @@ impl Forwarder {
             path.is_empty() || name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let staged = self.staged_arrays().into_iter();
-        let cut = || forwards.cuts.names().into_iter().map(|name| Awaited { name, log: None });
+        let cut = || forwards.unsent.names().into_iter().map(|name| Awaited { name, log: None });
         let mut left: Vec<Awaited> = staged
             .map(|(name, log)| Awaited { name, log: Some((log.tail(), log)).map(|(tail, log)| (log, tail)) })
             .chain(cut())
@@ -62,7 +62,7 @@ impl Forwarder {
             if patience.is_some_and(|patience| begun.elapsed() >= patience) {
                 let mut states: Vec<String> = vec![];
                 let ways = left.iter().flat_map(|awaited| self.ways_behind(awaited));
-                for trouble in ways.filter_map(|way| forwards.lanes[way.lane].trouble()) {
+                for trouble in ways.filter_map(|way| forwards.senders[way.sender].trouble()) {
                     if !states.contains(&trouble) {
                         states.push(trouble);
                     }
@@ -106,7 +106,7 @@ impl Forwarder {
     fn ways_behind(&self, awaited: &Awaited) -> impl Iterator<Item = &Way> {
         let forwards = &self.forwards;
         let is_behind = move |way: &&Way| {
-            let Some((log, tail)) = &awaited.log else { return forwards.cuts.count(way.id, &awaited.name) > 0 };
+            let Some((log, tail)) = &awaited.log else { return forwards.unsent.count(way.id, &awaited.name) > 0 };
             log.forwarded(way.id).unwrap_or(0) < *tail
         };
         forwards.ways_of(&awaited.name).iter().filter(is_behind)
@@ -117,7 +117,7 @@ impl Forwarder {
         let forwards = &self.forwards;
         left.iter().find_map(|awaited| {
             let mut ways = self.ways_behind(awaited);
-            let refusal = ways.find_map(|way| forwards.lanes[way.lane].refusal(&awaited.name, begun))?;
+            let refusal = ways.find_map(|way| forwards.senders[way.sender].refusal(&awaited.name, begun))?;
             Some((awaited.name.clone(), refusal))
         })
     }

@@ -10,14 +10,14 @@ use std::sync::Mutex;
 use terrace_core::objects::{Region, key_of_name};
 
 #[derive(Default)]
-pub struct Cuts {
+pub struct Unsent {
     directory: PathBuf,
     by_way: Mutex<BTreeMap<(u64, String), VecDeque<Region>>>,
 }
 
-impl Cuts {
+impl Unsent {
     /// Reads what an earlier agent has left.
-    pub fn open(directory: &Path) -> Cuts {
+    pub fn open(directory: &Path) -> Unsent {
         let mut by_way: BTreeMap<(u64, String), VecDeque<Region>> = BTreeMap::new();
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -33,7 +33,7 @@ impl Cuts {
             let regions = lines.map_while(|line| serde_json::from_str::<Region>(line).ok());
             by_way.insert((way, array), regions.collect());
         }
-        Cuts { directory: directory.into(), by_way: Mutex::new(by_way) }
+        Unsent { directory: directory.into(), by_way: Mutex::new(by_way) }
     }
 
     fn file(&self, way: u64, array: &str) -> PathBuf {
@@ -113,28 +113,28 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let directory = place.path().join("forwards");
         let region = |step| Region::block(&[step, 0], &[1, 5]).unwrap();
-        let cuts = Cuts::open(&directory);
-        cuts.add(7, "run/p", vec![region(0), region(1)]).unwrap();
-        cuts.add(7, "run/p", vec![region(2)]).unwrap();
-        cuts.add(9, "run/p", vec![region(0)]).unwrap();
-        cuts.arrived(9, "run/p");
-        cuts.arrived(7, "run/p");
-        let found = Cuts::open(&directory);
+        let unsent = Unsent::open(&directory);
+        unsent.add(7, "run/p", vec![region(0), region(1)]).unwrap();
+        unsent.add(7, "run/p", vec![region(2)]).unwrap();
+        unsent.add(9, "run/p", vec![region(0)]).unwrap();
+        unsent.arrived(9, "run/p");
+        unsent.arrived(7, "run/p");
+        let found = Unsent::open(&directory);
         assert_eq!(found.count(9, "run/p"), 0);
         // One that has arrived may be sent again; none is lost.
         assert_eq!(found.all(7, "run/p"), [region(0), region(1), region(2)]);
         (0..3).for_each(|_| found.arrived(7, "run/p"));
-        assert!(Cuts::open(&directory).names().is_empty());
+        assert!(Unsent::open(&directory).names().is_empty());
     }
 
     #[test]
     fn a_line_that_was_cut_off_is_left_out() {
         let place = tempfile::tempdir().unwrap();
-        let cuts = Cuts::open(place.path());
-        cuts.add(1, "a", vec![Region::block(&[3], &[4]).unwrap()]).unwrap();
-        let path = cuts.file(1, "a");
+        let unsent = Unsent::open(place.path());
+        unsent.add(1, "a", vec![Region::block(&[3], &[4]).unwrap()]).unwrap();
+        let path = unsent.file(1, "a");
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, format!("{text}[[1],[")).unwrap();
-        assert_eq!(Cuts::open(place.path()).count(1, "a"), 1);
+        assert_eq!(Unsent::open(place.path()).count(1, "a"), 1);
     }
 }

@@ -1,10 +1,10 @@
-//! The TCP door: clients of other nodes, with a token, and by TLS wherever others can listen.
+//! TCP: clients of other nodes, with a token, and by TLS wherever others can listen.
 //!
 //! Invariant: nothing but the token is looked at before it is right, and it is not sent in the clear to where others can read it.
 
 use super::Server;
 use super::fabric::Beside;
-use super::remote::Elsewhere;
+use super::remote::RemoteClient;
 use super::server::{has_left, receive, receive_payload, receive_request, send};
 use crate::shared::accept;
 use crate::shared::runs::Serving;
@@ -34,17 +34,17 @@ const SPARE_MAX: usize = 64 << 20;
 /// The first byte of a TLS handshake.
 const HANDSHAKE: u8 = 22;
 
-pub struct Door {
+pub struct TcpListening {
     listener: TcpListener,
     token: String,
     tls: Option<Arc<ServerConfig>>,
     fingerprint: Option<String>,
 }
 
-impl Door {
+impl TcpListening {
     /// Listens where the settings say; in the clear only on this machine's loopback, unless the user has said so.
     /// `before`: where it listened in an earlier life, for a port that nobody chose.
-    pub fn open(wanted: &ListenSettings, before: Option<String>) -> std::io::Result<Door> {
+    pub fn open(wanted: &ListenSettings, before: Option<String>) -> std::io::Result<TcpListening> {
         let refused = |reason: String| Error::new(ErrorKind::InvalidInput, reason);
         let addresses: Vec<SocketAddr> = wanted.address.to_socket_addrs()?.collect();
         let is_loopback = addresses.iter().all(|address| address.ip().is_loopback());
@@ -82,7 +82,7 @@ impl Door {
             Some(Ok(listener)) => listener,
             _ => TcpListener::bind(addresses.as_slice())?,
         };
-        Ok(Door { listener, token, tls, fingerprint })
+        Ok(TcpListening { listener, token, tls, fingerprint })
     }
 
     /// What clients need to know of it, besides the token.
@@ -96,12 +96,12 @@ impl Door {
 }
 
 /// Accepts clients of other nodes until the socket is shut down.
-pub fn serve_elsewhere(server: &Arc<Server>, door: &Door) {
-    let (token, tls) = (door.token.clone(), door.tls.clone());
-    let accept = || door.listener.accept().map(|(connection, _)| Some(connection));
+pub fn serve_remote(server: &Arc<Server>, listening: &TcpListening) {
+    let (token, tls) = (listening.token.clone(), listening.tls.clone());
+    let accept = || listening.listener.accept().map(|(connection, _)| Some(connection));
     accept::each(server, &server.schedule, "elsewhere", accept, move |server, connection| {
         // Who leaves before he has said who he is, is nobody's loss.
-        let _ = server.attend_elsewhere(connection, &token, tls.as_ref());
+        let _ = server.attend_remote(connection, &token, tls.as_ref());
     });
 }
 
@@ -124,7 +124,7 @@ fn notice_silence(socket: &TcpStream) -> rustix::io::Result<()> {
 }
 
 impl Server {
-    fn attend_elsewhere(
+    fn attend_remote(
         &self,
         mut connection: TcpStream,
         token: &str,
@@ -170,10 +170,11 @@ impl Server {
         begin()?;
         send(connection, &Response::Done, &[])?;
         let _serving = Serving::new(&self.runs);
-        let mut client = match Elsewhere::new(&self.settings.index(), self.opened.clone(), socket.try_clone()?.into()) {
-            Ok(client) => client,
-            Err(error) => return send(connection, &Response::Failed(error), &[]),
-        };
+        let mut client =
+            match RemoteClient::new(&self.settings.index(), self.opened.clone(), socket.try_clone()?.into()) {
+                Ok(client) => client,
+                Err(error) => return send(connection, &Response::Failed(error), &[]),
+            };
         let mut spare = vec![];
         let mut fabric = Beside::new(socket.try_clone()?);
         let mut attended = None;

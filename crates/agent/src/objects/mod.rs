@@ -1,16 +1,16 @@
-//! The agent's part in the objects door: flushing staged arrays, making room, tags, and what clients elsewhere ask for.
+//! Objects: flushing staged arrays, making room, tags, and what clients ask for, here and on other nodes.
 //!
 //! Clients of this node put and get by themselves (`crates/objects`); what is here may be killed at any moment.
 
 mod codecs;
 mod fabric;
+mod incoming;
 mod listener;
 mod remote;
-mod senders;
 mod server;
 mod staging;
 
-pub use listener::{Door, serve_elsewhere};
+pub use listener::{TcpListening, serve_remote};
 pub use server::serve;
 
 use crate::forward::Forwarder;
@@ -47,8 +47,8 @@ pub struct Objects {
     /// Stages that no array leads to, and since when.
     unlocated: Mutex<HashMap<String, Instant>>,
     /// Agents that forward to this one.
-    incoming: senders::Incoming,
-    /// What clients elsewhere have open.
+    incoming: incoming::Incoming,
+    /// What remote clients have open.
     opened: Arc<remote::Opened>,
 }
 
@@ -67,7 +67,7 @@ impl Objects {
             quiet: Mutex::default(),
             spilled: Mutex::default(),
             unlocated: Mutex::default(),
-            incoming: senders::Incoming::default(),
+            incoming: incoming::Incoming::default(),
             opened: Arc::default(),
         }
     }

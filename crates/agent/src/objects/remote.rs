@@ -71,7 +71,7 @@ impl Opened {
     }
 }
 
-pub struct Elsewhere {
+pub struct RemoteClient {
     session: Session,
     opened: Arc<Opened>,
     /// With what the name led to.
@@ -87,11 +87,11 @@ pub struct Elsewhere {
 
 type Answer = Result<(Response, Vec<u8>)>;
 
-impl Elsewhere {
-    pub fn new(index: &Path, opened: Arc<Opened>, socket: OwnedFd) -> Result<Elsewhere> {
+impl RemoteClient {
+    pub fn new(index: &Path, opened: Arc<Opened>, socket: OwnedFd) -> Result<RemoteClient> {
         let session = Session::open_alone(index)?;
         let (arrays, files) = (HashMap::new(), HashSet::new());
-        Ok(Elsewhere { session, opened, arrays, files, locks: vec![], next_lock: 0, socket })
+        Ok(RemoteClient { session, opened, arrays, files, locks: vec![], next_lock: 0, socket })
     }
 
     /// `Err(request)`: not for us.
@@ -343,7 +343,7 @@ impl Elsewhere {
     }
 }
 
-impl Drop for Elsewhere {
+impl Drop for RemoteClient {
     fn drop(&mut self) {
         let mut files = self.opened.files.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for open in &self.files {

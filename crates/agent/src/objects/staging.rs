@@ -83,7 +83,7 @@ impl Objects {
     /// Drops what is durable from the tiers.
     fn drop_array(&self, stage: &Stage) -> Result<u64> {
         let _turn = self.turn.lock().unwrap();
-        let freed = self.cut_log(stage, Drops::Flushed)?;
+        let freed = self.compact_log(stage, Drops::Flushed)?;
         self.totals.evicted_bytes.fetch_add(freed, Relaxed);
         Ok(freed)
     }
@@ -224,7 +224,7 @@ impl Objects {
         };
         {
             let _turn = self.turn.lock().unwrap();
-            match self.cut_log(&stage, Drops::Nothing) {
+            match self.compact_log(&stage, Drops::Nothing) {
                 Err(error) if error.kind == Kind::NotFound => return Ok(()),
                 compacted => compacted?,
             };
@@ -291,7 +291,7 @@ impl Objects {
             let Ok(log) = Log::open(&stage.log(place)) else { continue };
             log.thaw();
             if array::directory_of(place, &stage, &log).is_some()
-                && let Err(error) = self.cut_log(&stage, Drops::Nothing)
+                && let Err(error) = self.compact_log(&stage, Drops::Nothing)
             {
                 self.warn(format!("a staged array can't be taken over: {error}"));
             }

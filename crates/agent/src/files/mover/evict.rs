@@ -152,7 +152,7 @@ impl Files {
             return Ok(());
         }
         // What the program did to names before.
-        self.pump();
+        self.drain_events();
         let object = self.open_object(number).and_then(|object| object.stat()).map_err(|error| error.errno())?;
         let is_of_this =
             |found: &Stat| found.is_file() && found.size == object.size && self.is_of_durable(number, found.ino);

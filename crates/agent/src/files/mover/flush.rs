@@ -2,14 +2,14 @@
 //! shared.
 //!
 //!   prepare ─▶ copy ─▶ sync ─▶ Committing ─▶ grace ─▶ check, rename, Clean ─▶ sync directories ─▶ evict?
-//!   (lease)    (.terrace/tmp)                └──── gate closed ────┘
+//!   (lease)    (.terrace/tmp)                └── commit barrier ────┘
 //!
 //! Invariant: until the rename, the link and the object are untouched; from it on, the real file is complete and synced.
 //! A step that fails leaves the file `Current`.
 
 use crate::error::text_of;
 use crate::files::Files;
-use crate::files::catalogue::Obstacle;
+use crate::files::catalogue::BlockReason;
 use crate::shared::claims::Claim;
 use crate::shared::path::as_path;
 use crate::shared::schedule::Work;
@@ -51,10 +51,10 @@ pub enum Declined {
     NotNeeded,
     /// Another thread has it.
     Busy,
-    Obstacle(Obstacle),
+    BlockReason(BlockReason),
 }
 
-pub struct Wish {
+pub struct PrepareOptions {
     /// Also what policy doesn't flush.
     pub whatever_mode: bool,
     /// Also what is open for writing.
@@ -87,58 +87,64 @@ impl Files {
     fn prepare_or_note(&self, number: u32) -> Option<Flushing<'_>> {
         let serial = self.serial(number);
         let wanted = self.catalogue().get(number, serial).is_some_and(|entry| entry.is_forced);
-        match self.prepare(number, &Wish { whatever_mode: wanted, snapshot: false }) {
+        match self.prepare(number, &PrepareOptions { whatever_mode: wanted, snapshot: false }) {
             Ok(file) => Some(file),
             Err(Declined::NotNeeded) => None,
             Err(Declined::Busy) => {
                 self.schedule.after(Duration::from_millis(20), Work::Flush, number);
                 None
             }
-            Err(Declined::Obstacle(obstacle)) => {
-                self.stumble(number, serial, obstacle);
+            Err(Declined::BlockReason(blocked_by)) => {
+                self.postpone(number, serial, blocked_by);
                 None
             }
         }
     }
 
     /// Notes why it didn't work, and plans the next try.
-    pub fn stumble(&self, number: u32, serial: u64, obstacle: Obstacle) {
-        let delay = match &obstacle {
-            Obstacle::Open => self.await_closing(number, serial),
-            Obstacle::Unlocated => Duration::from_millis(500),
-            Obstacle::Changed => Duration::from_millis(50),
-            Obstacle::Failed(_) => {
+    pub fn postpone(&self, number: u32, serial: u64, blocked_by: BlockReason) {
+        let delay = match &blocked_by {
+            BlockReason::Open => self.await_closing(number, serial),
+            BlockReason::Unlocated => Duration::from_millis(500),
+            BlockReason::Changed => Duration::from_millis(50),
+            BlockReason::Failed(_) => {
                 let failures = self.catalogue().get(number, serial).map_or(0, |entry| entry.failures);
                 Duration::from_millis(100 << failures.min(7))
             }
         };
-        if obstacle == Obstacle::Unlocated {
-            self.pump.lock().unwrap().wants_walk = true;
+        if blocked_by == BlockReason::Unlocated {
+            self.event_reader.lock().unwrap().wants_walk = true;
         }
-        let next = if obstacle == Obstacle::Open { Work::Look } else { Work::Flush };
-        self.note_obstacle(number, serial, obstacle);
+        let next = if blocked_by == BlockReason::Open { Work::Look } else { Work::Flush };
+        self.note_blocked(number, serial, blocked_by);
         self.schedule.after(delay, next, number);
     }
 
     /// Opens and leases the object; nothing is written yet.
-    pub fn prepare(&self, number: u32, wish: &Wish) -> Result<Flushing<'_>, Declined> {
+    pub fn prepare(&self, number: u32, options: &PrepareOptions) -> Result<Flushing<'_>, Declined> {
         debug_assert_ne!(number, NO_RECORD);
         let claim = self.claims.try_take(number).ok_or(Declined::Busy)?;
         let serial = self.serial(number);
         let record = self.record(number);
         match record.state() {
             // A program that writes it has not exchanged its descriptor yet, so the lease alone would not tell.
-            State::Current if self.exchanges.is_awaited(number) => return Err(Declined::Obstacle(Obstacle::Open)),
+            State::Current if self.exchanges.is_awaited(number) => {
+                return Err(Declined::BlockReason(BlockReason::Open));
+            }
             State::Current => {}
-            State::New => return Err(Declined::Obstacle(Obstacle::Changed)),
+            State::New => return Err(Declined::BlockReason(BlockReason::Changed)),
             _ => return Err(Declined::NotNeeded),
         }
         let path = self.located(number, serial).ok_or_else(|| {
             // Between our looks it may have been removed.
-            if record.state() == State::Current { Declined::Obstacle(Obstacle::Unlocated) } else { Declined::NotNeeded }
+            if record.state() == State::Current {
+                Declined::BlockReason(BlockReason::Unlocated)
+            } else {
+                Declined::NotNeeded
+            }
         })?;
         let relative = self.relative(&path).ok_or(Declined::NotNeeded)?.to_path_buf();
-        if !wish.whatever_mode && !self.policy.mode(&relative).flushes() {
+        if !options.whatever_mode && !self.policy.mode(&relative).flushes() {
             return Err(Declined::NotNeeded);
         }
         let reading = self.open_object(number).map_err(|error| {
@@ -148,8 +154,8 @@ impl Files {
         let fd = reading.as_fd().expect("an object is a file of a directory");
         let lease = match Lease::read(fd) {
             Ok(Some(lease)) => Some(lease),
-            Ok(None) if wish.snapshot => None,
-            Ok(None) => return Err(Declined::Obstacle(Obstacle::Open)),
+            Ok(None) if options.snapshot => None,
+            Ok(None) => return Err(Declined::BlockReason(BlockReason::Open)),
             Err(error) => return Err(failed(error)),
         };
         let stat = reading.stat().map_err(failed)?;
@@ -170,7 +176,7 @@ impl Files {
         if sync {
             batch.retain_mut(|file| {
                 let result = file.sink.as_mut().expect("copied").sync();
-                self.noted(result.map_err(|error| Obstacle::Failed(text_of(&error))), file)
+                self.noted(result.map_err(|error| BlockReason::Failed(text_of(&error))), file)
             });
         }
         reached(Step::FlushSynced);
@@ -188,17 +194,17 @@ impl Files {
         count
     }
 
-    fn noted(&self, result: Result<(), Obstacle>, file: &Flushing<'_>) -> bool {
+    fn noted(&self, result: Result<(), BlockReason>, file: &Flushing<'_>) -> bool {
         match result {
             Ok(()) => true,
-            Err(obstacle) => {
-                self.stumble(file.number, file.serial, obstacle);
+            Err(blocked_by) => {
+                self.postpone(file.number, file.serial, blocked_by);
                 false
             }
         }
     }
 
-    fn copy_out(&self, file: &mut Flushing<'_>, sync: bool) -> Result<(), Obstacle> {
+    fn copy_out(&self, file: &mut Flushing<'_>, sync: bool) -> Result<(), BlockReason> {
         let options = CopyOptions {
             cap: self.cap.as_ref(),
             abort: Some(&self.abort),
@@ -206,9 +212,9 @@ impl Files {
             progress: Some(&self.totals.in_flight_bytes),
             write_behind: sync,
         };
-        let mut sink = self.root_tier.create(&file.relative).map_err(|error| self.obstacle(file, &error))?;
+        let mut sink = self.root_tier.create(&file.relative).map_err(|error| self.block_reason(file, &error))?;
         let copied = copy(&*file.reading, &mut *sink, &options);
-        let copied = copied.map_err(|error| self.obstacle(file, &error))?;
+        let copied = copied.map_err(|error| self.block_reason(file, &error))?;
         if !copied.attributes.is_complete() {
             self.warn(format!("{} lost {}", file.relative.display(), copied.attributes));
         }
@@ -217,13 +223,13 @@ impl Files {
         Ok(())
     }
 
-    fn obstacle(&self, file: &Flushing<'_>, error: &terrace_tier::Error) -> Obstacle {
+    fn block_reason(&self, file: &Flushing<'_>, error: &terrace_tier::Error) -> BlockReason {
         use terrace_tier::Error::*;
         match error {
-            SourceChanged { .. } | LeaseBroken { .. } | Aborted { .. } => Obstacle::Changed,
+            SourceChanged { .. } | LeaseBroken { .. } | Aborted { .. } => BlockReason::Changed,
             // Its directory has another name by now.
-            _ if error.is_not_found() && !self.links_to(&file.path, file.number) => Obstacle::Changed,
-            _ => Obstacle::Failed(text_of(error)),
+            _ if error.is_not_found() && !self.links_to(&file.path, file.number) => BlockReason::Changed,
+            _ => BlockReason::Failed(text_of(error)),
         }
     }
 
@@ -233,8 +239,8 @@ impl Files {
             return vec![];
         }
         let steps = batch.iter().map(|file| self.flush_step(file)).collect();
-        let Some(gate) = self.gate() else {
-            batch.into_iter().for_each(|file| self.stumble(file.number, file.serial, Obstacle::Changed));
+        let Some(barrier) = self.commit_barrier() else {
+            batch.into_iter().for_each(|file| self.postpone(file.number, file.serial, BlockReason::Changed));
             return vec![];
         };
         let ids: Vec<StepId> = self.begin_steps(steps);
@@ -242,7 +248,7 @@ impl Files {
         batch.retain(|file| {
             let is_still = self.record(file.number).change_state(State::Current, State::Committing);
             if !is_still {
-                self.note_obstacle(file.number, file.serial, Obstacle::Changed);
+                self.note_blocked(file.number, file.serial, BlockReason::Changed);
             }
             is_still
         });
@@ -254,19 +260,19 @@ impl Files {
                         let mode = self.policy.mode(&file.relative);
                         committed.push((file, mode));
                     }
-                    Err(obstacle) => {
+                    Err(blocked_by) => {
                         self.record(file.number).change_state(State::Committing, State::Current);
-                        self.stumble(file.number, file.serial, obstacle);
+                        self.postpone(file.number, file.serial, blocked_by);
                     }
                 }
             }
         } else {
             for file in batch {
                 self.record(file.number).change_state(State::Committing, State::Current);
-                self.stumble(file.number, file.serial, Obstacle::Changed);
+                self.postpone(file.number, file.serial, BlockReason::Changed);
             }
         }
-        drop(gate);
+        drop(barrier);
         if sync {
             self.sync_directories(&committed);
             reached(Step::FlushDirectorySynced);
@@ -285,17 +291,17 @@ impl Files {
         step
     }
 
-    /// The critical section of one file: state `Committing`, no program inside a call on its name, the gate closed.
-    fn commit(&self, file: &mut Flushing<'_>) -> Result<(), Obstacle> {
+    /// The critical section of one file: state `Committing`, no program inside a call on its name, the commit barrier up.
+    fn commit(&self, file: &mut Flushing<'_>) -> Result<(), BlockReason> {
         let record = self.record(file.number);
         let is_unchanged = file.lease.as_ref().is_none_or(|lease| !lease.is_broken())
             && file.reading.stat().is_ok_and(|now| now.version() == file.stat.version())
             && self.links_to(&file.path, file.number);
         if !is_unchanged {
-            return Err(Obstacle::Changed);
+            return Err(BlockReason::Changed);
         }
         let sink = file.sink.take().expect("only what was copied is committed");
-        let durable = sink.stat().map_err(|error| Obstacle::Failed(text_of(&error)))?;
+        let durable = sink.stat().map_err(|error| BlockReason::Failed(text_of(&error)))?;
         // All that a program may look up by the new inode is there before the inode has the name.
         record.durable_size.store(durable.size, Release);
         record.durable_mtime_ns.store(durable.mtime.as_ns(), Release);
@@ -313,7 +319,7 @@ impl Files {
                 self.index.table_remove(root_key(durable.ino), file.number);
                 record.durable_ino.store(0, Release);
                 self.count_as(file.number, file.serial, (false, false));
-                return Err(self.obstacle(file, &error));
+                return Err(self.block_reason(file, &error));
             }
         };
         reached(Step::FlushRenamed);
@@ -399,5 +405,5 @@ impl Files {
 }
 
 fn failed(error: terrace_tier::Error) -> Declined {
-    Declined::Obstacle(Obstacle::Failed(text_of(&error)))
+    Declined::BlockReason(BlockReason::Failed(text_of(&error)))
 }

@@ -9,10 +9,10 @@
 
 use crate::files::EVICTION_GRACE_URGENT;
 use crate::files::Files;
-use crate::files::catalogue::Obstacle;
+use crate::files::catalogue::BlockReason;
 use crate::files::exchange::MovedFile;
 use crate::files::mover::evict::Eviction;
-use crate::files::mover::flush::{Declined, Wish};
+use crate::files::mover::flush::{Declined, PrepareOptions};
 use crate::files::reopen::{handle_of, reopen};
 use crate::shared::claims::Claim;
 use crate::shared::index_file::object_name;
@@ -116,7 +116,7 @@ impl Files {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let serial = self.serial(number);
-            match self.prepare(number, &Wish { whatever_mode: true, snapshot: false }) {
+            match self.prepare(number, &PrepareOptions { whatever_mode: true, snapshot: false }) {
                 Ok(file) => {
                     self.flush_batch(vec![file], false);
                 }
@@ -126,7 +126,7 @@ impl Files {
                         _ => Err(libc::ENOENT),
                     };
                 }
-                Err(Declined::Obstacle(Obstacle::Open)) => {
+                Err(Declined::BlockReason(BlockReason::Open)) => {
                     let Some(_claim) = self.claims.take(number, PATIENCE) else { return Err(libc::EBUSY) };
                     let object = self.open_object(number).map_err(|error| error.errno())?;
                     let fd = object.as_fd().ok_or(libc::EIO)?;
@@ -136,13 +136,13 @@ impl Files {
                     }
                     self.move_live(number, fd, Destination::Root)?;
                 }
-                Err(Declined::Obstacle(Obstacle::Unlocated)) => {
-                    self.pump();
+                Err(Declined::BlockReason(BlockReason::Unlocated)) => {
+                    self.drain_events();
                     if self.located(number, serial).is_none() {
                         self.walk_tree();
                     }
                 }
-                Err(Declined::Busy | Declined::Obstacle(_)) => {}
+                Err(Declined::Busy | Declined::BlockReason(_)) => {}
             }
             match self.record(number).state() {
                 State::Clean => {
@@ -225,7 +225,7 @@ impl Files {
 
     fn located_surely(&self, number: u32, serial: u64) -> Option<Vec<u8>> {
         self.located(number, serial).or_else(|| {
-            self.pump();
+            self.drain_events();
             self.located(number, serial)
         })
     }
@@ -469,7 +469,7 @@ impl Files {
         }
         let mut step = self.step(Task::Move, Step::MoveJournaled, number, path);
         step.destination = (destination != Destination::Root).then(|| self.place(new));
-        let _gate = self.gate().ok_or(libc::EBUSY)?;
+        let _barrier = self.commit_barrier().ok_or(libc::EBUSY)?;
         let ids = self.begin_steps(vec![step]);
         reached(Step::MoveJournaled);
         let is_still = self.synchronize(Domain::Names) && self.links_to(path, number);

@@ -66,7 +66,7 @@ impl Files {
         if rustix::fs::lstat(self.object_path(number)).is_err() {
             return Err(libc::EBUSY);
         }
-        let _gate = self.gate().ok_or(libc::EBUSY)?;
+        let _barrier = self.commit_barrier().ok_or(libc::EBUSY)?;
         let ids = self.begin_steps(vec![self.step(Task::Promote, Step::PromoteJournaled, number, path)]);
         reached(Step::PromoteJournaled);
         if !record.change_state(State::Clean, State::Committing) {
@@ -270,7 +270,7 @@ impl Files {
     }
 
     fn take_place(&self, number: u32, path: &[u8], durable: &FileReading, before: &Stat) -> Result<(), i32> {
-        let _gate = self.gate().ok_or(libc::EBUSY)?;
+        let _barrier = self.commit_barrier().ok_or(libc::EBUSY)?;
         // Programs that look at the name between the exchange and our last step wait for us.
         let record = self.record(number);
         let state = record.state();

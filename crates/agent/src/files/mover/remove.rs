@@ -34,7 +34,7 @@ impl Files {
             return Removal::Refused;
         };
         let bytes = reading.stat().map_or(0, |stat| stat.size);
-        let Some(gate) = self.gate() else { return Removal::Refused };
+        let Some(barrier) = self.commit_barrier() else { return Removal::Refused };
         let ids = self.begin_steps(vec![self.step(Task::Remove, Step::RemoveUnlinked, number, &path)]);
         if !record.change_state(State::Current, State::Committing) {
             self.finish_steps(&ids);
@@ -54,7 +54,7 @@ impl Files {
         record.set_state(State::Dead);
         let link = record.link_ino.swap(0, AcqRel);
         self.index.table_remove(root_key(link), number);
-        drop((gate, lease));
+        drop((barrier, lease));
         self.finish_steps(&ids);
         let mut catalogue = self.catalogue();
         catalogue.set_path(number, serial, b"");

@@ -14,10 +14,10 @@ const OPEN_PATIENCE: Duration = Duration::from_secs(1);
 /// How long an array that the target refuses is left alone.
 const REFUSED_REST: Duration = Duration::from_secs(1);
 
-pub struct Feed {
+pub struct LogReader {
     pub name: String,
     pub directory: PathBuf,
-    /// `None`: nothing is staged; only what was cut is left.
+    /// `None`: nothing is staged; only what has left the log is to be sent.
     pub tail: Option<Tail>,
     pub spec: ArraySpec,
     pub way: Way,
@@ -27,8 +27,8 @@ pub struct Feed {
     pub grows: Option<usize>,
     /// The next record to be sent; all before it have arrived or are in flight.
     cursor: u64,
-    /// Regions of the cuts that are in flight.
-    cut_sent: usize,
+    /// Unsent regions that are in flight.
+    unsent_in_flight: usize,
     pub in_flight: usize,
     /// The target has the array.
     pub is_made: bool,
@@ -51,19 +51,19 @@ pub struct Feed {
 /// What is to be sent next.
 #[derive(Clone, Debug)]
 pub enum Work {
-    Cut(Region),
+    Unsent(Region),
     Record { number: u64, region: Region },
     Shape(Vec<u64>),
 }
 
-impl Feed {
+impl LogReader {
     /// `None`: it is no array (any more).
-    pub fn new(place: &Place, name: &str, way: &Way, passing: Vec<u64>) -> Result<Option<Feed>> {
+    pub fn new(place: &Place, name: &str, way: &Way, passing: Vec<u64>) -> Result<Option<LogReader>> {
         let directory = place.root().join(name);
         let Some(metadata) = read_metadata(&directory)?.and_then(|metadata| metadata.array) else { return Ok(None) };
         let spec = metadata.spec;
         let rank = spec.rank();
-        Ok(Some(Feed {
+        Ok(Some(LogReader {
             name: name.into(),
             tail: None,
             grows: spec.grows_along(),
@@ -71,7 +71,7 @@ impl Feed {
             way: way.clone(),
             passing,
             cursor: 0,
-            cut_sent: 0,
+            unsent_in_flight: 0,
             in_flight: 0,
             is_made: false,
             is_new_there: false,
@@ -105,7 +105,7 @@ impl Feed {
 
     /// What was in flight may not have arrived.
     pub fn rewind(&mut self) {
-        (self.in_flight, self.cut_sent, self.is_blocked) = (0, 0, false);
+        (self.in_flight, self.unsent_in_flight, self.is_blocked) = (0, 0, false);
         if let Some(tail) = &self.tail {
             self.cursor = tail.log().forwarded(self.way.id).unwrap_or(0);
         }
@@ -130,8 +130,8 @@ impl Feed {
         if self.is_refused() {
             return None;
         }
-        if let Some(region) = forwards.cuts.get(self.way.id, &self.name, self.cut_sent) {
-            return Some((step_of(&region, self.grows).unwrap_or(0), Work::Cut(region)));
+        if let Some(region) = forwards.unsent.get(self.way.id, &self.name, self.unsent_in_flight) {
+            return Some((step_of(&region, self.grows).unwrap_or(0), Work::Unsent(region)));
         }
         let tail = self.tail.as_ref().filter(|tail| tail.is_current())?;
         while self.cursor < tail.log().tail() {
@@ -184,7 +184,7 @@ impl Feed {
     pub fn sent(&mut self, work: &Work) {
         self.in_flight += 1;
         match work {
-            Work::Cut(_) => self.cut_sent += 1,
+            Work::Unsent(_) => self.unsent_in_flight += 1,
             Work::Record { number, region } => {
                 self.cursor = number + 1;
                 let end = region.end();
@@ -203,9 +203,9 @@ impl Feed {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.refused = None;
         match work {
-            Work::Cut(_) => {
-                self.cut_sent = self.cut_sent.saturating_sub(1);
-                forwards.cuts.arrived(self.way.id, &self.name);
+            Work::Unsent(_) => {
+                self.unsent_in_flight = self.unsent_in_flight.saturating_sub(1);
+                forwards.unsent.arrived(self.way.id, &self.name);
             }
             Work::Record { number, region } => {
                 if let Some(tail) = &self.tail {
@@ -222,7 +222,7 @@ impl Feed {
     pub fn is_idle(&self, forwards: &Forwards) -> bool {
         let is_at_end =
             self.tail.as_ref().is_none_or(|tail| tail.log().forwarded(self.way.id).unwrap_or(0) >= tail.log().tail());
-        is_at_end && self.in_flight == 0 && forwards.cuts.count(self.way.id, &self.name) == 0
+        is_at_end && self.in_flight == 0 && forwards.unsent.count(self.way.id, &self.name) == 0
     }
 
     pub fn is_the_same(&self) -> bool {
