@@ -21,9 +21,8 @@
 //! have, and clients' requests go to the whole agent by `objects::Requests`. Each subject reaches what it stands on by
 //! `Deref`, so that `self.settings` reads the same everywhere. Nothing below `agent` may hold an `Agent`.
 //!
-//! Two circles of files are left, and are only Rust's idiom. In `files/` the struct `Files` holds a part of each file
-//! there (`Closings`, `Exchanges`, `DirectoryTimes`…), whose `impl Files` stands beside that part. In `forward/` the
-//! sender, its messages and its tags are one conversation in three files.
+//! One circle of files is left, and is only Rust's idiom: the struct `Files` holds a part of each file in `files/`
+//! (`Closings`, `Exchanges`, `DirectoryTimes`…), whose `impl Files` stands beside that part.
 
 mod agent;
 mod arrays;

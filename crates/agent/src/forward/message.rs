@@ -1,7 +1,7 @@
 //! How a region's cells become messages: all of them, or those that meet the rule's condition.
 
+use super::conversation::{Flight, Talk};
 use super::reader::Work;
-use super::sender::{Flight, Talk};
 use terrace_core::objects::few::{Condition, Gathered};
 use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request};
 use terrace_core::objects::{ArraySpec, ObjectError, Region, Result, cells};

@@ -21,6 +21,7 @@
 //!    greets the next, so that no put that was on its way when the network was cut comes after newer ones.
 //! 3. A writer never waits for a sender: what can't be sent stays where it is.
 
+mod conversation;
 mod message;
 mod reader;
 mod sender;

@@ -2,7 +2,7 @@
 
 use super::Forwarder;
 use super::Sender;
-use super::sender::{LogReaders, SOURCE_TAG, Stop, Talk, make_array};
+use super::conversation::{LogReaders, SOURCE_TAG, Stop, Talk, make_array};
 use std::collections::BTreeMap;
 use terrace_core::objects::wire::Request;
 use terrace_core::objects::{Kind, TagValue};
