@@ -1,13 +1,14 @@
 //! The command line's grammar. Flags that set a setting are named in `terrace_core::declared`; a test compares the two.
 
 use crate::door::DoorArgs;
-use clap::{Args, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use terrace_core::refusal::Refusal;
+use terrace_core::refusal::nearest;
 use terrace_core::size::parse_duration;
-use terrace_core::wanted::Wanted;
+use terrace_tool::setting_args::{SettingArgs, declarations_help};
 
 #[derive(Parser, Debug)]
 #[command(
@@ -18,6 +19,24 @@ use terrace_core::wanted::Wanted;
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// The command line, or what is wrong with it. Clap's own suggestions don't know letters that changed places (`rnu`).
+pub fn parse_from(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(words).map_err(|mut error| {
+        let (Some(ContextValue::String(word)), None) =
+            (error.get(ContextKind::InvalidSubcommand), error.get(ContextKind::SuggestedSubcommand))
+        else {
+            return error;
+        };
+        let grammar = Cli::command();
+        let known = grammar.get_subcommands().filter(|known| !known.is_hide_set()).map(clap::Command::get_name);
+        if let Some(meant) = nearest(word, known) {
+            let meant = ContextValue::Strings(vec![meant.to_owned()]);
+            error.insert(ContextKind::SuggestedSubcommand, meant);
+        }
+        error
+    })
 }
 
 #[derive(Subcommand, Debug)]
@@ -59,10 +78,14 @@ pub enum Command {
     /// Check tiers, limits, and what kind of program a command is
     Doctor(DoctorArgs),
     /// Check the settings and print what is in force
-    #[command(after_help = crate::config::declarations_help())]
+    #[command(after_help = declarations_help())]
     Config(ConfigArgs),
     /// Predict how long a job takes on the durable tier alone and with Terrace, and what limits it
-    Predict(Box<crate::predict::PredictArgs>),
+    #[command(disable_help_flag = true)]
+    Predict {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARG")]
+        arguments: Vec<OsString>,
+    },
     /// Ask questions of arrays and of the catalogue in SQL: a query, a file of them, or at a prompt
     Sql(SqlArgs),
     /// Run commands of SAVIME's language: definitions and queries of arrays, a file of them, or at a prompt
@@ -116,115 +139,6 @@ pub struct SuperviseArgs {
     pub socket: i32,
 }
 
-/// Flags that override terrace.toml and the environment.
-#[derive(Args, Debug, Default, Clone)]
-pub struct SettingArgs {
-    /// Read this file instead of ./terrace.toml or ROOT/terrace.toml
-    #[arg(long, value_name = "FILE", env = "TERRACE_CONFIG", help_heading = "Settings")]
-    pub config: Option<PathBuf>,
-    /// Read Sea's own configuration (sea.ini; its lists lie beside it)
-    #[arg(long, value_name = "SEA.INI", conflicts_with = "config", help_heading = "Settings")]
-    pub sea: Option<PathBuf>,
-    /// The directory to accelerate [default: the current one]
-    #[arg(long, value_name = "DIR", help_heading = "Settings")]
-    pub root: Option<OsString>,
-    /// A faster tier, fast to slow: NAME=PATH[,PATH…][:CAPACITY[:RESERVE]]
-    #[arg(long, value_name = "TIER", help_heading = "Settings")]
-    pub tier: Vec<String>,
-    /// Pattern of files to make durable (repeat; replaces the file's list)
-    #[arg(long, value_name = "PATTERN", help_heading = "Settings")]
-    pub flush: Vec<String>,
-    /// Pattern of files to drop from the faster tiers
-    #[arg(long, value_name = "PATTERN", help_heading = "Settings")]
-    pub evict: Vec<String>,
-    /// Pattern of files to bring up at the start
-    #[arg(long, value_name = "PATTERN", help_heading = "Settings")]
-    pub prefetch: Vec<String>,
-    /// Most bytes that all faster tiers together may hold
-    #[arg(long, value_name = "SIZE", help_heading = "Settings")]
-    pub quota: Option<String>,
-    /// How programs are reached: both, preload or supervise
-    #[arg(long, value_name = "DOOR", help_heading = "Settings")]
-    pub door: Option<String>,
-    /// Files moved at the same time
-    #[arg(long, value_name = "N", help_heading = "Settings")]
-    pub threads: Option<String>,
-    /// Most bytes a second that flushes write into the root
-    #[arg(long, value_name = "RATE", help_heading = "Settings")]
-    pub bandwidth: Option<String>,
-    /// Time that a closed file waits before its flush
-    #[arg(long, value_name = "DURATION", help_heading = "Settings")]
-    pub settle: Option<String>,
-    /// Part of a tier's capacity that starts eviction
-    #[arg(long, value_name = "PART", help_heading = "Settings")]
-    pub high_watermark: Option<String>,
-    /// Part of a tier's capacity that ends eviction
-    #[arg(long, value_name = "PART", help_heading = "Settings")]
-    pub low_watermark: Option<String>,
-    /// Sync each flushed file before its commit
-    #[arg(long, value_name = "BOOL", help_heading = "Settings")]
-    pub fsync: Option<String>,
-    /// Read bandwidth of the root's storage, for the prediction
-    #[arg(long, value_name = "RATE", help_heading = "Settings")]
-    pub model_read_bandwidth: Option<String>,
-    /// Write bandwidth of the root's storage, for the prediction
-    #[arg(long, value_name = "RATE", help_heading = "Settings")]
-    pub model_write_bandwidth: Option<String>,
-    /// Directory of the journal and the agent's log
-    #[arg(long, value_name = "DIR", help_heading = "Settings")]
-    pub state: Option<String>,
-    /// Directory of the shared index and the sockets
-    #[arg(long, value_name = "DIR", help_heading = "Settings")]
-    pub runtime: Option<String>,
-    /// The preload library
-    #[arg(long, value_name = "FILE", help_heading = "Settings")]
-    pub library: Option<String>,
-    /// Send regions of containers to other agents: CONTAINER=TARGET[,TARGET…] token_file=FILE [KEY=VALUE]…
-    #[arg(long, value_name = "RULE", help_heading = "Settings")]
-    pub forward: Vec<String>,
-    /// Time that targets which can't be reached are waited for at the end
-    #[arg(long, value_name = "DURATION", help_heading = "Settings")]
-    pub forward_patience: Option<String>,
-}
-
-impl SettingArgs {
-    /// Puts the given flags over what is there. `root` is not text only, so the resolver takes it.
-    pub fn put(&self, wanted: &mut Wanted) -> Result<(), Refusal> {
-        let lists = [
-            ("tier", &self.tier),
-            ("forward", &self.forward),
-            ("policy.flush", &self.flush),
-            ("policy.evict", &self.evict),
-            ("policy.prefetch", &self.prefetch),
-        ];
-        for (key, texts) in lists.into_iter().filter(|(_, texts)| !texts.is_empty()) {
-            wanted.put_flag(key, texts)?;
-        }
-        let singles = [
-            ("quota", &self.quota),
-            ("door", &self.door),
-            ("mover.threads", &self.threads),
-            ("mover.bandwidth", &self.bandwidth),
-            ("mover.settle", &self.settle),
-            ("mover.high_watermark", &self.high_watermark),
-            ("mover.low_watermark", &self.low_watermark),
-            ("mover.fsync", &self.fsync),
-            ("model.read_bandwidth", &self.model_read_bandwidth),
-            ("model.write_bandwidth", &self.model_write_bandwidth),
-            ("state", &self.state),
-            ("runtime", &self.runtime),
-            ("library", &self.library),
-            ("forward_patience", &self.forward_patience),
-        ];
-        for (key, text) in singles {
-            if let Some(text) = text {
-                wanted.put_flag(key, std::slice::from_ref(text))?;
-            }
-        }
-        Ok(())
-    }
-}
-
 #[derive(Args, Debug)]
 pub struct RunArgs {
     #[command(flatten)]
@@ -250,7 +164,7 @@ pub struct RunArgs {
     #[arg(long)]
     pub dry_run: bool,
     /// The command and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
@@ -577,7 +491,7 @@ pub struct DoctorArgs {
     #[arg(long)]
     pub json: bool,
     /// A program to look at; its arguments may follow
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
@@ -597,7 +511,6 @@ fn duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
     use terrace_core::declared::SETTINGS;
 
     #[test]
@@ -623,5 +536,23 @@ mod tests {
         let Command::Run(run) = cli.command else { panic!() };
         assert_eq!(run.command, ["ls", "--root", "x"]);
         assert!(run.settings.root.is_none());
+    }
+
+    #[test]
+    fn what_looks_like_a_flag_before_the_command_is_one_of_ours_or_a_mistake() {
+        let error = Cli::try_parse_from(["terrace", "run", "--flsh", "x", "--", "true"]).unwrap_err().to_string();
+        assert!(error.contains("'--flsh'") && error.contains("'--flush'"), "{error}");
+        let cli = Cli::parse_from(["terrace", "run", "--", "--flsh", "x"]);
+        let Command::Run(run) = cli.command else { panic!() };
+        assert_eq!(run.command, ["--flsh", "x"]);
+    }
+
+    #[test]
+    fn letters_that_changed_places_are_a_known_command() {
+        let said = |word: &str| parse_from(["terrace", word]).unwrap_err().to_string();
+        assert!(said("rnu").contains("similar subcommand exists: 'run'"), "{}", said("rnu"));
+        assert!(said("stauts").contains("'status'"), "{}", said("stauts"));
+        assert!(!said("xyzzy").contains("similar"), "{}", said("xyzzy"));
+        assert!(!said("agnt").contains("agent"), "what is hidden is not suggested: {}", said("agnt"));
     }
 }

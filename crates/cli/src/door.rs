@@ -1,9 +1,10 @@
 //! By which way a run's programs are reached: the preload library, the supervisor, or both; or a private mount.
 
-use crate::failure::{Failure, Result, warn};
 use clap::Args;
 use serde::Serialize;
 use std::fmt;
+use terrace_tool::failure::{Failure, Result, warn};
+use terrace_tool::resolve::Resolved;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -42,8 +43,8 @@ impl Door {
 
 impl Door {
     /// The setting `door`, which was checked when it was read.
-    pub fn of_setting(text: &str) -> Door {
-        match text {
+    pub fn of(resolved: &Resolved) -> Door {
+        match resolved.wanted.text("door").unwrap_or_default() {
             "preload" => Door::Preload,
             "supervise" => Door::Supervise,
             _ => Door::Both,

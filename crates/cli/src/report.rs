@@ -15,14 +15,14 @@
 
 use crate::control_client::Moved;
 use crate::door::Door;
-use crate::resolve::Resolved;
-use crate::table::Table;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 use terrace_core::control::{Counters, Failure, Status, TierStatus};
 use terrace_core::size::{show_bytes, show_seconds};
 use terrace_model::{RunProfile, TierRates, TierTraffic, predict_run};
+use terrace_tool::resolve::Resolved;
+use terrace_tool::table::Table;
 
 /// Flushed bytes below this say little about a bandwidth.
 const MEASURABLE_BYTES: u64 = 8 << 20;

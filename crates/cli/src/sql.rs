@@ -4,16 +4,17 @@
 //! A program of its own, because its library (DataFusion) would make every other command several times as large.
 
 use crate::agent_process::{self, ensure};
-use crate::args::{AskedArgs, SavimeArgs, SettingArgs, SqlArgs};
-use crate::bench::beside;
+use crate::args::{AskedArgs, SavimeArgs, SqlArgs};
 use crate::check;
-use crate::failure::{Failure, Result, code};
-use crate::resolve::{named_agent, resolve};
+use crate::programs::beside;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use terrace_index::INDEX_ENV;
+use terrace_tool::failure::{Failure, Result, code};
+use terrace_tool::resolve::{named_agent, resolve};
+use terrace_tool::setting_args::SettingArgs;
 
 pub fn sql(args: &SqlArgs) -> Result<i32> {
     let mut told = Told::of(&args.file, &args.format, &args.asked);
