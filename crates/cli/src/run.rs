@@ -303,7 +303,7 @@ pub fn flush_attended(settings: &Settings, signals: &Signals, quiet: bool) -> Re
                         "terrace: the program has ended; its files are still being flushed (interrupt again to stop waiting)"
                     );
                 } else if taken.is_some_and(|taken| taken.signal == libc::SIGINT) {
-                    return Err(Failure::new("you stopped waiting for the flush; the agent goes on with it"));
+                    return Err(Failure::new("interrupted; the agent keeps flushing in the background"));
                 }
             }
             _ => {}

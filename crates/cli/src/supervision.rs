@@ -368,7 +368,7 @@ pub fn receive_from_program(socket: &OwnedFd, kind: u8) -> Result<Option<OwnedFd
             Ok((_, Some(sent))) if buffer[0] == kind => return Ok(Some(sent)),
             Ok((_, None)) if buffer[0] == ENDED => return Ok(None),
             Ok(_) => {}
-            Err(error) => return Err(Failure::new(format!("can't hear the run: {error}"))),
+            Err(error) => return Err(Failure::new(format!("lost the connection to `terrace run`: {error}"))),
         }
     }
 }

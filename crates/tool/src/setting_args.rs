@@ -13,67 +13,67 @@ pub struct SettingArgs {
     /// Read this file instead of ./terrace.toml or ROOT/terrace.toml
     #[arg(long, value_name = "FILE", env = "TERRACE_CONFIG", help_heading = "Settings")]
     pub config: Option<PathBuf>,
-    /// Read Sea's own configuration (sea.ini; its lists lie beside it)
+    /// Read a Sea configuration (sea.ini, with its lists beside it)
     #[arg(long, value_name = "SEA.INI", conflicts_with = "config", help_heading = "Settings")]
     pub sea: Option<PathBuf>,
-    /// The directory to accelerate [default: the current one]
+    /// Directory to accelerate [default: the current directory]
     #[arg(long, value_name = "DIR", help_heading = "Settings")]
     pub root: Option<OsString>,
-    /// A faster tier, fast to slow: NAME=PATH[,PATH…][:CAPACITY[:RESERVE]]
+    /// Faster tier, fastest first: NAME=PATH[,PATH…][:CAPACITY[:RESERVE]] (repeatable)
     #[arg(long, value_name = "TIER", help_heading = "Settings")]
     pub tier: Vec<String>,
-    /// Pattern of files to make durable (repeat; replaces the file's list)
+    /// Flush files that match this pattern (repeatable; replaces the list in terrace.toml)
     #[arg(long, value_name = "PATTERN", help_heading = "Settings")]
     pub flush: Vec<String>,
-    /// Pattern of files to drop from the faster tiers
+    /// Evict files that match this pattern from the faster tiers (repeatable)
     #[arg(long, value_name = "PATTERN", help_heading = "Settings")]
     pub evict: Vec<String>,
-    /// Pattern of files to bring up at the start
+    /// Copy files that match this pattern to the faster tiers at start (repeatable)
     #[arg(long, value_name = "PATTERN", help_heading = "Settings")]
     pub prefetch: Vec<String>,
-    /// Most bytes that all faster tiers together may hold
+    /// Limit for all faster tiers together
     #[arg(long, value_name = "SIZE", help_heading = "Settings")]
     pub quota: Option<String>,
-    /// How programs are reached: both, preload or supervise
+    /// How to intercept programs: both, preload or supervise
     #[arg(long, value_name = "DOOR", help_heading = "Settings")]
     pub door: Option<String>,
-    /// Files moved at the same time
+    /// Files to move in parallel
     #[arg(long, value_name = "N", help_heading = "Settings")]
     pub threads: Option<String>,
-    /// Most bytes a second that flushes write into the root
+    /// Bandwidth limit for flushes to the root
     #[arg(long, value_name = "RATE", help_heading = "Settings")]
     pub bandwidth: Option<String>,
-    /// Time that a closed file waits before its flush
+    /// Delay between a file's close and its flush
     #[arg(long, value_name = "DURATION", help_heading = "Settings")]
     pub settle: Option<String>,
-    /// Part of a tier's capacity that starts eviction
+    /// Start eviction at this fraction of a tier's capacity
     #[arg(long, value_name = "PART", help_heading = "Settings")]
     pub high_watermark: Option<String>,
-    /// Part of a tier's capacity that ends eviction
+    /// Stop eviction at this fraction of a tier's capacity
     #[arg(long, value_name = "PART", help_heading = "Settings")]
     pub low_watermark: Option<String>,
-    /// Sync each flushed file before its commit
+    /// Sync each flushed file before committing it
     #[arg(long, value_name = "BOOL", help_heading = "Settings")]
     pub fsync: Option<String>,
-    /// Read bandwidth of the root's storage, for the prediction
+    /// Read bandwidth of the root's storage (for predictions)
     #[arg(long, value_name = "RATE", help_heading = "Settings")]
     pub model_read_bandwidth: Option<String>,
-    /// Write bandwidth of the root's storage, for the prediction
+    /// Write bandwidth of the root's storage (for predictions)
     #[arg(long, value_name = "RATE", help_heading = "Settings")]
     pub model_write_bandwidth: Option<String>,
-    /// Directory of the journal and the agent's log
+    /// Directory for the journal and the agent's log
     #[arg(long, value_name = "DIR", help_heading = "Settings")]
     pub state: Option<String>,
-    /// Directory of the shared index and the sockets
+    /// Directory for the shared index and the sockets
     #[arg(long, value_name = "DIR", help_heading = "Settings")]
     pub runtime: Option<String>,
-    /// The preload library
+    /// Preload library to use
     #[arg(long, value_name = "FILE", help_heading = "Settings")]
     pub library: Option<String>,
-    /// Send regions of containers to other agents: CONTAINER=TARGET[,TARGET…] token_file=FILE [KEY=VALUE]…
+    /// Forward regions of a container to other agents: CONTAINER=TARGET[,TARGET…] token_file=FILE [KEY=VALUE]…
     #[arg(long, value_name = "RULE", help_heading = "Settings")]
     pub forward: Vec<String>,
-    /// Time that targets which can't be reached are waited for at the end
+    /// How long to wait for unreachable targets at the end
     #[arg(long, value_name = "DURATION", help_heading = "Settings")]
     pub forward_patience: Option<String>,
 }
