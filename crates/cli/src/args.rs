@@ -15,7 +15,7 @@ use terrace_tool::setting_args::{SettingArgs, declarations_help};
     name = "terrace",
     version,
     about = "Run unmodified programs on faster storage tiers, and flush what they write",
-    help_template = "{about-with-newline}\n{usage-heading} {usage}\n{after-help}\n\nOptions:\n{options}\n\n\
+    help_template = "{about-with-newline}\n{usage-heading} {usage}{after-help}\n\nOptions:\n{options}\n\n\
                      Run `terrace COMMAND --help` for a command's options."
 )]
 pub struct Cli {
@@ -43,7 +43,7 @@ fn grammar() -> clap::Command {
             text.push_str(&format!("  {name:<9} {}\n", command.get_about().unwrap_or_default()));
         }
     }
-    grammar.after_help(text.trim_end().to_owned())
+    grammar.after_help(text.trim().to_owned())
 }
 
 /// The command line, or what is wrong with it.

@@ -49,6 +49,8 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     if let Some(report) = &args.report {
         check_report_place(report)?;
     }
+    // Also beside an agent that has other tiers: a slip is to be named, and not to be without effect.
+    resolved.settings.tiers.iter().try_for_each(check::capacity)?;
     check::settings(&resolved.settings, running(&resolved.settings)?.is_some())?;
     let driver = args.cfitsio.then(|| cfitsio_driver(&resolved.settings)).transpose()?;
     resolved.settings.library = loadable(&resolved.settings, &resolved.settings.library, resolve::LIBRARY)?;

@@ -8,6 +8,7 @@ use terrace_model::Flush;
 #[derive(Parser, Debug)]
 #[command(
     name = "terrace predict",
+    bin_name = "terrace predict",
     version,
     about = "Predict how long a job takes on the durable tier alone and with Terrace, and what limits it"
 )]
