@@ -324,13 +324,12 @@ fn files_whose_tier_is_gone_are_named_as_lost() {
 #[test]
 fn a_capacity_that_is_not_there_is_refused_beside_an_agent_too() {
     let place = Place::new();
-    let mut child = place.start(&[], "echo ready; read word");
+    let mut child = place.start(&[], "echo ready; sleep 3");
     let tier = format!("ram={}:900TiB", place.fast.path().join("ram").display());
     let output = place.terrace(&["run", "--tier", &tier, "--", "touch", "ran"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(!place.root().join("ran").exists());
-    let _ = child.kill();
-    let _ = child.wait();
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]
