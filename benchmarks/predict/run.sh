@@ -6,7 +6,7 @@ set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 repository=$(cd "$here/../.." && pwd)
 cd "$repository"
-[ -n "${TERRACE:-}" ] || cargo build --release -p terrace-cli
+[ -n "${TERRACE:-}" ] || cargo build --release -p terrace-cli -p terrace-predict
 terrace=${TERRACE:-$repository/target/release/terrace}
 for python in "$repository/build/venv/bin/python" python3 /usr/bin/python3; do
     if "$python" -c 'import matplotlib' 2>/dev/null; then

@@ -22,8 +22,8 @@ pub enum Error {
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-impl Error {
-    pub fn hint(&self) -> Option<String> {
+impl terrace_core::refusal::Explained for Error {
+    fn hint(&self) -> Option<String> {
         match self {
             Error::AlreadyServed { .. } => Some("`terrace status` shows what it does".into()),
             Error::Io { .. } => None,

@@ -1,15 +1,15 @@
 //! The machine that is asked about: a platform file; or tiers, as measured, as set, as flags say; then single numbers over it.
 
-use super::StorageArgs;
-use super::workload::{parse, parse_json, report_tiers};
-use crate::args::SettingArgs;
-use crate::failure::{Failure, Result};
-use crate::filesystem::FileSystem;
-use crate::resolve::{Resolved, resolve};
+use crate::args::StorageArgs;
+use crate::workload::{parse, parse_json, report_tiers};
 use std::path::Path;
 use terrace_core::refusal::nearest;
 use terrace_model::platform::{CopyCost, DurableTier, FastTier, Mover, PageCache};
 use terrace_model::{Platform, TierMeasurements};
+use terrace_tool::failure::{Failure, Result};
+use terrace_tool::filesystem::FileSystem;
+use terrace_tool::resolve::{Resolved, resolve};
+use terrace_tool::setting_args::SettingArgs;
 
 /// The platform, and notes on what was assumed.
 pub fn platform(args: &StorageArgs, report: Option<&Path>) -> Result<(Platform, Vec<String>)> {
@@ -22,7 +22,7 @@ pub fn platform(args: &StorageArgs, report: Option<&Path>) -> Result<(Platform, 
         (None, None) => set(args, report)?,
     };
     put_flags(args, &mut platform)?;
-    platform.check().map_err(super::refused)?;
+    platform.check().map_err(crate::refused)?;
     Ok((platform, notes))
 }
 
@@ -202,7 +202,7 @@ fn fast_tiers(args: &StorageArgs) -> Result<Vec<FastTier>> {
         let (name, numbers) = text.split_once('=').ok_or_else(|| wrong("this is not NAME=CAPACITY,READ,WRITE"))?;
         let numbers = numbers
             .split(',')
-            .map(super::size)
+            .map(crate::units::size)
             .collect::<std::result::Result<Vec<u64>, String>>()
             .map_err(|reason| wrong(&reason))?;
         let [capacity_bytes, read, write] = numbers[..] else { return Err(wrong("three numbers are needed")) };
@@ -235,7 +235,7 @@ fn capacities(args: &StorageArgs) -> Result<Vec<(String, u64)>> {
             Failure::bad_input(format!("--capacity {text}: {reason}"), "for example --capacity ram=64GiB")
         };
         let (name, size) = text.split_once('=').ok_or_else(|| wrong("this is not NAME=SIZE"))?;
-        Ok((name.to_owned(), super::size(size).map_err(|reason| wrong(&reason))?))
+        Ok((name.to_owned(), crate::units::size(size).map_err(|reason| wrong(&reason))?))
     };
     args.capacity.iter().map(one).collect()
 }

@@ -65,19 +65,6 @@ pub fn is_writable(directory: &Path) -> bool {
     rustix::fs::accessat(rustix::fs::CWD, directory, wanted, AtFlags::EACCESS).is_ok()
 }
 
-/// Tries a lease on a new file there. `Ok(false)`: this file system has none.
-pub fn has_leases(directory: &Path) -> io::Result<bool> {
-    let file = tempfile::Builder::new().prefix(".terrace-probe-").tempfile_in(directory)?;
-    // A read lease is refused while anybody, we included, has the file open for writing.
-    let path = file.into_temp_path();
-    let reader = std::fs::File::open(&path)?;
-    match terrace_tier::Lease::read(std::os::fd::AsFd::as_fd(&reader)) {
-        Ok(lease) => Ok(lease.is_some()),
-        Err(error) if terrace_tier::Lease::is_unsupported(&error) => Ok(false),
-        Err(error) => Err(io::Error::from_raw_os_error(error.errno())),
-    }
-}
-
 /// Memory that could be given to programs now, as the kernel estimates it.
 pub fn memory_available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
@@ -85,6 +72,13 @@ pub fn memory_available_bytes() -> Option<u64> {
     let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     let of_machine = kib << 10;
     Some(cgroup_memory_left().map_or(of_machine, |left| left.min(of_machine)))
+}
+
+/// Memory and swap of this machine: files in memory need not have more.
+pub fn memory_total_bytes() -> Option<u64> {
+    let info = rustix::system::sysinfo();
+    let units = info.totalram.checked_add(info.totalswap)?;
+    units.checked_mul(u64::from(info.mem_unit))
 }
 
 /// What this process's control group may still take: batch systems set it to what the job asked for.
@@ -113,10 +107,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_memory_is_memory_with_leases() {
+    fn shared_memory_is_memory() {
         let fs = FileSystem::of(Path::new("/dev/shm")).unwrap();
         assert!(fs.is_memory() && fs.total_bytes > 0, "{}", fs.kind);
-        assert!(has_leases(Path::new("/dev/shm")).unwrap());
         assert!(memory_available_bytes().unwrap() > 0);
     }
 }

@@ -1,11 +1,11 @@
 //! One prediction: the closed form, the simulation where it was asked for, and what a larger tier would give.
 
-use crate::table::Table;
 use serde::Serialize;
 use std::fmt;
 use terrace_core::size::{show_bytes, show_seconds};
 use terrace_model::simulate::{Spread, Way, spread};
 use terrace_model::{ClosedForm, Job, LargerTier, ModelError, Platform, closed_form, larger_tiers};
+use terrace_tool::table::Table;
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Simulation {

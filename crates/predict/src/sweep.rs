@@ -1,12 +1,12 @@
 //! `--sweep NAME=VALUES`: the same question with one number changed.
 
-use super::answer::{Answer, Simulation};
-use crate::failure::{Failure, Result};
-use crate::table::Table;
+use crate::answer::{Answer, Simulation};
 use serde::Serialize;
 use terrace_core::refusal::nearest;
 use terrace_core::size::{show_bytes, show_seconds};
 use terrace_model::{Job, Platform};
+use terrace_tool::failure::{Failure, Result};
+use terrace_tool::table::Table;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Parameter {
@@ -68,7 +68,7 @@ impl Sweep {
             let meant = nearest(name, names).map_or(String::new(), |near| format!(" (did you mean `{near}`?)"));
             wrong(format!("`{name}` can't be swept{meant}; these can: {}", names.join(", ")))
         })?;
-        let number = |text: &str| super::size(text.trim()).map_err(wrong);
+        let number = |text: &str| crate::units::size(text.trim()).map_err(wrong);
         let values = match values.split_once("..") {
             None => values.split(',').map(number).collect::<Result<Vec<u64>>>()?,
             Some((from, to)) => {
@@ -102,7 +102,7 @@ impl Sweep {
             .map(|&value| {
                 let (mut platform, mut job) = (platform.clone(), job.clone());
                 self.put(value, &mut platform, &mut job)?;
-                let answer = Answer::of(&platform, &job, simulation, vec![]).map_err(super::refused)?;
+                let answer = Answer::of(&platform, &job, simulation, vec![]).map_err(crate::refused)?;
                 Ok(Point { value, answer })
             })
             .collect()

@@ -1,11 +1,11 @@
 //! The workload that is asked about: a file, a report, and flags, which go before both.
 
-use super::WorkloadArgs;
-use crate::failure::{Failure, Result};
+use crate::args::WorkloadArgs;
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
 use terrace_core::size::show_seconds;
 use terrace_model::{Flush, Job, Layout, Platform, Workload, closed_form};
+use terrace_tool::failure::{Failure, Result};
 
 /// What is known of the workload, before defaults.
 #[derive(Debug, Default, Deserialize)]
@@ -188,7 +188,7 @@ impl Asked {
         if let Some(iterations) = self.iterations {
             job.iterations = iterations;
         }
-        job.check().map_err(super::refused)?;
+        job.check().map_err(crate::refused)?;
         if job.items().saturating_mul(u64::from(job.iterations)) > 1 << 32 {
             return Err(Failure::bad_input(
                 format!("the workload has {} files of `file_size` in each iteration", job.items()),
@@ -199,7 +199,7 @@ impl Asked {
             notes.push(
                 "the report does not tell how much input was read: it is taken as none; --input says otherwise".into(),
             );
-            let known = closed_form(platform, &Job { flush: Flush::None, ..job.clone() }).map_err(super::refused)?;
+            let known = closed_form(platform, &Job { flush: Flush::None, ..job.clone() }).map_err(crate::refused)?;
             let workers = platform.processes().min(job.items()) as f64;
             let rest_s = (program_s - known.terrace.upper_s).max(0.0);
             job.compute_s = rest_s * platform.cores_per_node.map_or(workers, |cores| workers.min(cores));
@@ -226,7 +226,7 @@ fn bytes<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<u64>,
     match Quantity::deserialize(from)? {
         Quantity::Whole(bytes) => Ok(Some(bytes)),
         Quantity::Number(number) => Err(serde::de::Error::custom(format!("`{number}` is not a whole number of bytes"))),
-        Quantity::Text(text) => super::size(&text).map(Some).map_err(serde::de::Error::custom),
+        Quantity::Text(text) => crate::units::size(&text).map(Some).map_err(serde::de::Error::custom),
     }
 }
 
@@ -235,6 +235,6 @@ fn duration<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<f6
     match Quantity::deserialize(from)? {
         Quantity::Whole(seconds) => Ok(Some(seconds as f64)),
         Quantity::Number(seconds) => Ok(Some(seconds)),
-        Quantity::Text(text) => super::seconds(&text).map(Some).map_err(serde::de::Error::custom),
+        Quantity::Text(text) => crate::units::seconds(&text).map(Some).map_err(serde::de::Error::custom),
     }
 }

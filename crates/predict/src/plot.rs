@@ -2,15 +2,15 @@
 //!
 //! The font is a part of the program: what a machine has installed must not decide whether a picture has letters.
 
-use super::answer::{Answer, Simulated};
-use super::sweep::{Point, Sweep};
-use crate::failure::{Failure, Result};
+use crate::answer::{Answer, Simulated};
+use crate::sweep::{Point, Sweep};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 use std::path::Path;
 use terrace_core::size::show_seconds;
 use terrace_model::Bounds;
+use terrace_tool::failure::{Failure, Result};
 
 const SIZE: (u32, u32) = (1000, 620);
 const ALONE: RGBColor = RGBColor(0x8a, 0x8f, 0x98);

@@ -1,39 +1,8 @@
-//! What could not be done, as it is told: to who started the program, and to who has sent a request.
+//! Why a request is not answered, as its sender is told. What the program itself can't do is a `terrace_tool::failure::Failure`.
 
 use crate::reply::{Reply, json};
 use axum::http::StatusCode;
 use terrace_client::{Kind, ObjectError};
-
-#[derive(Debug)]
-pub struct Failure {
-    pub message: String,
-    pub hint: Option<String>,
-    pub code: i32,
-}
-
-impl Failure {
-    pub fn new(message: impl Into<String>) -> Failure {
-        Failure { message: message.into(), hint: None, code: 1 }
-    }
-    pub fn bad_input(message: impl Into<String>) -> Failure {
-        Failure { code: 2, ..Failure::new(message) }
-    }
-    pub fn hint(self, hint: impl Into<String>) -> Failure {
-        Failure { hint: Some(hint.into()), ..self }
-    }
-    pub fn print(&self) {
-        eprintln!("terrace-web: error: {}", self.message);
-        if let Some(hint) = &self.hint {
-            eprintln!("terrace-web: hint: {hint}");
-        }
-    }
-}
-
-impl From<ObjectError> for Failure {
-    fn from(error: ObjectError) -> Failure {
-        Failure { message: error.message, hint: error.hint, code: 1 }
-    }
-}
 
 /// Why a request is not answered with what it asked for.
 #[derive(Debug)]

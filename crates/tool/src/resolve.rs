@@ -4,12 +4,12 @@
 //!
 //! Nothing is checked here that a command may do without: `check` says whether a run may start.
 
-use crate::args::SettingArgs;
-use crate::door::Door;
 use crate::failure::{Failure, Result, warn};
 use crate::filesystem::{FileSystem, memory_available_bytes};
+use crate::paths::{absolute, canonical_or_same};
+use crate::setting_args::SettingArgs;
 use std::ffi::OsString;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use terrace_core::declared::SETTINGS;
 use terrace_core::policy::{Patterns, PolicySettings};
 use terrace_core::refusal::nearest;
@@ -186,10 +186,6 @@ fn forward_settings(wanted: &Wanted, base: &Path) -> Result<Vec<ForwardSettings>
 }
 
 impl Resolved {
-    pub fn door(&self) -> Door {
-        Door::of_setting(self.wanted.text("door").unwrap_or_default())
-    }
-
     pub fn print_warnings(&self) {
         self.warnings.iter().for_each(warn);
     }
@@ -316,15 +312,6 @@ fn aliases(canonical: &Path, spelled: &Path, mount: Option<&Path>) -> Vec<PathBu
     aliases
 }
 
-/// Absolute, without `.` and repeated slashes; `..` and links are left to the kernel.
-pub fn absolute(base: &Path, path: &Path) -> PathBuf {
-    base.join(path).components().filter(|part| !matches!(part, Component::CurDir)).collect()
-}
-
-pub fn canonical_or_same(path: PathBuf) -> PathBuf {
-    path.canonicalize().unwrap_or(path)
-}
-
 fn default_tier() -> WantedTier {
     WantedTier {
         name: "ram".into(),
@@ -392,13 +379,6 @@ mod tests {
         let warnings = unknown_variables(names.map(OsString::from).into_iter());
         assert_eq!(warnings.len(), 2, "{warnings:?}");
         assert!(warnings[0].contains("`TERRACE_ROOT`"));
-    }
-
-    #[test]
-    fn absolute_paths_lose_only_what_means_nothing() {
-        assert_eq!(absolute(Path::new("/a"), Path::new("./b//c/.")), Path::new("/a/b/c"));
-        assert_eq!(absolute(Path::new("/a"), Path::new("../b")), Path::new("/a/../b"));
-        assert_eq!(absolute(Path::new("/a"), Path::new("/b")), Path::new("/b"));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! How a command ends badly: a sentence, a hint, an exit code.
 
 use std::fmt;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::path::Path;
-use terrace_core::refusal::Refusal;
+use terrace_core::refusal::Explained;
 
 /// Exit codes besides the program's own.
 pub mod code {
@@ -36,6 +36,10 @@ impl Failure {
     pub fn bad_input(message: impl Into<String>, hint: impl Into<String>) -> Failure {
         Failure { message: message.into(), hint: Some(hint.into()), code: code::BAD_INPUT }
     }
+    /// Bad input whose message says all that there is to say.
+    pub fn invalid(message: impl Into<String>) -> Failure {
+        Failure::new(message).code(code::BAD_INPUT)
+    }
     pub fn io(doing: &str, path: &Path, error: impl fmt::Display) -> Failure {
         Failure::new(format!("can't {doing} {}: {error}", path.display()))
     }
@@ -48,33 +52,28 @@ impl Failure {
         self
     }
     pub fn print(&self) {
-        let mut text = format!("terrace: error: {}\n", self.message);
+        self.print_as("terrace: ");
+    }
+    /// `prefix`: the program that speaks, where it has a name of its own.
+    pub fn print_as(&self, prefix: &str) {
+        let mut text = format!("{prefix}error: {}\n", self.message);
         if let Some(hint) = &self.hint {
-            text.push_str(&format!("terrace: hint: {hint}\n"));
+            text.push_str(&format!("{prefix}hint: {hint}\n"));
         }
         // If nobody takes it, the exit code still says it.
         let _ = std::io::stderr().write_all(text.as_bytes());
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Failure {
-        Failure::bad_input(refusal.message, refusal.hint)
+/// Every error of ours that says what to do about it.
+impl<E: Explained> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        let code = if error.is_bad_input() { code::BAD_INPUT } else { code::FAILED };
+        Failure { message: error.to_string(), hint: error.hint(), code }
     }
 }
 
 /// Something the user should know that stops nothing.
 pub fn warn(text: impl fmt::Display) {
     let _ = writeln!(std::io::stderr(), "terrace: warning: {text}");
-}
-
-/// Prints an answer, all of it at once. Whoever reads it may have seen enough (`| head`), but a disk that is full is a failure.
-pub fn answer(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("can't write the answer to standard output: {error}")))
-        }
-        _ => Ok(()),
-    }
 }

@@ -1,4 +1,4 @@
-//! Text tables: columns as wide as their cells, numbers on the right.
+//! Answers as they are laid out: text tables (columns as wide as their cells, numbers on the right), and JSON.
 
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -40,6 +40,11 @@ impl std::fmt::Display for Table {
         }
         Ok(())
     }
+}
+
+/// As every `--json` prints it.
+pub fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("these are plain data")
 }
 
 #[cfg(test)]
