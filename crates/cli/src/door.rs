@@ -62,7 +62,7 @@ pub struct DoorArgs {
     pub supervise_only: bool,
     /// Reach programs by a private mount over the root instead: every program and every call, also by io_uring, under a
     /// debugger, with 32 bits or through links from outside. Each look-up, read and write passes through user space: an open takes
-    /// some 50 times as long as natively (docs/programs-matrix.md). Needs /dev/fuse, and user namespaces where you aren't root
+    /// some 50 times as long as natively (docs/reference/programs-matrix.md). Needs /dev/fuse, and user namespaces where you aren't root
     #[arg(long, conflicts_with_all = ["preload_only", "supervise_only", "door"])]
     pub mount: bool,
 }

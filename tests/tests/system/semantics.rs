@@ -5,17 +5,17 @@ use terrace_tests::checkout;
 
 /// Each page, and the file of tests that it names without saying so.
 const PAGES: &[(&str, &str)] = &[
-    ("semantics.md", ""),
-    ("programs.md", "programs"),
-    ("programs-matrix.md", "matrix"),
-    ("objects.md", ""),
-    ("queries.md", "queries"),
-    ("staging.md", "staging"),
-    ("savime.md", "savime"),
-    ("c.md", "capi"),
-    ("cfitsio.md", "cfitsio"),
-    ("predict.md", "predict"),
-    ("web.md", "web"),
+    ("reference/semantics.md", ""),
+    ("reference/programs.md", "programs"),
+    ("reference/programs-matrix.md", "matrix"),
+    ("guide/objects.md", ""),
+    ("guide/queries.md", "queries"),
+    ("guide/staging.md", "staging"),
+    ("reference/savime.md", "savime"),
+    ("guide/c.md", "capi"),
+    ("guide/cfitsio.md", "cfitsio"),
+    ("guide/predict.md", "predict"),
+    ("guide/web.md", "web"),
 ];
 
 /// `file::test` of every test of the system.
