@@ -24,10 +24,13 @@ src = "."
 use-default-preprocessors = false
 [output.html]
 default-theme = "light"
+additional-css = ["wide.css"]
 [output.html.fold]
 enable = true
 level = 0
 """
+# Tables and output of programs are wider than mdBook's column.
+WIDE = ":root { --content-max-width: 1050px; }\n"
 
 
 def collect(to: Path) -> None:
@@ -44,6 +47,7 @@ def collect(to: Path) -> None:
     outer = LINK.sub(lambda link: f"]({(summary.parent / link[1]).resolve().relative_to(REPOSITORY)})", summary.read_text())
     (to / "SUMMARY.md").write_text(outer)
     (to / "book.toml").write_text(BOOK)
+    (to / "wide.css").write_text(WIDE)
 
 
 def beside(page: Path, target: str, to: Path) -> None:
