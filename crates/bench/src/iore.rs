@@ -357,7 +357,7 @@ mod tests {
     use crate::plan::Plan;
     use crate::settings::*;
 
-    const FILE: &str = include_str!("../tests/iore.json");
+    const FILE: &str = include_str!("../tests/bench/iore.json");
 
     #[test]
     fn an_iore_file_runs_as_it_is() {

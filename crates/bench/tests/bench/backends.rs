@@ -401,7 +401,10 @@ else: print(s3.get_object(**of)['Body'].read(5).decode('latin1'))";
     let run = |name: &str, experiment: Value| {
         let keys = [("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test")];
         let output = place.start(name, experiment).envs(keys).output().unwrap();
-        (output.status.code(), crate::support::rows(&place.path(name))[0]["error"].as_str().unwrap_or_default().to_owned())
+        (
+            output.status.code(),
+            crate::support::rows(&place.path(name))[0]["error"].as_str().unwrap_or_default().to_owned(),
+        )
     };
     ask("PUT", "precious.000001", "years").unwrap();
     let (code, said) = run("strange", base(false, "write"));

@@ -280,15 +280,15 @@ fn an_iore_file_without_replications_is_refused() {
 fn the_page_names_tests_that_exist() {
     let crate_directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let sources = [
-        "tests/backends.rs",
-        "tests/ends.rs",
-        "tests/nodes.rs",
-        "tests/origins.rs",
-        "tests/own_files.rs",
-        "tests/plans.rs",
-        "tests/report.rs",
-        "tests/runs.rs",
-        "tests/statistics.rs",
+        "tests/bench/backends.rs",
+        "tests/bench/ends.rs",
+        "tests/bench/nodes.rs",
+        "tests/bench/origins.rs",
+        "tests/bench/own_files.rs",
+        "tests/bench/plans.rs",
+        "tests/bench/report.rs",
+        "tests/bench/runs.rs",
+        "tests/bench/statistics.rs",
         "src/workload/tests.rs",
     ]
     .map(|file| std::fs::read_to_string(crate_directory.join(file)).unwrap())
