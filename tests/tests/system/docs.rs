@@ -126,6 +126,38 @@ fn every_path_of_the_sources_that_a_page_names_is_there() {
     assert!(wrong.is_empty(), "these are not there: {wrong:#?}");
 }
 
+/// Hints of errors and comments of sources name pages, too.
+#[test]
+fn every_page_that_the_sources_name_is_there() {
+    let mut count = 0;
+    let mut wrong = vec![];
+    for top in ["benchmarks", "crates", "demo", "python", "scripts", "tests", "tools"] {
+        for entry in walkdir::WalkDir::new(checkout().join(top)) {
+            let path = entry.unwrap().into_path();
+            let is_source = path.extension().is_some_and(|extension| {
+                ["rs", "py", "sh", "c", "h", "hpp", "f90", "toml"].iter().any(|one| extension == *one)
+            });
+            // This file's own patterns are no pages.
+            if !is_source || path.ends_with("system/docs.rs") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            for after in text.split("docs/").skip(1) {
+                let is_part = |c: char| c.is_alphanumeric() || matches!(c, '/' | '-' | '_' | '.');
+                let name = after.split(|c| !is_part(c)).next().unwrap().trim_end_matches('.');
+                if name.ends_with(".md") {
+                    count += 1;
+                    if !checkout().join("docs").join(name).exists() {
+                        wrong.push(format!("{}: docs/{name}", path.display()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(count > 10, "only {count} pages are named");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// Longer lines of prose are hard to read in an editor. Tables, code and links can't be broken.
 #[test]
 fn no_line_of_prose_is_longer_than_150_columns() {
