@@ -1,6 +1,6 @@
 #!/bin/sh
 # Closed form and simulation beside each measured point of benchmarks/results/incrementation.json: writes the table of
-# docs/performance.md, docs/images/predict.png and benchmarks/results/predict.json. A few seconds; run it again whenever the
+# docs/reference/performance.md, docs/images/predict.png and benchmarks/results/predict.json. A few seconds; run it again whenever the
 # measurement is new. Options are predict.py's (`--runs 100`).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

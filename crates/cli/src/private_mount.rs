@@ -129,7 +129,7 @@ impl PrivateMount {
 fn tell_costs(root: &Path, in_user_namespace: bool) {
     errln!(
         "terrace: private mount at {}: each look-up, read and write passes through user space; a look at a file or an open takes some 50 \
-         times as long as natively (docs/programs-matrix.md)",
+         times as long as natively (docs/reference/programs-matrix.md)",
         root.display()
     );
     if in_user_namespace {

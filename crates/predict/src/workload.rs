@@ -97,7 +97,7 @@ pub fn parse<T: serde::de::DeserializeOwned>(file: &Path, what: &str) -> Result<
         let format = if json { "JSON" } else { "TOML" };
         Failure::bad_input(
             format!("{} is not {what} ({format}): {}", file.display(), reason.trim_end()),
-            "docs/predict.md has an example of each file",
+            "docs/guide/predict.md has an example of each file",
         )
     })
 }

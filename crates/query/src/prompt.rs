@@ -89,7 +89,7 @@ const SAVIME_WORDS: [&str; 28] = [
 
 const SAVIME_HELP: &str =
     "A command ends with a semicolon. TARs are containers with arrays, by name: study, \"study/run1\".
-  show();   scan(study);   aggregate(where(study, v > 1), avg, v, mean, x);   docs/savime.md has them all
+  show();   scan(study);   aggregate(where(study, v > 1), avg, v, mean, x);   docs/reference/savime.md has them all
   \\format csv    how rows are written: table, csv, json, ndjson, savime
   \\q             ends (so does Ctrl-D)";
 

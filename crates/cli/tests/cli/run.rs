@@ -138,9 +138,9 @@ fn the_exit_code_and_output_are_the_programs_and_its_files_are_durable() {
     assert_eq!(report["counters"]["flushed_bytes"], 10);
     assert_eq!(report["tiers"][0]["written_files"], 2);
     assert!(report["prediction"]["reason"].is_string());
-    let documented = include_str!("../../../../docs/report.md");
+    let documented = include_str!("../../../../docs/reference/report.md");
     for key in report.as_object().unwrap().keys() {
-        assert!(documented.contains(&format!("`{key}`")), "docs/report.md does not explain `{key}`");
+        assert!(documented.contains(&format!("`{key}`")), "docs/reference/report.md does not explain `{key}`");
     }
 }
 
