@@ -3,72 +3,15 @@
 //! The supervisor translates a program's directory descriptors to its own and calls these functions; what they do is what the
 //! hooks do. Three things differ: what the kernel does right by itself is left to the program's own call (`LEAVE`), so that
 //! it can't happen twice; a file that is open for writing is noted as one whose descriptors can't be exchanged; and the
-//! record of a new file is announced before its name is made (see `terrace_index::behalf::Intent`).
+//! record of a new file is announced before its name is made (see `terrace_index::proxy::Intent`).
 
+use crate::caller::{self, announce_to};
+use crate::durable::record_of_durable;
 use crate::{attributes, changes, data_calls, directory, gate, link, names, open, open_how, process, real, stat};
 use core::ffi::{CStr, c_char, c_void};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
+use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
-use terrace_index::behalf::{How, Intent, LEAVE, Table};
-
-static ACTIVE: AtomicBool = AtomicBool::new(false);
-
-/// The supervisor's threads, by their id, and where each announces what it creates.
-struct Announcer {
-    thread: AtomicU32,
-    intent: AtomicPtr<Intent>,
-}
-
-const ANNOUNCERS: usize = 128;
-static TOLD: [Announcer; ANNOUNCERS] =
-    [const { Announcer { thread: AtomicU32::new(0), intent: AtomicPtr::new(core::ptr::null_mut()) } }; ANNOUNCERS];
-
-/// True in the supervisor.
-#[inline]
-pub fn is_active() -> bool {
-    ACTIVE.load(Relaxed)
-}
-
-fn thread() -> u32 {
-    // SAFETY: gettid has no arguments.
-    unsafe { gate::call0(libc::SYS_gettid) as u32 }
-}
-
-/// The record is about to get its name.
-pub fn announce(record: u32, serial: u64) {
-    let thread = thread();
-    if let Some(told) = TOLD.iter().find(|told| told.thread.load(Acquire) == thread) {
-        // SAFETY: the supervisor's board lives as long as its process.
-        let intent = unsafe { &*told.intent.load(Acquire) };
-        intent.serial.store(serial, Release);
-        intent.record.store(record + 1, Release);
-    }
-}
-
-/// Told before a thread waits.
-static ABOUT_TO_WAIT: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
-
-/// The calling thread will wait for the agent: another one of the supervisor's is to receive calls meanwhile.
-pub fn about_to_wait() {
-    let told = ABOUT_TO_WAIT.load(Acquire);
-    if !told.is_null() {
-        // SAFETY: stored by `announce_to` with this type.
-        unsafe { core::mem::transmute::<*mut (), extern "C" fn()>(told)() };
-    }
-}
-
-unsafe extern "C" fn announce_to(intent: *const Intent, about_to_wait: extern "C" fn()) {
-    ABOUT_TO_WAIT.store(about_to_wait as *mut (), Release);
-    let thread = thread();
-    for told in &TOLD {
-        let owner = told.thread.load(Acquire);
-        if owner == thread || owner == 0 && told.thread.compare_exchange(0, u32::MAX, AcqRel, Relaxed).is_ok() {
-            told.intent.store(intent as *mut Intent, Release);
-            told.thread.store(thread, Release);
-            return;
-        }
-    }
-}
+use terrace_index::proxy::{How, LEAVE, Table};
 
 unsafe extern "C" fn root_dev() -> u64 {
     process::index().map_or(0, |index| index.header.root_dev.load(Relaxed))
@@ -89,7 +32,7 @@ unsafe extern "C" fn open(dirfd: i32, path: *const c_char, flags: i32, mode: u32
         return open_for_look(index, dirfd, path, flags);
     }
     let is_plain_reading = flags & (libc::O_ACCMODE | libc::O_TRUNC | libc::O_CREAT | libc::O_NOFOLLOW) == 0;
-    match stat::kernels(dirfd, path, 0) {
+    match stat::kernel_stat_or_error(dirfd, path, 0) {
         Ok(status) if !may_be_ours(index, &status) || is_plain_reading && !is_placed(index, &status) => return LEAVE,
         Err(raw) if raw != NOTHING => return LEAVE,
         _ => {}
@@ -120,7 +63,7 @@ fn open_for_look(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> i
     if fd < 0 {
         return LEAVE;
     }
-    let is_object = stat::natively(fd as i32, c"".as_ptr(), libc::AT_EMPTY_PATH)
+    let is_object = stat::kernel_stat(fd as i32, c"".as_ptr(), libc::AT_EMPTY_PATH)
         .is_some_and(|status| index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some());
     if !is_object {
         // SAFETY: a descriptor that nobody else has seen.
@@ -141,7 +84,7 @@ unsafe extern "C" fn open_restricted(dirfd: i32, path: *const c_char, how: *cons
 /// Its bytes are in a tier: there may be a better way to them than the kernel's, and its object may go while the kernel is on the way.
 fn is_placed(index: Index, status: &libc::stat) -> bool {
     index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some()
-        || index.header.clean_count.load(Acquire) > 0 && open::record_of_durable(index, status).is_some()
+        || index.header.clean_count.load(Acquire) > 0 && record_of_durable(index, status).is_some()
 }
 
 unsafe extern "C" fn stat_at(dirfd: i32, path: *const c_char, out: *mut c_void, flags: i32) -> isize {
@@ -188,7 +131,7 @@ unsafe extern "C" fn chmod(dirfd: i32, path: *const c_char, mode: u32, flags: i3
     if !changes::concerns(dirfd, path, flags) {
         return LEAVE;
     }
-    real::raw(unsafe { changes::fchmodat(dirfd, path, mode, flags) } as isize)
+    changes::fchmodat2(dirfd, path, mode, flags)
 }
 
 unsafe extern "C" fn utimens(dirfd: i32, path: *const c_char, times: *const c_void, flags: i32) -> isize {
@@ -226,7 +169,7 @@ unsafe extern "C" fn ftruncate(fd: i32, length: i64) -> isize {
 
 unsafe extern "C" fn statfs(dirfd: i32, path: *const c_char, out: *mut c_void) -> isize {
     let Some(index) = process::index() else { return LEAVE };
-    let object = stat::natively(dirfd, path, 0)
+    let object = stat::kernel_stat(dirfd, path, 0)
         .and_then(|status| index.record_of_object(status.st_dev, status.st_ino, status.st_nlink));
     match object {
         // SAFETY: the supervisor's arguments.
@@ -235,14 +178,14 @@ unsafe extern "C" fn statfs(dirfd: i32, path: *const c_char, out: *mut c_void) -
     }
 }
 
-unsafe extern "C" fn settle(dirfd: i32, path: *const c_char) -> isize {
-    process::index().is_some_and(|index| open::settle_path(index, dirfd, path, true)) as isize
+unsafe extern "C" fn materialise(dirfd: i32, path: *const c_char) -> isize {
+    process::index().is_some_and(|index| open::materialise_path(index, dirfd, path, true)) as isize
 }
 
 unsafe extern "C" fn record_at(dirfd: i32, path: *const c_char, serial: *mut u64) -> u32 {
     let Some(index) = process::index() else { return 0 };
     let flushed = || {
-        let status = stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW)?;
+        let status = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW)?;
         let number = index.record_of_root_ino(status.st_ino)?;
         (link::record(&index, number).durable_ino.load(Acquire) == status.st_ino).then_some(number)
     };
@@ -272,15 +215,15 @@ static TABLE: Table = Table {
     xattr,
     ftruncate,
     statfs,
-    settle,
+    materialise,
     record_at,
     leads_to_ours,
 };
 
-/// `terrace_index::behalf::ENTRY`: the supervisor's way in.
+/// `terrace_index::proxy::ENTRY`: the supervisor's way in.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn terrace_on_behalf(index: *const c_char) -> *const Table {
-    ACTIVE.store(true, Release);
+pub unsafe extern "C" fn terrace_proxy_table(index: *const c_char) -> *const Table {
+    caller::activate();
     // SAFETY: the supervisor's C string.
     match process::map(unsafe { CStr::from_ptr(index) }) {
         Some(_) => &raw const TABLE,

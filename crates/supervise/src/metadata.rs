@@ -9,7 +9,7 @@ use std::ffi::CString;
 use std::mem::zeroed;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering::*;
-use terrace_index::behalf::LEAVE;
+use terrace_index::proxy::LEAVE;
 
 const EMPTY_PATH: i32 = libc::AT_EMPTY_PATH;
 const STAT_FLAGS: i32 = EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT;
@@ -173,10 +173,10 @@ impl Worker {
         // SAFETY: a directory and a buffer of ours.
         let result = unsafe {
             // The offset is the program's: a listing that was read and not delivered is read again.
-            if again && self.desk.acting.load(Acquire) != 0 {
-                libc::lseek(directory.as_raw_fd(), self.desk.before.load(Acquire) as i64, libc::SEEK_SET);
+            if again && self.slot.acting.load(Acquire) != 0 {
+                libc::lseek(directory.as_raw_fd(), self.slot.before.load(Acquire) as i64, libc::SEEK_SET);
             }
-            self.desk.before.store(libc::lseek(directory.as_raw_fd(), 0, libc::SEEK_CUR) as u64, Release);
+            self.slot.before.store(libc::lseek(directory.as_raw_fd(), 0, libc::SEEK_CUR) as u64, Release);
             self.begin(call)?;
             let read = match call.nr as i64 {
                 libc::SYS_getdents => self.shared.table.getdents_old,
@@ -185,7 +185,15 @@ impl Worker {
             read(directory.as_raw_fd(), self.buffer.as_mut_ptr().cast(), size)
         };
         match result {
-            count if count > 0 => Ok(self.deliver(call, out, &self.buffer[..count as usize], count)),
+            count if count > 0 => {
+                let answer = self.deliver(call, out, &self.buffer[..count as usize], count);
+                if matches!(answer, Answer::Error(_)) {
+                    // What was not delivered was not read.
+                    // SAFETY: our own descriptor, and the offset that it had.
+                    unsafe { libc::lseek(directory.as_raw_fd(), self.slot.before.load(Acquire) as i64, libc::SEEK_SET) };
+                }
+                Ok(answer)
+            }
             raw => Ok(Answer::from(raw)),
         }
     }

@@ -1,19 +1,19 @@
 //! What outlives a supervisor that is killed: shared memory, held by the keeper.
 //!
-//!   header: what is known of the run    desk 0 … desk 63: one for each thread, with the call that it is working on
+//!   header: what is known of the run    slot 0 … slot 63: one for each thread, with the call that it is working on
 //!
 //! The kernel forgets nothing that a dead supervisor had received, and tells nobody of it: such a call would wait for ever. So the
-//! kernel writes each call straight into its desk, and the next supervisor begins with the desks that are not empty.
-//! Invariant: a desk is empty, or has the call that was received last and not known to be answered.
+//! kernel writes each call straight into its slot, and the next supervisor begins with the slots that are not empty.
+//! Invariant: a slot is empty, or has the call that was received last and not known to be answered.
 
 use crate::listener::Notification;
 use std::cell::UnsafeCell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use terrace_index::behalf::Intent;
+use terrace_index::proxy::Intent;
 
-pub const DESKS: usize = 64;
+pub const SLOTS: usize = 64;
 
 /// Somebody in the run changed its rights, its view of the file system, or its umask: no longer are all alike.
 pub const RIGHTS_VARY: u32 = 1;
@@ -28,7 +28,7 @@ struct Header {
 
 /// One thread's work. All zeroes is empty.
 #[repr(C, align(64))]
-pub struct Desk {
+pub struct Slot {
     notification: UnsafeCell<Notification>,
     /// 1 once what it asks for may have been done.
     pub acting: AtomicU32,
@@ -42,23 +42,23 @@ pub struct Desk {
 #[repr(C)]
 struct Layout {
     header: Header,
-    desks: [Desk; DESKS],
+    slots: [Slot; SLOTS],
 }
 
-// SAFETY: a desk is one thread's, and the rest is atomic.
+// SAFETY: a slot is one thread's, and the rest is atomic.
 unsafe impl Sync for Layout {}
 
-pub struct Board {
+pub struct SharedState {
     memory: OwnedFd,
     layout: &'static Layout,
 }
 
-impl Board {
-    /// A new board, all desks empty; every program of the run begins with this umask.
-    pub fn create(umask: u32) -> io::Result<Board> {
+impl SharedState {
+    /// A new state, all slots empty; every program of the run begins with this umask.
+    pub fn create(umask: u32) -> io::Result<SharedState> {
         // SAFETY: a C string; the descriptor is new and ours.
         let memory = unsafe {
-            let fd = libc::memfd_create(c"terrace-board".as_ptr(), libc::MFD_CLOEXEC);
+            let fd = libc::memfd_create(c"terrace-supervision".as_ptr(), libc::MFD_CLOEXEC);
             if fd < 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -68,12 +68,12 @@ impl Board {
         if unsafe { libc::ftruncate(memory.as_raw_fd(), size_of::<Layout>() as i64) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        let board = Board::open(memory)?;
-        board.layout.header.umask.store(umask, Relaxed);
-        Ok(board)
+        let state = SharedState::open(memory)?;
+        state.layout.header.umask.store(umask, Relaxed);
+        Ok(state)
     }
 
-    pub fn open(memory: OwnedFd) -> io::Result<Board> {
+    pub fn open(memory: OwnedFd) -> io::Result<SharedState> {
         // SAFETY: a shared mapping of our own, never unmapped; populated, so that the kernel can write a call into it without
         // a fault, at which it could lose the call.
         let base = unsafe {
@@ -90,15 +90,15 @@ impl Board {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: mapped above with this size; zeroes are a valid layout.
-        Ok(Board { memory, layout: unsafe { &*(base as *const Layout) } })
+        Ok(SharedState { memory, layout: unsafe { &*(base as *const Layout) } })
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.memory.as_fd()
     }
 
-    pub fn desk(&self, number: usize) -> &'static Desk {
-        &self.layout.desks[number]
+    pub fn slot(&self, number: usize) -> &'static Slot {
+        &self.layout.slots[number]
     }
 
     pub fn varies(&self, what: u32) -> bool {
@@ -114,21 +114,21 @@ impl Board {
     }
 }
 
-impl Desk {
+impl Slot {
     /// Where the kernel puts the next call.
     pub fn place(&self) -> *mut Notification {
         self.notification.get()
     }
 
-    /// The call on this desk, if there is one.
+    /// The call on this slot, if there is one.
     pub fn call(&self) -> Option<Notification> {
-        // SAFETY: only this desk's thread writes it, before or after this.
+        // SAFETY: only this slot's thread writes it, before or after this.
         let call = unsafe { *self.notification.get() };
         (call.id != 0).then_some(call)
     }
 
     pub fn clear(&self) {
-        // SAFETY: this desk's thread, between two calls.
+        // SAFETY: this slot's thread, between two calls.
         unsafe { (*self.notification.get()) = Notification::default() };
         self.acting.store(0, Relaxed);
         self.given.store(0, Relaxed);
@@ -141,17 +141,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_on_a_desk_is_seen_by_who_opens_the_board_next() {
-        let board = Board::create(0o27).unwrap();
-        assert!(board.desk(3).call().is_none());
-        // SAFETY: the desk's only user.
-        unsafe { *board.desk(3).place() = Notification { id: 7, nr: 87, ..Default::default() } };
-        board.note(VIEWS_VARY);
-        let next = Board::open(board.fd().try_clone_to_owned().unwrap()).unwrap();
-        assert_eq!(next.desk(3).call().unwrap().nr, 87);
+    fn what_is_in_a_slot_is_seen_by_who_maps_the_state_next() {
+        let state = SharedState::create(0o27).unwrap();
+        assert!(state.slot(3).call().is_none());
+        // SAFETY: the slot's only user.
+        unsafe { *state.slot(3).place() = Notification { id: 7, nr: 87, ..Default::default() } };
+        state.note(VIEWS_VARY);
+        let next = SharedState::open(state.fd().try_clone_to_owned().unwrap()).unwrap();
+        assert_eq!(next.slot(3).call().unwrap().nr, 87);
         assert_eq!(next.umask(), 0o27);
         assert!(next.varies(VIEWS_VARY) && !next.varies(UMASKS_VARY));
-        next.desk(3).clear();
-        assert!(board.desk(3).call().is_none());
+        next.slot(3).clear();
+        assert!(state.slot(3).call().is_none());
     }
 }

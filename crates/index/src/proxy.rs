@@ -10,7 +10,7 @@ use core::ffi::{c_char, c_void};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Name of the library's function `extern "C" fn(index: *const c_char) -> *const Table`; null if there is no such index.
-pub const ENTRY: &core::ffi::CStr = c"terrace_on_behalf";
+pub const ENTRY: &core::ffi::CStr = c"terrace_proxy_table";
 
 pub const LEAVE: isize = isize::MIN;
 
@@ -72,7 +72,7 @@ pub struct Table {
     /// `LEAVE` unless the path leads to a placed file: then the root's.
     pub statfs: unsafe extern "C" fn(dirfd: i32, path: *const c_char, out: *mut c_void) -> isize,
     /// Makes the placed file that the path leads to a real one. 1 if there was one.
-    pub settle: unsafe extern "C" fn(dirfd: i32, path: *const c_char) -> isize,
+    pub materialise: unsafe extern "C" fn(dirfd: i32, path: *const c_char) -> isize,
     /// The record (plus 1) whose link this name is, or whose flushed file, and its serial; 0: none.
     pub record_at: unsafe extern "C" fn(dirfd: i32, path: *const c_char, serial: *mut u64) -> u32,
     /// The name, wherever its text seems to lead, is a placed or durable file or a directory of the root.
