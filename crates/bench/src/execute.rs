@@ -14,7 +14,7 @@ use crate::settings::{BackendSettings, Files, Operation, Reorder, RunSettings, W
 use crate::signature::Identity;
 use crate::statistics::{Method, median_interval};
 use crate::stop::Stop;
-use crate::worker::path_of;
+use crate::worker::{leave_directory, path_of};
 use crate::workload::mix;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -342,11 +342,7 @@ impl<'a> Executor<'a> {
                 }
                 _ => {}
             }
-            if run.settings.directory_per_worker
-                && let Some(parent) = path.parent()
-            {
-                let _ = std::fs::remove_dir(parent);
-            }
+            leave_directory(assignment, &path);
             if run.settings.files == Files::Shared && !run.settings.directory_per_worker {
                 break;
             }
@@ -380,8 +376,10 @@ impl<'a> Executor<'a> {
         let draw_seed = [run_number, replication_number, repetition_number]
             .into_iter()
             .fold(mix(seed), |drawn, number| mix(drawn ^ mix(u64::from(number) + 1)));
-        let file_stem =
-            settings.file_name.clone().unwrap_or_else(|| format!("run{:04}-{replication:03}-{repetition:03}", run.id));
+        let file_stem = match &settings.file_name {
+            Some(name) => crate::names::of_repetition(name, run.id, replication, repetition),
+            None => format!("run{:04}-{replication:03}-{repetition:03}", run.id),
+        };
         Ok(reads_of
             .into_iter()
             .enumerate()
@@ -396,6 +394,8 @@ impl<'a> Executor<'a> {
                 worker: worker as u32,
                 reads_of,
                 written: None,
+                noted: false,
+                file_bytes: None,
             })
             .collect())
     }

@@ -24,6 +24,7 @@ pub mod ior;
 pub mod iore;
 pub mod latencies;
 pub mod layout;
+pub mod names;
 pub mod needs;
 pub mod origins;
 pub mod plan;

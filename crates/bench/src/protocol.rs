@@ -78,6 +78,12 @@ pub struct Assignment {
     pub reads_of: u32,
     /// So many of the owner's first requests were written; without it all.
     pub written: Option<u64>,
+    /// Who wrote the file is known.
+    #[serde(default)]
+    pub noted: bool,
+    /// How long the file was when it had been written, where that is known.
+    #[serde(default)]
+    pub file_bytes: Option<u64>,
 }
 
 impl Assignment {
@@ -106,6 +112,9 @@ pub struct PassReport {
     pub read_bytes: u64,
     pub bytes_planned: u64,
     pub bytes_verified: u64,
+    /// Where the last byte of this worker's requests ends in the file.
+    #[serde(default)]
+    pub end: u64,
     /// Size of a request to how many there were.
     pub sizes: BTreeMap<u64, u64>,
     /// Latencies in nanoseconds: an HDR histogram, serialised, in base 64.

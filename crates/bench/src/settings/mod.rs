@@ -19,7 +19,8 @@ pub struct RunSettings {
     /// How often the operations are done in each replication.
     pub repetitions: u32,
     pub files: Files,
-    /// Below the experiment's directory; without one it is named after the run, the replication and the repetition.
+    /// Below the experiment's directory; without one it is named after the run, the replication and the repetition. `{worker:08}`,
+    /// `{run}`, `{replication}` and `{repetition}` stand for numbers, `{a|b}` for choices that workers take in turn.
     pub file_name: Option<String>,
     /// Each worker's file in a directory of its own.
     pub directory_per_worker: bool,
@@ -41,8 +42,9 @@ pub struct RunSettings {
     pub rate: Option<Rate>,
     /// Merge requests of one worker that follow each other in the file.
     pub coalesce: Coalesce,
-    /// Check every byte that is read. Off, reads cost nothing but the read.
-    pub verify: bool,
+    /// Check what is read: `true`, all is read once more for it, outside of the measured time. `within` checks each read as it comes,
+    /// and what that takes is in the rate. `noted`, only what is known to be written by an experiment.
+    pub verify: Verify,
     /// Time between two repetitions.
     pub delay: Span,
     /// Seed of the run, instead of the experiment's.
@@ -69,7 +71,7 @@ impl Default for RunSettings {
             stonewall: None,
             rate: None,
             coalesce: Coalesce::Off,
-            verify: true,
+            verify: Verify::Plain(true),
             delay: Span(0.0),
             seed: None,
         }
@@ -327,6 +329,22 @@ pub enum Flush {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected true, false, `within` or `noted`")]
+pub enum Verify {
+    Plain(bool),
+    Named(Check),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// As each read comes, within the measured time.
+    Within,
+    /// As `true`, but a file that nobody has noted is read only.
+    Noted,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cache {
     AsIs,
@@ -431,11 +449,7 @@ impl RunSettings {
         if self.operations.contains(&Operation::Mixed) && !matches!(self.workload, Workload::Offset(_)) {
             return wrong("`mixed` needs an offset workload".into(), "use `write` and `read`");
         }
-        if let Some(name) = &self.file_name
-            && name.split('/').any(|part| matches!(part, "" | "." | ".."))
-        {
-            return wrong(format!("`{name}` can't be a file's name"), "give a name below the experiment's directory");
-        }
+        crate::names::check(self)?;
         if let Some(rate) = self.rate
             && !(rate.requests_per_second.is_finite() && rate.requests_per_second > 0.0)
         {
@@ -506,10 +520,6 @@ impl RunSettings {
             ));
         }
         match &self.backend {
-            BackendSettings::Mpiio(mpi) if per_worker && (mpi.collective || mpi.view) => Err(Error::input(
-                "collective calls and file views are for shared files only",
-                "exclude this combination",
-            )),
             BackendSettings::Mpiio(mpi) if mpi.view && !matches!(self.workload, Workload::Dataset(_)) => {
                 Err(Error::input("a file view needs a dataset workload", "exclude this combination"))
             }

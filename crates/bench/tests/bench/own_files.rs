@@ -37,7 +37,7 @@ fn a_users_directory_is_no_tree_of_a_metadata_workload() {
 fn a_users_file_is_not_written_over() {
     let place = Place::new();
     std::fs::create_dir(place.data()).unwrap();
-    for (name, files) in [("precious", "shared"), ("precious.000001", "per_worker")] {
+    for (name, files) in [("precious", "shared"), ("precious.00000001", "per_worker")] {
         let file = place.data().join(name);
         std::fs::write(&file, "years").unwrap();
         refused(&place, files, base(json!({ "workers": 2, "files": files })));

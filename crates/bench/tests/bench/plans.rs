@@ -192,7 +192,9 @@ fn bad_input_is_refused_by_name_before_anything_runs() {
         (json!({"base": {"file_name": "."}}), "`.`"),
         (json!({"base": {"file_name": "a/./b"}}), "a/./b"),
         (json!({"base": {"file_name": "/etc/absolute"}}), "/etc/absolute"),
-        (json!({"base": {"files": "per_worker", "backend": {"mpiio": {"view": true}}}}), "shared files only"),
+        (json!({"base": {"files": "per_worker", "backend": {"mpiio": {"view": true}}}}), "needs a dataset"),
+        (json!({"base": {"file_name": "f.{worker}"}}), "all workers use one"),
+        (json!({"base": {"file_name": "f.{rank}"}}), "`{rank}` is not known"),
         (json!({"base": {"operations": ["stat"]}}), "no operation `stat`"),
         (
             json!({"base": {"files": "per_worker", "flush": "never", "backend": {"s3": {"bucket": "b"}}}}),
@@ -280,15 +282,16 @@ fn an_iore_file_without_replications_is_refused() {
 fn the_page_names_tests_that_exist() {
     let crate_directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let sources = [
-        "tests/backends.rs",
-        "tests/ends.rs",
-        "tests/nodes.rs",
-        "tests/origins.rs",
-        "tests/own_files.rs",
-        "tests/plans.rs",
-        "tests/report.rs",
-        "tests/runs.rs",
-        "tests/statistics.rs",
+        "tests/bench/backends.rs",
+        "tests/bench/compatibility.rs",
+        "tests/bench/ends.rs",
+        "tests/bench/nodes.rs",
+        "tests/bench/origins.rs",
+        "tests/bench/own_files.rs",
+        "tests/bench/plans.rs",
+        "tests/bench/report.rs",
+        "tests/bench/runs.rs",
+        "tests/bench/statistics.rs",
         "src/workload/tests.rs",
     ]
     .map(|file| std::fs::read_to_string(crate_directory.join(file)).unwrap())
