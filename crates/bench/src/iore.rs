@@ -104,6 +104,7 @@ pub fn translate(value: Value) -> Result<Experiment> {
         ),
         order: Order::Fixed,
         delay: Span(0.0),
+        time_limit: None,
         base: Value::Null,
         factors: BTreeMap::new(),
         exclude: vec![],

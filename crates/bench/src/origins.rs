@@ -8,7 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::protocol::{Assignment, PassReport};
-use crate::settings::RunSettings;
+use crate::settings::{Operation, RunSettings};
 use crate::signature::Identity;
 use crate::workload;
 use serde::{Deserialize, Serialize};
@@ -67,9 +67,14 @@ pub fn take(origins: &mut Origins, note: Note, full: impl Fn(PathBuf) -> PathBuf
 impl Origin {
     pub fn of(assignments: &[Assignment], reports: &[Option<PassReport>]) -> Origin {
         let done = || reports.iter().zip(assignments).filter_map(|(report, of)| Some((report.as_ref()?, of)));
-        let is_cut = done().any(|(report, _)| report.bytes < report.bytes_planned);
+        // Of trees the files are counted: they may be empty.
+        let is_tree = assignments[0].operation == Operation::Create;
+        let is_cut = done().any(|(report, _)| match is_tree {
+            true => report.before_stonewall.is_some(),
+            false => report.bytes < report.bytes_planned,
+        });
         let mut file_bytes = BTreeMap::new();
-        for (report, of) in done() {
+        for (report, of) in done().filter(|_| !is_tree) {
             let end = match is_cut {
                 true => report.end,
                 false => workload::file_bytes(&of.settings, of.draw_seed, of.worker).unwrap_or(report.end),

@@ -89,7 +89,7 @@ pub struct Assignment {
 impl Assignment {
     /// Whose data the operation is about.
     pub fn owner(&self) -> u32 {
-        if self.operation == Operation::Read { self.reads_of } else { self.worker }
+        if self.operation.reads() && self.operation != Operation::Mixed { self.reads_of } else { self.worker }
     }
 }
 
@@ -125,6 +125,9 @@ pub struct PassReport {
     pub late_ns_max: u64,
     /// What the storage says of the file's layout.
     pub layout: Option<String>,
+    /// What a find found.
+    #[serde(default)]
+    pub found: u64,
     /// Wrong data was read.
     pub mismatch: Option<String>,
 }

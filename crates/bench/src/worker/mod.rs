@@ -3,6 +3,7 @@
 //! The main thread works; a second one does nothing but read from the coordinator, so that a run that is called off, or a
 //! coordinator that dies, ends the worker even in the middle of its requests.
 
+mod find;
 mod loops;
 mod metadata;
 mod pass;

@@ -1,13 +1,13 @@
 //! One operation of one run on one worker: prepare (not measured), open, transfer, flush, close.
 
-use super::{Meeting, loops, metadata, path_of};
+use super::{Meeting, find, loops, metadata, path_of};
 use crate::backend::{self, Backend, Target};
 use crate::cache::{self, Residency};
 use crate::clock::now_ns;
 use crate::error::{Error, Result};
 use crate::layout;
 use crate::protocol::{Assignment, PassReport};
-use crate::settings::{BackendSettings, Check, Files, Flush, Operation, Verify};
+use crate::settings::{BackendSettings, Check, Existing, Files, Flush, Operation, Verify};
 use crate::signature::{Identity, Signature};
 use crate::workload::{self, Block};
 use std::path::{Path, PathBuf};
@@ -60,6 +60,10 @@ impl<'a> Pass<'a> {
             let path = assignment.directory.clone();
             return Ok(Pass { assignment, keeper, path, blocks: vec![], file_bytes: 0, cache: Residency::default() });
         }
+        if assignment.operation == Operation::Find {
+            let path = find::top(assignment);
+            return Ok(Pass { assignment, keeper, path, blocks: vec![], file_bytes: 0, cache: Residency::default() });
+        }
         let owner = assignment.owner();
         let path = path_of(assignment, owner);
         let part = workload::part(settings, assignment.draw_seed, owner)?;
@@ -72,7 +76,10 @@ impl<'a> Pass<'a> {
                 if let Some(parent) = path.parent() {
                     std::fs::create_dir_all(parent).map_err(|error| Error::io("create", parent.display(), error))?;
                 }
-                layout::set(&settings.layout, &path, file_bytes, assignment.replaces)?;
+                match path.symlink_metadata() {
+                    Ok(_) if settings.existing == Existing::Overwrite => cut_off(&path, file_bytes)?,
+                    _ => layout::set(&settings.layout, &path, file_bytes, assignment.replaces)?,
+                }
             } else if !local && (settings.files == Files::PerWorker || assignment.worker == 0) {
                 make_room(assignment, keeper, &path)?;
             }
@@ -90,7 +97,10 @@ impl<'a> Pass<'a> {
         let assignment = self.assignment;
         let settings = &assignment.settings;
         if assignment.operation.is_metadata() {
-            return metadata::perform(assignment);
+            return metadata::perform(assignment, meeting);
+        }
+        if assignment.operation == Operation::Find {
+            return find::perform(assignment);
         }
         let owner = assignment.owner();
         let write = assignment.operation != Operation::Read;
@@ -148,6 +158,13 @@ impl<'a> Pass<'a> {
         }
         Ok(report)
     }
+}
+
+/// A file that is written over in place is not longer than what is written.
+fn cut_off(path: &Path, file_bytes: u64) -> Result<()> {
+    let file = std::fs::OpenOptions::new().write(true).open(path).map_err(|error| failed("open", path, error))?;
+    let long = file.metadata().map_err(|error| failed("stat", path, error))?.len() > file_bytes;
+    if long { file.set_len(file_bytes).map_err(|error| failed("shorten", path, error)) } else { Ok(()) }
 }
 
 /// What was written is there, and more: somebody else writes the file, or the storage lost its end.

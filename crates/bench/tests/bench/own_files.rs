@@ -78,8 +78,8 @@ fn a_file_of_an_earlier_repetition_or_an_interrupted_one_is_made_anew() {
             let noted = files.lines().count() - 1;
             let cut: String = files.lines().take(noted).map(|line| format!("{line}\n")).collect();
             std::fs::write(results.join("files.jsonl"), cut).unwrap();
-            std::fs::create_dir_all(place.data().join("precious/worker000000")).unwrap();
-            std::fs::write(place.data().join("precious/worker000000/w000000.f00000000"), "half").unwrap();
+            std::fs::create_dir_all(place.data().join("precious/mdtest_tree.0.0")).unwrap();
+            std::fs::write(place.data().join("precious/mdtest_tree.0.0/file.mdtest.0.0"), "half").unwrap();
         }
         let resumed = Command::new(PROGRAM).args(["resume", "--quiet"]).arg(&results).output().unwrap();
         assert!(resumed.status.success(), "{}", text(&resumed.stderr));
