@@ -27,7 +27,7 @@ import pandas as pd  # noqa: E402
 import statsmodels.formula.api as smf  # noqa: E402
 from statsmodels.stats.anova import anova_lm  # noqa: E402
 
-METADATA = {"create", "stat", "list", "unlink"}
+METADATA = {"create", "stat", "list", "read_files", "unlink", "find"}
 INK = "#24292f"
 PALETTE = ["#1f6feb", "#d1590f", "#1a7f37", "#8250df", "#bf3989", "#57606a", "#9a6700", "#0a7b83"]
 # Beyond these a picture is too wide or its legend too long to be read; the table has everything.

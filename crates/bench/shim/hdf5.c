@@ -76,6 +76,9 @@ void *tb_open(const struct tb_open *arguments, char *message)
     MPI_Bcast(&there, 1, MPI_INT, 0, comm);
     hid_t access_list = H5Pcreate(H5P_FILE_ACCESS);
     H5Pset_fapl_mpio(access_list, comm, MPI_INFO_NULL);
+    const char *alignment = strstr(arguments->hints, "alignment=");
+    if (alignment)
+        H5Pset_alignment(access_list, 0, (hsize_t)strtoull(alignment + strlen("alignment="), NULL, 10));
     int make = arguments->write && !there;
     file->file = make ? H5Fcreate(arguments->path, H5F_ACC_EXCL, H5P_DEFAULT, access_list)
                       : H5Fopen(arguments->path, arguments->write ? H5F_ACC_RDWR : H5F_ACC_RDONLY, access_list);

@@ -7,7 +7,7 @@
 use crate::error::{Error, Result};
 use crate::origins::{self, Origin, Origins};
 use crate::protocol::{Assignment, PassReport};
-use crate::settings::{BackendSettings, Files, Operation, RunSettings, Workload};
+use crate::settings::{BackendSettings, Existing, Files, Operation, RunSettings, Workload};
 use crate::worker::path_of;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -38,9 +38,9 @@ pub fn makes_files(settings: &RunSettings) -> bool {
     settings.operations.iter().any(makes)
 }
 
-/// Whose names and contents are noted: the null backend has no files, and trees have no signatures.
+/// Whose names and contents are noted: the null backend has no files.
 fn is_noted(settings: &RunSettings) -> bool {
-    !matches!(settings.backend, BackendSettings::Null(_)) && !matches!(settings.workload, Workload::Metadata(_))
+    !matches!(settings.backend, BackendSettings::Null(_)) && !matches!(settings.workload, Workload::Find(_))
 }
 
 pub fn refused(path: &Path) -> Error {
@@ -98,7 +98,8 @@ impl Claims {
         let paths = paths(settings, assignments);
         let replaces: Vec<bool> = paths.iter().map(|path| self.ours.contains(path)).collect();
         let new: Vec<PathBuf> = paths.iter().filter(|path| !self.ours.contains(*path)).cloned().collect();
-        if let Some(strange) = new.iter().find(|path| path.symlink_metadata().is_ok()) {
+        let over = settings.existing == Existing::Overwrite && !matches!(settings.workload, Workload::Metadata(_));
+        if !over && let Some(strange) = new.iter().find(|path| path.symlink_metadata().is_ok()) {
             return Err(refused(strange));
         }
         if !new.is_empty() {
@@ -167,7 +168,10 @@ impl Claims {
         }
         let beside = origins::beside(&assignments[0].directory)?;
         for assignment in assignments {
-            let name = name_of(assignment, assignment.owner());
+            let name = match settings.workload {
+                Workload::Metadata(_) => assignment.directory.join(&assignment.file_stem),
+                _ => name_of(assignment, assignment.owner()),
+            };
             let found = self.since.get(&name).or_else(|| beside.get(&name)).or_else(|| self.before.get(&name));
             match found {
                 Some(Some(origin)) => origin.tell(&name, assignment)?,

@@ -14,11 +14,12 @@ use crate::settings::{BackendSettings, Files, Operation, Reorder, RunSettings, W
 use crate::signature::Identity;
 use crate::statistics::{Method, median_interval};
 use crate::stop::Stop;
-use crate::worker::path_of;
-use crate::workload::mix;
+use crate::worker::{leave_directory, path_of};
+use crate::workload::{Permutation, mix};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Who is told how it goes.
 pub trait Progress {
@@ -51,6 +52,8 @@ pub struct Tally {
     pub wrong: u64,
     /// Groups of workers whose `terrace run` could not make all files durable.
     pub not_durable: u64,
+    /// Runs that the time limit left out.
+    pub out_of_time: u64,
     /// The signal by which somebody ended it before its end.
     pub stopped: Option<i32>,
 }
@@ -76,6 +79,7 @@ impl<'a> Executor<'a> {
         let all = (self.plan.blocks.len() * self.plan.runs.len()) as u64;
         let mut tally = Tally::default();
         let mut done = 0;
+        let until = self.experiment.time_limit.map(|limit| Instant::now() + limit.duration());
         'all: for (replication, block) in self.plan.blocks.iter().enumerate() {
             let replication = replication as u32;
             let settled = self.settled(replication);
@@ -85,6 +89,10 @@ impl<'a> Executor<'a> {
                 done += 1;
                 // What is there already has had its delays.
                 let mut ran = false;
+                if until.is_some_and(|until| Instant::now() >= until) {
+                    tally.out_of_time = all + 1 - done;
+                    break 'all;
+                }
                 for repetition in 0..run.settings.repetitions {
                     if complete.contains(&(*id, replication, repetition)) || settled.contains(id) {
                         continue;
@@ -165,7 +173,7 @@ impl<'a> Executor<'a> {
             let started_unix_s = unix_seconds();
             let outcome = match self.begin(&run.settings, *operation, &mut assignments) {
                 Ok(()) => {
-                    if *operation == Operation::Write {
+                    if operation.writes() {
                         ours.fill(true);
                     }
                     let (_, _, group) = self.group.as_mut().expect("it was there just now");
@@ -179,7 +187,7 @@ impl<'a> Executor<'a> {
             let (_, _, group) = self.group.as_ref().expect("the assignments were made for a group");
             let (hosts, offsets) = (group.hosts(), group.offsets());
             let ended = outcome.failure.is_some();
-            if *operation == Operation::Write
+            if operation.writes()
                 && !ended
                 && let Err(error) = self.claims.write_ended(&run.settings, &assignments, &outcome.reports)
             {
@@ -212,8 +220,8 @@ impl<'a> Executor<'a> {
     /// Notes what becomes of the files, and tells the workers what they will find in them.
     fn begin(&mut self, settings: &RunSettings, operation: Operation, assignments: &mut [Assignment]) -> Result<()> {
         match operation {
-            Operation::Write => self.claims.write_begins(settings, assignments),
-            Operation::Read | Operation::Mixed => self.claims.tell_origins(settings, assignments),
+            _ if operation.writes() => self.claims.write_begins(settings, assignments),
+            _ if operation.reads() => self.claims.tell_origins(settings, assignments),
             _ => Ok(()),
         }
     }
@@ -342,11 +350,7 @@ impl<'a> Executor<'a> {
                 }
                 _ => {}
             }
-            if run.settings.directory_per_worker
-                && let Some(parent) = path.parent()
-            {
-                let _ = std::fs::remove_dir(parent);
-            }
+            leave_directory(assignment, &path);
             if run.settings.files == Files::Shared && !run.settings.directory_per_worker {
                 break;
             }
@@ -366,9 +370,9 @@ impl<'a> Executor<'a> {
             self.group = Some((kind, settings.workers, group));
         }
         let hosts = self.group.as_ref().expect("there is a group now").2.hosts();
-        let reads_of = readers(settings.reorder, &hosts)?;
+        let reads_of = readers(settings.reorder, &hosts, mix(self.experiment.seed ^ mix(u64::from(replication))))?;
         // A file that nobody has noted was written by the first run that has its seed, as far as can be said.
-        let writes = settings.operations.contains(&Operation::Write);
+        let writes = settings.operations.iter().any(|operation| operation.writes());
         let (run_number, replication_number, repetition_number) = match (settings.seed, writes) {
             (_, false) => (0, 0, 0),
             (Some(_), true) => (0, replication, repetition),
@@ -380,8 +384,10 @@ impl<'a> Executor<'a> {
         let draw_seed = [run_number, replication_number, repetition_number]
             .into_iter()
             .fold(mix(seed), |drawn, number| mix(drawn ^ mix(u64::from(number) + 1)));
-        let file_stem =
-            settings.file_name.clone().unwrap_or_else(|| format!("run{:04}-{replication:03}-{repetition:03}", run.id));
+        let file_stem = match &settings.file_name {
+            Some(name) => crate::names::of_repetition(name, run.id, replication, repetition),
+            None => format!("run{:04}-{replication:03}-{repetition:03}", run.id),
+        };
         Ok(reads_of
             .into_iter()
             .enumerate()
@@ -396,6 +402,8 @@ impl<'a> Executor<'a> {
                 worker: worker as u32,
                 reads_of,
                 written: None,
+                noted: false,
+                file_bytes: None,
             })
             .collect())
     }
@@ -454,11 +462,32 @@ pub fn settled(rows: &[Row], rule: &StoppingRule) -> BTreeSet<u32> {
 }
 
 /// Whose data each worker reads.
-pub fn readers(reorder: Reorder, hosts: &[String]) -> Result<Vec<u32>> {
+/// `drawn` is the seed of what is drawn anew in each replication.
+pub fn readers(reorder: Reorder, hosts: &[String], drawn: u64) -> Result<Vec<u32>> {
     let workers = hosts.len() as u32;
+    // Workers that a node has before the next one is filled; where they take turns, one.
+    let each = match hosts.get(1) {
+        Some(second) if *second != hosts[0] => 1,
+        _ => hosts.iter().filter(|host| **host == hosts[0]).count() as u64,
+    };
+    let nodes_further = |nodes: u32| (u64::from(nodes) * each % u64::from(workers)) as u32;
     match reorder {
         Reorder::None => Ok((0..workers).collect()),
         Reorder::Shift(shift) => Ok((0..workers).map(|worker| (worker + shift % workers) % workers).collect()),
+        Reorder::Nodes(nodes) => readers(Reorder::Shift(nodes_further(nodes)), hosts, drawn),
+        Reorder::Random(random) => {
+            let seed = random.seed.unwrap_or(drawn);
+            if random.each_once {
+                let order = Permutation::new(u64::from(workers), mix(seed));
+                return Ok((0..workers).map(|worker| order.at(u64::from(worker)) as u32).collect());
+            }
+            let nearest = nodes_further(random.nodes);
+            let further = |worker: u32| {
+                let drawn = mix(mix(seed) ^ mix(u64::from(worker) + 1)) % u64::from(workers - nearest);
+                (worker + nearest + drawn as u32) % workers
+            };
+            Ok((0..workers).map(further).collect())
+        }
         Reorder::Node => {
             let mut nodes: Vec<(&String, Vec<u32>)> = Vec::new();
             for (worker, host) in hosts.iter().enumerate() {
@@ -495,20 +524,44 @@ pub fn readers(reorder: Reorder, hosts: &[String]) -> Result<Vec<u32>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::RandomReorder;
 
     #[test]
     fn reads_by_node_go_to_another_node_and_to_all_data() {
         let hosts = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         // Workers lie as they come, not in blocks.
         let hosts_of_four = hosts(&["a", "b", "a", "b"]);
-        let mut readers_of_four = readers(Reorder::Node, &hosts_of_four).unwrap();
+        let mut readers_of_four = readers(Reorder::Node, &hosts_of_four, 0).unwrap();
         for (worker, other) in readers_of_four.iter().enumerate() {
             assert_ne!(hosts_of_four[worker], hosts_of_four[*other as usize]);
         }
         readers_of_four.sort_unstable();
         assert_eq!(readers_of_four, [0, 1, 2, 3]);
-        assert!(readers(Reorder::Node, &hosts(&["a", "a"])).unwrap_err().to_string().contains("one node"));
-        assert!(readers(Reorder::Node, &hosts(&["a", "a", "b"])).is_err());
-        assert_eq!(readers(Reorder::Shift(5), &hosts(&["a", "a", "a"])).unwrap(), [2, 0, 1]);
+        assert!(readers(Reorder::Node, &hosts(&["a", "a"]), 0).unwrap_err().to_string().contains("one node"));
+        assert!(readers(Reorder::Node, &hosts(&["a", "a", "b"]), 0).is_err());
+        assert_eq!(readers(Reorder::Shift(5), &hosts(&["a", "a", "a"]), 0).unwrap(), [2, 0, 1]);
+    }
+
+    #[test]
+    fn ior_reads_go_so_many_nodes_further_whichever_way_workers_lie() {
+        let hosts = |names: &str| names.chars().map(String::from).collect::<Vec<_>>();
+        let nodes = |names: &str, further| readers(Reorder::Nodes(further), &hosts(names), 0).unwrap();
+        assert_eq!(nodes("aabbcc", 1), [2, 3, 4, 5, 0, 1]);
+        assert_eq!(nodes("aabbcc", 2), [4, 5, 0, 1, 2, 3]);
+        assert_eq!(nodes("abcabc", 1), [1, 2, 3, 4, 5, 0]);
+        // On one node IOR's tasks read their own data.
+        assert_eq!(nodes("aaaa", 1), [0, 1, 2, 3]);
+        let random = |each_once, seed, drawn| {
+            let random = RandomReorder { seed, nodes: 1, each_once };
+            readers(Reorder::Random(random), &hosts("aabbccdd"), drawn).unwrap()
+        };
+        let mut once = random(true, Some(3), 0);
+        assert_eq!(once, random(true, Some(3), 9));
+        assert_ne!(random(true, None, 1), random(true, None, 2));
+        once.sort_unstable();
+        assert_eq!(once, [0, 1, 2, 3, 4, 5, 6, 7]);
+        for (worker, other) in random(false, Some(3), 0).into_iter().enumerate() {
+            assert!((other + 8 - worker as u32) % 8 >= 2, "worker {worker} reads of its own node");
+        }
     }
 }

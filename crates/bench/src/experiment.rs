@@ -34,6 +34,9 @@ pub struct Experiment {
     /// Time between two runs.
     #[serde(default)]
     pub delay: Span,
+    /// No run begins after this time; `resume` goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit: Option<Span>,
     /// What all runs have in common.
     #[serde(default)]
     pub base: Value,

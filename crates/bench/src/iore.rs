@@ -91,7 +91,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-const HINT: &str = "this file was read as IORE's format; docs/bench.md lists its keys";
+const HINT: &str = "this file was read as IORE's format; docs/guide/bench.md lists its keys under \"IORE's files\"";
 
 pub fn translate(value: Value) -> Result<Experiment> {
     let mut top = Keys::of("experiment", value)?;
@@ -104,6 +104,7 @@ pub fn translate(value: Value) -> Result<Experiment> {
         ),
         order: Order::Fixed,
         delay: Span(0.0),
+        time_limit: None,
         base: Value::Null,
         factors: BTreeMap::new(),
         exclude: vec![],
@@ -193,34 +194,57 @@ fn test(value: Value) -> Result<Map<String, Value>> {
     }
     put("barriers", json!(test.boolean("intra_test_barrier")?.unwrap_or(false)));
     put("delay", json!(test.number("inter_test_delay_secs")?.unwrap_or(0)));
-    match test.text("file_mode")?.as_deref().map(str::to_ascii_lowercase).as_deref() {
-        None | Some("nx1") => put("files", json!("shared")),
-        Some("nxn") => put("files", json!("per_worker")),
+    let own = match test.text("file_mode")?.as_deref().map(str::to_ascii_lowercase).as_deref() {
+        None | Some("nx1") => false,
+        Some("nxn") => true,
         Some(other) => return Err(Error::input(format!("`file_mode` is `{other}`"), "it is `Nx1` or `NxN`")),
-    }
+    };
+    put("files", json!(if own { "per_worker" } else { "shared" }));
     let name = test.text("file_name")?.unwrap_or_else(|| "./testfile".into());
-    // Sequence numbers and task ids are part of our names where they are needed, whether asked for or not.
     let numbered = test.boolean("file_name_append_sequence_num")?.unwrap_or(false);
-    test.boolean("file_name_append_task_id")?;
-    if !numbered {
-        let plain: PathBuf = Path::new(&name).components().filter(|part| *part != Component::CurDir).collect();
-        put("file_name", json!(plain));
+    let each = test.boolean("file_name_append_task_id")?.unwrap_or(false);
+    let directory_each = test.boolean("file_dir_per_task")?.unwrap_or(false);
+    if each && !own {
+        // IORE's tasks would share a file of which each has another name.
+        return Err(Error::input(
+            "`file_name_append_task_id` with the `file_mode` Nx1: a file that all tasks share has one name",
+            "leave it out, or use NxN",
+        ));
     }
-    put("directory_per_worker", json!(test.boolean("file_dir_per_task")?.unwrap_or(false)));
+    put("file_name", json!(file_name(&name, numbered, own, own && directory_each)));
     put("keep", json!(test.boolean("file_keep")?.unwrap_or(false)));
+    let mut is_dataset = false;
     if let Some(value) = test.take("workload") {
         let (workers, translated) = workload(value)?;
+        is_dataset = translated.get("dataset").is_some();
         put("workers", json!(workers));
         put("workload", translated);
     }
     if let Some(value) = test.take("afio") {
-        put("backend", backend(value)?);
+        put("backend", backend(value, is_dataset)?);
     }
     if let Some(value) = test.take("afsb") {
         put("layout", layout(value)?);
     }
     test.end()?;
     Ok(settings)
+}
+
+/// The names that IORE gives: `DIRECTORY/task.TASK/NAME.REPLICATION.RUN.REPETITION.TASK`.
+fn file_name(name: &str, numbered: bool, own: bool, own_directory: bool) -> PathBuf {
+    let plain: PathBuf = Path::new(name).components().filter(|part| *part != Component::CurDir).collect();
+    let mut file = plain.file_name().unwrap_or_default().to_os_string();
+    if numbered {
+        file.push(".{replication}.{run}.{repetition}");
+    }
+    if own {
+        file.push(".{worker}");
+    }
+    let mut path = plain.parent().unwrap_or(Path::new("")).to_owned();
+    if own_directory {
+        path.push("task.{worker}");
+    }
+    path.join(file)
 }
 
 fn lower(value: &Value) -> String {
@@ -309,7 +333,7 @@ fn one(place: &str, value: Value) -> Result<(String, Value)> {
     }
 }
 
-fn backend(value: Value) -> Result<Value> {
+fn backend(value: Value, is_dataset: bool) -> Result<Value> {
     let (name, parameters) = one("afio", value)?;
     let mut parameters = Keys::of("afio", parameters)?;
     // IORE's "one operation" is our default; without it, it seeks.
@@ -319,7 +343,8 @@ fn backend(value: Value) -> Result<Value> {
         "cstream" => json!({ "cstream": {} }),
         "mpiio" => {
             let collective = parameters.boolean("collective_io")?.unwrap_or(false);
-            let view = parameters.boolean("file_view")?.unwrap_or(false);
+            // A view is of a part of a grid. IORE takes the word for other workloads, too, and makes none.
+            let view = parameters.boolean("file_view")?.unwrap_or(false) && is_dataset;
             json!({ "mpiio": { "seek": seek, "collective": collective, "view": view } })
         }
         other => {
@@ -367,7 +392,8 @@ mod tests {
         let first = &plan.runs[0].settings;
         assert_eq!((first.workers, first.repetitions, first.files), (4, 2, Files::PerWorker));
         assert_eq!(first.flush, Flush::End);
-        assert!(first.barriers && first.directory_per_worker && !first.keep);
+        assert!(first.barriers && !first.keep);
+        assert_eq!(first.file_name.as_deref(), Some("task.{worker}/testfile.{worker}"));
         let Workload::Offset(offset) = &first.workload else { panic!() };
         assert_eq!(offset.pattern, Pattern::Random);
         let Sizes::Each(sizes) = &offset.data_size else { panic!() };

@@ -8,8 +8,9 @@
 
 use crate::error::{Error, Result};
 use crate::protocol::{Assignment, PassReport};
-use crate::settings::RunSettings;
+use crate::settings::{Operation, RunSettings};
 use crate::signature::Identity;
+use crate::workload;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -26,6 +27,9 @@ pub struct Origin {
     /// What was drawn (sizes, orders) for the write.
     pub draw_seed: u64,
     pub cut: Option<Cut>,
+    /// How long each file is, by its number.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub file_bytes: BTreeMap<u32, u64>,
 }
 
 /// A stonewall ended the write.
@@ -63,8 +67,23 @@ pub fn take(origins: &mut Origins, note: Note, full: impl Fn(PathBuf) -> PathBuf
 impl Origin {
     pub fn of(assignments: &[Assignment], reports: &[Option<PassReport>]) -> Origin {
         let done = || reports.iter().zip(assignments).filter_map(|(report, of)| Some((report.as_ref()?, of)));
-        let is_cut = done().any(|(report, _)| report.bytes < report.bytes_planned);
+        // Of trees the files are counted: they may be empty.
+        let is_tree = assignments[0].operation == Operation::Create;
+        let is_cut = done().any(|(report, _)| match is_tree {
+            true => report.before_stonewall.is_some(),
+            false => report.bytes < report.bytes_planned,
+        });
+        let mut file_bytes = BTreeMap::new();
+        for (report, of) in done().filter(|_| !is_tree) {
+            let end = match is_cut {
+                true => report.end,
+                false => workload::file_bytes(&of.settings, of.draw_seed, of.worker).unwrap_or(report.end),
+            };
+            let known = file_bytes.entry(workload::file_of(&of.settings, of.worker)).or_insert(end);
+            *known = end.max(*known);
+        }
         Origin {
+            file_bytes,
             identity: assignments[0].identity,
             draw_seed: assignments[0].draw_seed,
             cut: is_cut.then(|| Cut {
@@ -79,6 +98,9 @@ impl Origin {
         assignment.identity = self.identity;
         assignment.draw_seed = self.draw_seed;
         assignment.written = None;
+        assignment.noted = true;
+        let file = workload::file_of(&assignment.settings, assignment.owner());
+        assignment.file_bytes = self.file_bytes.get(&file).copied();
         if let Some(cut) = &self.cut {
             if cut.requests_of != requests_of(&assignment.settings) {
                 return Err(Error::failed(format!(

@@ -78,12 +78,18 @@ pub struct Assignment {
     pub reads_of: u32,
     /// So many of the owner's first requests were written; without it all.
     pub written: Option<u64>,
+    /// Who wrote the file is known.
+    #[serde(default)]
+    pub noted: bool,
+    /// How long the file was when it had been written, where that is known.
+    #[serde(default)]
+    pub file_bytes: Option<u64>,
 }
 
 impl Assignment {
     /// Whose data the operation is about.
     pub fn owner(&self) -> u32 {
-        if self.operation == Operation::Read { self.reads_of } else { self.worker }
+        if self.operation.reads() && self.operation != Operation::Mixed { self.reads_of } else { self.worker }
     }
 }
 
@@ -106,6 +112,9 @@ pub struct PassReport {
     pub read_bytes: u64,
     pub bytes_planned: u64,
     pub bytes_verified: u64,
+    /// Where the last byte of this worker's requests ends in the file.
+    #[serde(default)]
+    pub end: u64,
     /// Size of a request to how many there were.
     pub sizes: BTreeMap<u64, u64>,
     /// Latencies in nanoseconds: an HDR histogram, serialised, in base 64.
@@ -116,6 +125,9 @@ pub struct PassReport {
     pub late_ns_max: u64,
     /// What the storage says of the file's layout.
     pub layout: Option<String>,
+    /// What a find found.
+    #[serde(default)]
+    pub found: u64,
     /// Wrong data was read.
     pub mismatch: Option<String>,
 }

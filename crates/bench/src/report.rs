@@ -12,9 +12,9 @@ use crate::statistics::{Interval, Method, Summary, summarise};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const SCRIPT: &str = include_str!("../report/report.py");
 const REQUIREMENTS: &str = include_str!("../report/requirements.txt");
@@ -116,7 +116,9 @@ pub fn page(directory: &Path, rows: &[Row]) -> Result<PathBuf> {
 /// A Python that has the packages; makes the environment if there is none yet.
 fn python() -> Result<PathBuf> {
     if let Some(python) = std::env::var_os(PYTHON_VARIABLE) {
-        return Ok(python.into());
+        let python = PathBuf::from(python);
+        check_packages(&python)?;
+        return Ok(python);
     }
     let hash: String = Sha256::digest(REQUIREMENTS).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
     let environment = crate::backend::cache_directory()?.join(format!("python-{hash}"));
@@ -125,8 +127,11 @@ fn python() -> Result<PathBuf> {
     if stamp.exists() {
         return Ok(python);
     }
-    let doing = format!("terrace-bench: installing matplotlib and statsmodels into {} (once)\n", environment.display());
-    let _ = std::io::stderr().write_all(doing.as_bytes());
+    say(&format!(
+        "the page's plots need Python packages: downloading {} (some 100 MB) into {}, once; this takes a minute or two, and `--no-page` does without",
+        REQUIREMENTS.split_whitespace().collect::<Vec<_>>().join(", "),
+        environment.display()
+    ));
     let hint = format!(
         "the report needs Python 3.10 or newer with venv and pip, and a package index; or set {PYTHON_VARIABLE} to a Python that has: {}",
         REQUIREMENTS.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -144,9 +149,63 @@ fn python() -> Result<PathBuf> {
     run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;
     let requirements = environment.join("requirements.txt");
     write(&requirements, REQUIREMENTS)?;
-    run(Command::new(&python)
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"])
-        .arg(&requirements))?;
+    let install = ["-m", "pip", "install", "--progress-bar=off", "--disable-pip-version-check", "-r"];
+    told(Command::new(&python).args(install).arg(&requirements), &hint)?;
     write(&stamp, "")?;
+    say("the packages are installed");
     Ok(python)
+}
+
+/// If nobody takes it, the page is made all the same.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "terrace-bench: {text}");
+}
+
+/// Runs pip, and tells of each package that it fetches.
+fn told(command: &mut Command, hint: &str) -> Result<()> {
+    let failed = |reason: &str| Error::input(format!("installing the report's packages failed: {reason}"), hint);
+    let mut errors = tempfile::tempfile().map_err(|error| Error::io("make", "a temporary file", error))?;
+    let its = errors.try_clone().map_err(|error| Error::io("use", "a temporary file", error))?;
+    let mut child = command.stdout(Stdio::piped()).stderr(its).spawn().map_err(|error| failed(&error.to_string()))?;
+    let output = child.stdout.take().expect("its output is a pipe");
+    for line in BufReader::new(output).lines().map_while(std::io::Result::ok) {
+        let line = line.trim();
+        if ["Downloading ", "Using cached ", "Installing "].iter().any(|word| line.starts_with(word)) {
+            say(line);
+        }
+    }
+    let status = child.wait().map_err(|error| failed(&error.to_string()))?;
+    if status.success() {
+        return Ok(());
+    }
+    let mut said = String::new();
+    let _ = errors.rewind().and_then(|()| errors.read_to_string(&mut said));
+    Err(failed(said.trim().lines().last().unwrap_or("pip did not say why")))
+}
+
+/// The packages that the report needs, asked of a Python that somebody named: a traceback would not say what to do.
+fn check_packages(python: &Path) -> Result<()> {
+    let names: Vec<&str> = REQUIREMENTS.lines().filter_map(|line| line.split("==").next()).collect();
+    let hint = format!("install them there, name another Python in {PYTHON_VARIABLE}, or leave it out");
+    let script = "import importlib.util as u, sys; print(' '.join(n for n in sys.argv[1:] if u.find_spec(n) is None))";
+    let output = Command::new(python).args(["-c", script]).args(&names).output().map_err(|error| {
+        Error::input(format!("can't run {} (from {PYTHON_VARIABLE}): {error}", python.display()), &hint)
+    })?;
+    let missing = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        let reason = said.trim().lines().last().unwrap_or_default().to_owned();
+        return Err(Error::input(format!("{} is no Python that works: {reason}", python.display()), hint));
+    }
+    match missing.is_empty() {
+        true => Ok(()),
+        false => Err(Error::input(
+            format!(
+                "the Python {} (from {PYTHON_VARIABLE}) lacks what the page needs: {}",
+                python.display(),
+                missing.replace(' ', ", ")
+            ),
+            hint,
+        )),
+    }
 }

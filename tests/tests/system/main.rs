@@ -5,6 +5,7 @@ mod audit;
 mod capi;
 mod cfitsio;
 mod crash;
+mod docs;
 mod doors;
 mod errors;
 mod examples;

@@ -208,7 +208,8 @@ impl Shim {
         let (collective, view, seek, hints) = match settings {
             BackendSettings::Mpiio(mpi) => (mpi.collective, mpi.view, mpi.seek, mpi.hints.clone()),
             BackendSettings::Hdf5(library) | BackendSettings::Netcdf(library) => {
-                (library.collective, false, false, Default::default())
+                let alignment = library.alignment.map(|bytes| ("alignment".to_owned(), bytes.0.to_string()));
+                (library.collective, false, false, alignment.into_iter().collect())
             }
             _ => return Err(Error::failed("this backend is not in C")),
         };

@@ -1,5 +1,6 @@
 //! The commands and their arguments.
 
+mod io500;
 mod live;
 mod show;
 
@@ -41,6 +42,13 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
         arguments: Vec<String>,
     },
+    /// Translate mdtest's command line into an experiment: `from-mdtest -- -n 1000 -F -u …`
+    FromMdtest {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        arguments: Vec<String>,
+    },
+    /// Run the io500's easy and hard phases, find included, and compute its score
+    Io500(Io500Args),
     /// Measure storage tiers: read, cached read, write, latency
     Tiers(TiersArgs),
     /// Print the JSON Schema of experiments
@@ -117,6 +125,45 @@ struct CompareArgs {
 }
 
 #[derive(Args)]
+struct Io500Args {
+    /// Where a directory for the phases' files is made, and removed at the end
+    directory: PathBuf,
+    /// Directory of the results [default: io500 and the time]
+    #[arg(long, short)]
+    output: Option<PathBuf>,
+    /// Processes
+    #[arg(long, default_value_t = 4)]
+    workers: u32,
+    /// Seconds after which a writing phase ends; the list wants 300
+    #[arg(long, value_name = "SECONDS", default_value_t = terrace_bench::io500::STONEWALL_S)]
+    stonewall: u64,
+    /// Most that each process writes in ior-easy (IOR's -b)
+    #[arg(long, value_name = "SIZE", default_value = "9920000m")]
+    easy_block: String,
+    /// Most writes of 47008 bytes of each process in ior-hard (IOR's -s)
+    #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+    hard_segments: u64,
+    /// Most files of each process in either mdtest (mdtest's -n)
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    files: u64,
+    /// Drop the page cache before IOR's reads
+    #[arg(long)]
+    cold: bool,
+    /// Hosts to start the processes on by ssh, taking turns
+    #[arg(long, value_delimiter = ',')]
+    hosts: Vec<String>,
+    /// An address of this machine that those hosts reach
+    #[arg(long, requires = "hosts")]
+    address: Option<String>,
+    /// Print the experiment, and run nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print nothing but the score and errors
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(Args)]
 struct TiersArgs {
     /// A tier to measure: NAME=DIRECTORY (repeat, fast to slow)
     #[arg(long, value_name = "NAME=DIRECTORY", required = true)]
@@ -151,10 +198,9 @@ impl Cli {
             Command::Resume(args) => resume(&args),
             Command::Report(args) => report(&args),
             Command::Compare(args) => compare(&args),
-            Command::FromIor { arguments } => {
-                let experiment = terrace_bench::ior::translate(&arguments)?;
-                print_json(&experiment)
-            }
+            Command::FromIor { arguments } => translated(terrace_bench::ior::translate(&arguments)?),
+            Command::FromMdtest { arguments } => translated(terrace_bench::mdtest::translate(&arguments)?),
+            Command::Io500(args) => io500::run(&args),
             Command::Tiers(args) => tiers(&args),
             Command::Schema => print_json(&Experiment::schema()),
             Command::Worker { connect, token_from_stdin } => {
@@ -181,6 +227,11 @@ fn print_json(value: &impl serde::Serialize) -> Result<i32> {
 /// The exit code says it, too, if nobody takes it.
 fn warn(text: &str) {
     let _ = writeln!(std::io::stderr(), "terrace-bench: {text}");
+}
+
+fn translated(translation: terrace_bench::ior::Translation) -> Result<i32> {
+    translation.notes.iter().for_each(|note| warn(&format!("note: {note}")));
+    print_json(&translation.experiment)
 }
 
 fn plan(args: &PlanArgs) -> Result<i32> {
@@ -255,6 +306,13 @@ fn go_on(
     if let Some(signal) = tally.stopped {
         warn(&format!("interrupted; go on with `terrace bench resume {}`", output.display()));
         return Ok(128 + signal);
+    }
+    if tally.out_of_time > 0 {
+        warn(&format!(
+            "the time limit has come with {} runs to go; go on with `terrace bench resume {}`",
+            tally.out_of_time,
+            output.display()
+        ));
     }
     if tally.failed + tally.wrong > 0 {
         warn(&format!(

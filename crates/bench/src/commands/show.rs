@@ -112,6 +112,31 @@ pub fn tiers(document: &Value) -> String {
     show_table(&lines)
 }
 
+/// The lines that the io500 prints, and why the list would not take them.
+pub fn io500(score: &terrace_bench::io500::Score) -> String {
+    let mut lines = vec![["phase", "value", "unit", "time", ""].map(String::from)];
+    for phase in &score.phases {
+        let failed = phase.error.as_ref().map(|error| format!("FAILED: {error}")).unwrap_or_default();
+        lines.push([
+            phase.name.clone(),
+            format!("{:.6}", phase.value),
+            phase.unit.to_owned(),
+            format!("{:.3} s", phase.seconds),
+            failed,
+        ]);
+    }
+    let mut text = show_table(&lines);
+    let _ = writeln!(
+        text,
+        "bandwidth {:.6} GiB/s, metadata {:.6} kIOPS, score {:.6}; find found {} of {} files",
+        score.bandwidth_gib_s, score.iops_k, score.score, score.found, score.to_find
+    );
+    if !score.not_for_the_list.is_empty() {
+        let _ = writeln!(text, "not for the io500 list: {}", score.not_for_the_list.join("; "));
+    }
+    text
+}
+
 fn show_table<const N: usize>(table: &[[String; N]]) -> String {
     let mut text = String::new();
     let widths: Vec<usize> =

@@ -85,6 +85,9 @@ pub struct Row {
     /// Requests of each worker before the stonewall.
     pub before_stonewall: Vec<u64>,
     pub layout: Option<String>,
+    /// What a find found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub found: Option<u64>,
     /// Workers whose reads were of data that was written on their own node.
     pub own_node_reads: u32,
 }
@@ -160,6 +163,9 @@ fn amounts(row: &mut Row, done: &[(&PassReport, Offset)]) {
         }
         row.before_stonewall.extend(report.before_stonewall);
         row.layout = row.layout.take().or_else(|| report.layout.clone());
+        if row.operation == Operation::Find.name() {
+            *row.found.get_or_insert(0) += report.found;
+        }
         row.late_s_max = row.late_s_max.max(clock::seconds(report.late_ns_max));
     }
     if !merged.is_empty() {
@@ -207,7 +213,8 @@ impl Row {
         if self.moves_bytes() { "bytes/s" } else { "operations/s" }
     }
     fn moves_bytes(&self) -> bool {
-        self.bytes > 0 && !matches!(self.operation.as_str(), "create" | "stat" | "list" | "unlink")
+        self.bytes > 0
+            && !matches!(self.operation.as_str(), "create" | "stat" | "list" | "read_files" | "unlink" | "find")
     }
     /// What is compared between runs: bytes a second, or operations where no bytes move.
     pub fn rate(&self) -> f64 {

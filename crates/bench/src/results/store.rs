@@ -4,6 +4,7 @@
 //!   experiment.json  what was asked     plan.json  the runs, and their hash     manifest.json  where and with what
 //!   .lock            held by the process that is at work: there is one at a time
 //!   rows.jsonl       a line for each operation, written as soon as it is done: what `resume` goes on from
+//!   attempts.jsonl   rows of repetitions that were interrupted or failed, and done again by `resume`
 //!   rows.csv, rows.parquet, summary.json, report.html, *.png   made from the rows
 //! ```
 
@@ -109,16 +110,23 @@ impl Store {
     }
 
     /// Removes a line that a crash cut off, so that the next row begins on its own, and what there is of repetitions that
-    /// will be done again, so that none counts twice.
+    /// will be done again, so that none counts twice and none that is whole now is shown as failed. Those go to `attempts.jsonl`.
     fn mend(directory: &Path, plan: &Plan) -> Result<()> {
         let path = directory.join("rows.jsonl");
         let mut rows = Store::rows(directory)?;
         let complete = Store::complete(&rows, plan);
-        rows.retain(|row| row.status != Status::Ok || complete.contains(&(row.run, row.replication, row.repetition)));
-        let mut text = String::new();
-        for row in &rows {
-            text.push_str(&serde_json::to_string(row).map_err(|error| Error::failed(format!("a row: {error}")))?);
-            text.push('\n');
+        let is_complete = |row: &Row| complete.contains(&(row.run, row.replication, row.repetition));
+        let again = lines(rows.iter().filter(|row| !is_complete(row)))?;
+        rows.retain(is_complete);
+        let text = lines(rows.iter())?;
+        if !again.is_empty() {
+            let path = directory.join("attempts.jsonl");
+            OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(&path)
+                .and_then(|mut file| file.write_all(again.as_bytes()))
+                .map_err(|error| Error::io("write", path.display(), error))?;
         }
         let new = path.with_extension("new");
         write(&new, &text)?;
@@ -136,6 +144,15 @@ impl Store {
             .map(|row| (row.run, row.replication, row.repetition))
             .collect()
     }
+}
+
+fn lines<'a>(rows: impl Iterator<Item = &'a Row>) -> Result<String> {
+    let mut text = String::new();
+    for row in rows {
+        text.push_str(&serde_json::to_string(row).map_err(|error| Error::failed(format!("a row: {error}")))?);
+        text.push('\n');
+    }
+    Ok(text)
 }
 
 /// One process at a time writes into a directory of results. The lock ends with the process, however that ends.

@@ -19,12 +19,15 @@ pub struct RunSettings {
     /// How often the operations are done in each replication.
     pub repetitions: u32,
     pub files: Files,
-    /// Below the experiment's directory; without one it is named after the run, the replication and the repetition.
+    /// Below the experiment's directory; without one it is named after the run, the replication and the repetition. `{worker:08}`,
+    /// `{run}`, `{replication}` and `{repetition}` stand for numbers, `{a|b}` for choices that workers take in turn.
     pub file_name: Option<String>,
     /// Each worker's file in a directory of its own.
     pub directory_per_worker: bool,
     /// Leave the files there.
     pub keep: bool,
+    /// What becomes of a file that is there and that the experiment did not make.
+    pub existing: Existing,
     pub workload: Workload,
     pub backend: BackendSettings,
     pub layout: LayoutSettings,
@@ -41,8 +44,9 @@ pub struct RunSettings {
     pub rate: Option<Rate>,
     /// Merge requests of one worker that follow each other in the file.
     pub coalesce: Coalesce,
-    /// Check every byte that is read. Off, reads cost nothing but the read.
-    pub verify: bool,
+    /// Check what is read: `true`, all is read once more for it, outside of the measured time. `within` checks each read as it comes,
+    /// and what that takes is in the rate. `noted`, only what is known to be written by an experiment.
+    pub verify: Verify,
     /// Time between two repetitions.
     pub delay: Span,
     /// Seed of the run, instead of the experiment's.
@@ -59,6 +63,7 @@ impl Default for RunSettings {
             file_name: None,
             directory_per_worker: false,
             keep: false,
+            existing: Existing::Refuse,
             workload: Workload::Offset(OffsetWorkload::default()),
             backend: BackendSettings::default(),
             layout: LayoutSettings::default(),
@@ -69,7 +74,7 @@ impl Default for RunSettings {
             stonewall: None,
             rate: None,
             coalesce: Coalesce::Off,
-            verify: true,
+            verify: Verify::Plain(true),
             delay: Span(0.0),
             seed: None,
         }
@@ -86,7 +91,11 @@ pub enum Operation {
     Create,
     Stat,
     List,
+    /// Opens, reads and checks each file of a tree.
+    ReadFiles,
     Unlink,
+    /// Walks what is below a directory.
+    Find,
 }
 
 impl Operation {
@@ -98,11 +107,21 @@ impl Operation {
             Operation::Create => "create",
             Operation::Stat => "stat",
             Operation::List => "list",
+            Operation::ReadFiles => "read_files",
+            Operation::Find => "find",
             Operation::Unlink => "unlink",
         }
     }
+    /// Of a tree of files.
     pub fn is_metadata(self) -> bool {
-        !matches!(self, Operation::Write | Operation::Read | Operation::Mixed)
+        !matches!(self, Operation::Write | Operation::Read | Operation::Mixed | Operation::Find)
+    }
+    /// Uses what was written before.
+    pub fn reads(self) -> bool {
+        !matches!(self, Operation::Write | Operation::Create | Operation::Find)
+    }
+    pub fn writes(self) -> bool {
+        matches!(self, Operation::Write | Operation::Create)
     }
 }
 
@@ -124,6 +143,8 @@ pub enum Workload {
     Particles(ParticleWorkload),
     /// Trees of small files.
     Metadata(MetadataWorkload),
+    /// What has a name, a size and an age, anywhere below a directory.
+    Find(FindWorkload),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -308,12 +329,34 @@ pub struct MetadataWorkload {
     pub file_size: Bytes,
     /// All workers in one tree, or each in its own.
     pub shared_tree: bool,
+    /// Files are at the tree's bottom only.
+    pub leaf_only: bool,
+    /// After the last file is created its file system is synced; part of the measured time.
+    pub sync: bool,
 }
 
 impl Default for MetadataWorkload {
     fn default() -> Self {
-        MetadataWorkload { files: 100, depth: 1, fanout: 2, file_size: Bytes(0), shared_tree: false }
+        MetadataWorkload {
+            files: 100,
+            depth: 1,
+            fanout: 2,
+            file_size: Bytes(0),
+            shared_tree: false,
+            leaf_only: true,
+            sync: false,
+        }
     }
+}
+
+/// What is found below `file_name`, or below the experiment's directory; without a condition everything.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FindWorkload {
+    pub name_contains: Option<String>,
+    pub size: Option<Bytes>,
+    /// A file below the experiment's directory: only what was changed after it.
+    pub newer_than: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -324,6 +367,30 @@ pub enum Flush {
     End,
     /// After each request.
     Request,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Existing {
+    Refuse,
+    /// Write over it in place, and cut off what is longer. Needs `keep`.
+    Overwrite,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected true, false, `within` or `noted`")]
+pub enum Verify {
+    Plain(bool),
+    Named(Check),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// As each read comes, within the measured time.
+    Within,
+    /// As `true`, but a file that nobody has noted is read only.
+    Noted,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -342,6 +409,22 @@ pub enum Reorder {
     Node,
     /// Read what the worker so many places further wrote.
     Shift(u32),
+    /// As IOR's -C: read what was written so many nodes further, where workers fill node after node; so many workers further, where they
+    /// take turns. All on one node, each reads its own.
+    Nodes(u32),
+    /// As IOR's -Z: read what a worker drawn at random wrote.
+    Random(RandomReorder),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct RandomReorder {
+    /// Without one another order in each replication.
+    pub seed: Option<u64>,
+    /// At least so many nodes further.
+    pub nodes: u32,
+    /// The data of each worker is read once; else by nobody, one or several.
+    pub each_once: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -405,7 +488,7 @@ pub fn read<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> Result<
         let hint = match reason.as_str() {
             reason if reason.contains("expected newtype variant") => "write it as an object: `{ \"posix\": {} }`",
             reason if reason.contains("map with a single key") => "give one of them only",
-            _ => "`terrace bench schema` prints the format, docs/bench.md explains it",
+            _ => "`terrace bench schema` prints the format, docs/guide/bench.md explains it",
         };
         Error::input(if path == "." { reason } else { format!("`{path}`: {reason}") }, hint)
     })
@@ -428,14 +511,20 @@ impl RunSettings {
                 "metadata: create, stat, list, unlink; others: write, read, mixed",
             );
         }
+        let finds = matches!(self.workload, Workload::Find(_));
+        if self.operations.iter().any(|operation| (*operation == Operation::Find) != finds) {
+            return wrong("`find` is the operation of the workload `find`".into(), "give both, or none");
+        }
+        if self.existing == Existing::Overwrite && !(self.keep && self.backend.has_local_files()) {
+            return wrong(
+                "`existing` is `overwrite`: what was there before would be removed".into(),
+                "set `keep`, and use a backend that has files",
+            );
+        }
         if self.operations.contains(&Operation::Mixed) && !matches!(self.workload, Workload::Offset(_)) {
             return wrong("`mixed` needs an offset workload".into(), "use `write` and `read`");
         }
-        if let Some(name) = &self.file_name
-            && name.split('/').any(|part| matches!(part, "" | "." | ".."))
-        {
-            return wrong(format!("`{name}` can't be a file's name"), "give a name below the experiment's directory");
-        }
+        crate::names::check(self)?;
         if let Some(rate) = self.rate
             && !(rate.requests_per_second.is_finite() && rate.requests_per_second > 0.0)
         {
@@ -453,6 +542,10 @@ impl RunSettings {
         crate::workload::check(self)
     }
 
+    fn has_tree(&self) -> bool {
+        matches!(self.workload, Workload::Metadata(_) | Workload::Find(_))
+    }
+
     /// What files of a tree are not asked about; a row would say it all the same.
     fn check_metadata(&self) -> Result<()> {
         let ignored = [
@@ -460,11 +553,11 @@ impl RunSettings {
             ("layout", self.layout != LayoutSettings::AsIs),
             ("flush", self.flush == Flush::Request),
             ("coalesce", self.coalesce != Coalesce::Off),
-            ("stonewall", self.stonewall.is_some()),
+            ("stonewall", self.stonewall.is_some() && !self.operations.contains(&Operation::Create)),
             ("rate", self.rate.is_some()),
         ];
         match ignored.iter().find(|(_, given)| *given) {
-            Some((key, _)) if matches!(self.workload, Workload::Metadata(_)) => Err(Error::input(
+            Some((key, _)) if self.has_tree() => Err(Error::input(
                 format!("a metadata workload knows no `{key}`"),
                 format!("leave `{key}` out: files are created, looked at and removed one by one, as fast as it goes"),
             )),
@@ -474,9 +567,7 @@ impl RunSettings {
 
     fn check_backend(&self) -> Result<()> {
         let per_worker = self.files == Files::PerWorker;
-        if matches!(self.workload, Workload::Metadata(_))
-            && !matches!(self.backend, BackendSettings::Posix(_) | BackendSettings::TerraceFiles(_))
-        {
+        if self.has_tree() && !matches!(self.backend, BackendSettings::Posix(_) | BackendSettings::TerraceFiles(_)) {
             return Err(Error::input(
                 format!("a metadata workload is done by POSIX calls, not by `{}`", self.backend.name()),
                 "use the backend `posix` or `terrace_files`",
@@ -506,12 +597,11 @@ impl RunSettings {
             ));
         }
         match &self.backend {
-            BackendSettings::Mpiio(mpi) if per_worker && (mpi.collective || mpi.view) => Err(Error::input(
-                "collective calls and file views are for shared files only",
-                "exclude this combination",
-            )),
             BackendSettings::Mpiio(mpi) if mpi.view && !matches!(self.workload, Workload::Dataset(_)) => {
                 Err(Error::input("a file view needs a dataset workload", "exclude this combination"))
+            }
+            BackendSettings::Netcdf(library) if library.alignment.is_some() => {
+                Err(Error::input("`alignment` is for HDF5", "leave it out"))
             }
             BackendSettings::IoUring(uring) if uring.depth == 0 || uring.depth > 4096 => {
                 Err(Error::input("io_uring's depth must be from 1 to 4096", "for example 32"))
@@ -537,7 +627,7 @@ impl RunSettings {
             BackendSettings::Null(null) if null.request_time.0 <= 0.0 || null.noise < 0.0 || null.factor <= 0.0 => {
                 Err(Error::input(
                     "the null backend's request_time and factor must be above 0, noise at least 0",
-                    "see docs/bench.md",
+                    "see docs/guide/bench.md",
                 ))
             }
             backend if self.flush == Flush::Request && !per_worker && backend.needs_mpi() => Err(Error::input(

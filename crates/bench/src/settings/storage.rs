@@ -134,6 +134,8 @@ pub struct MpiSettings {
 #[serde(default, deny_unknown_fields)]
 pub struct LibrarySettings {
     pub collective: bool,
+    /// HDF5: what the library puts into the file begins at multiples of it.
+    pub alignment: Option<Bytes>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

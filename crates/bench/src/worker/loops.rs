@@ -11,7 +11,7 @@ use crate::clock::{now_ns, sleep_until};
 use crate::error::{Error, Result};
 use crate::latencies::{encode, histogram};
 use crate::protocol::{Assignment, PassReport};
-use crate::settings::{Arrivals, BackendSettings, Flush, Operation, Rate};
+use crate::settings::{Arrivals, BackendSettings, Check, Flush, Operation, Rate, Verify};
 use crate::signature::{Mismatch, Signature};
 use crate::workload::{self, Request, mix};
 use hdrhistogram::Histogram;
@@ -33,6 +33,10 @@ pub struct Work<'a> {
     arrivals: Option<Due>,
     deadline_ns: Option<u64>,
     limit: u64,
+    /// What is read is checked as it comes.
+    checks: bool,
+    /// All is read once more to be checked: nothing is measured, and nobody is met at a stonewall.
+    again: bool,
 }
 
 /// A request whose data is made, and that waits until it is due.
@@ -69,7 +73,9 @@ impl<'a> Work<'a> {
         let depth = if whole_blocks { 1 } else { backend.queue().map_or(1, |queue| queue.depth()) };
         let (count, largest) = if depth == 1 { (1, largest) } else { slots(assignment, owner, depth, largest)? };
         let buffers = (0..count).map(|_| buffer(largest)).collect::<Result<_>>()?;
-        let rounds = if backend.collective() && !whole_blocks {
+        // Of a file of its own a worker makes collective calls alone.
+        let together = backend.collective() && settings.files == crate::settings::Files::Shared;
+        let rounds = if together && !whole_blocks {
             let all: Result<Vec<u64>> = (0..settings.workers)
                 .map(|worker| Ok(workload::part(settings, assignment.draw_seed, worker)?.requests.count() as u64))
                 .collect();
@@ -87,6 +93,8 @@ impl<'a> Work<'a> {
             arrivals: settings.rate.map(|rate| Due::new(rate, assignment)),
             deadline_ns: None,
             limit: u64::MAX,
+            checks: checks_within(assignment) && backend.virtual_ns().is_none(),
+            again: false,
         })
     }
 
@@ -104,21 +112,43 @@ impl<'a> Work<'a> {
         if let Some(due) = &mut self.arrivals {
             due.next_ns = report.first_ns;
         }
-        let done = if backend.blocks().is_some() && !self.part.blocks.is_empty() {
+        let done = self.all(backend, meeting, path, report);
+        report.latencies = encode(&self.latencies);
+        note_wrong(done, report)
+    }
+
+    /// Reads once more what was read, and checks it: outside of the measured time, so that a rate is the storage's.
+    pub fn check_all(
+        &mut self,
+        backend: &mut dyn Backend,
+        meeting: &mut dyn Meeting,
+        path: &Path,
+        report: &mut PassReport,
+    ) -> Result<()> {
+        let assignment = self.assignment;
+        let settings = &assignment.settings;
+        self.part = workload::written_part(settings, assignment.draw_seed, assignment.owner(), assignment.written)?;
+        (self.arrivals, self.deadline_ns, self.limit) = (None, None, report.requests);
+        (self.checks, self.again) = (true, true);
+        let mut found = PassReport::default();
+        let done = self.all(backend, meeting, path, &mut found);
+        report.bytes_verified = found.bytes_verified;
+        note_wrong(done, report)
+    }
+
+    fn all(
+        &mut self,
+        backend: &mut dyn Backend,
+        meeting: &mut dyn Meeting,
+        path: &Path,
+        report: &mut PassReport,
+    ) -> Result<()> {
+        if backend.blocks().is_some() && !self.part.blocks.is_empty() {
             self.blocks(backend, path, report)
         } else if backend.queue().is_some() {
             self.queued(backend, meeting, path, report)
         } else {
             self.one_by_one(backend, meeting, path, report)
-        };
-        report.latencies = encode(&self.latencies);
-        match done {
-            // What was read before the wrong data still counts, and the run is marked.
-            Err(Error::Wrong(message)) => {
-                report.mismatch = Some(message);
-                Ok(())
-            }
-            other => other,
         }
     }
 
@@ -138,9 +168,11 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn count(&mut self, report: &mut PassReport, bytes: u64, read: bool, latency_ns: u64) {
+    fn count(&mut self, report: &mut PassReport, request: &Request, read: bool, latency_ns: u64) {
+        let bytes = request.bytes;
         report.requests += 1;
         report.bytes += bytes;
+        report.end = report.end.max(request.offset + bytes);
         if read {
             report.read_requests += 1;
             report.read_bytes += bytes;
@@ -167,7 +199,7 @@ impl<'a> Work<'a> {
     /// The last to finish still meets those who wait at the stonewall.
     fn leave(&mut self, meeting: &mut dyn Meeting, report: &mut PassReport) -> Result<()> {
         let wears_out = self.assignment.settings.stonewall.is_some_and(|wall| wall.wear_out);
-        if wears_out && report.before_stonewall.is_none() {
+        if wears_out && !self.again && report.before_stonewall.is_none() {
             report.before_stonewall = Some(report.requests);
             meeting.stonewalled(report.requests)?;
         }
@@ -209,7 +241,7 @@ impl<'a> Work<'a> {
         report: &mut PassReport,
     ) -> Result<()> {
         let flush = self.assignment.settings.flush == Flush::Request;
-        let verify = self.assignment.settings.verify && backend.virtual_ns().is_none();
+        let verify = self.checks;
         let mut now = report.first_ns;
         let mut calls = 0;
         // Where all call together, wrong data is told when all calls are made: the others would wait for ours for ever.
@@ -229,7 +261,7 @@ impl<'a> Work<'a> {
             now = ended;
             calls += 1;
             report.last_ns = ended;
-            self.count(report, request.bytes, read, ended - due_ns.unwrap_or(began));
+            self.count(report, &request, read, ended - due_ns.unwrap_or(began));
             if read && verify && wrong.is_ok() {
                 wrong = self.check(0, &request, path, report);
                 now = now_ns();
@@ -258,7 +290,7 @@ impl<'a> Work<'a> {
         report: &mut PassReport,
     ) -> Result<()> {
         let flush = self.assignment.settings.flush == Flush::Request;
-        let verify = self.assignment.settings.verify;
+        let verify = self.checks;
         let mut free: Vec<usize> = (0..self.buffers.len()).collect();
         let mut under_way: Vec<Option<(Request, bool, u64)>> = vec![None; self.buffers.len()];
         let mut next: Option<Next> = None;
@@ -340,7 +372,7 @@ impl<'a> Work<'a> {
             }
             let ended = if flush { now_ns() } else { ended };
             report.last_ns = ended;
-            self.count(report, request.bytes, read, ended - began);
+            self.count(report, &request, read, ended - began);
             if read && verify {
                 outcome = self.check(slot, &request, path, report);
                 report.own_ns += now_ns() - ended;
@@ -353,7 +385,7 @@ impl<'a> Work<'a> {
     fn blocks(&mut self, backend: &mut dyn Backend, path: &Path, report: &mut PassReport) -> Result<()> {
         let read = self.assignment.operation == Operation::Read;
         let flush = self.assignment.settings.flush == Flush::Request;
-        let verify = self.assignment.settings.verify;
+        let verify = self.checks;
         // Told when all blocks are read: others may be in the same calls, and would wait for ours for ever.
         let mut found = Ok(());
         for index in 0..self.part.blocks.len() {
@@ -376,7 +408,9 @@ impl<'a> Work<'a> {
             moved.map_err(|error| at(block.base, read, false, path, error))?;
             report.last_ns = ended;
             report.own_ns += began - entered;
-            self.count(report, block.bytes(), read, ended - began);
+            // A stonewall does not end such calls, so where the last one ends is known without looking.
+            let whole = Request { offset: 0, bytes: block.bytes(), read };
+            self.count(report, &whole, read, ended - began);
             if read && verify && found.is_ok() {
                 found = self.check_block(&block, path);
                 if found.is_ok() {
@@ -399,6 +433,35 @@ impl<'a> Work<'a> {
             rest = later;
         }
         Ok(())
+    }
+}
+
+/// Reads are checked after all of them are done, when nothing is measured. Where reads and writes are mixed, or somebody wants it,
+/// each is checked as it comes.
+fn checks_within(assignment: &Assignment) -> bool {
+    match assignment.operation {
+        Operation::Read => assignment.settings.verify == Verify::Named(Check::Within),
+        _ => is_checked(assignment),
+    }
+}
+
+/// Whether what is read is checked at all.
+pub fn is_checked(assignment: &Assignment) -> bool {
+    match assignment.settings.verify {
+        Verify::Plain(verify) => verify,
+        Verify::Named(Check::Noted) => assignment.noted,
+        Verify::Named(Check::Within) => true,
+    }
+}
+
+/// What was read before the wrong data still counts, and the run is marked.
+fn note_wrong(done: Result<()>, report: &mut PassReport) -> Result<()> {
+    match done {
+        Err(Error::Wrong(message)) => {
+            report.mismatch.get_or_insert(message);
+            Ok(())
+        }
+        other => other,
     }
 }
 

@@ -3,15 +3,18 @@
 //! The main thread works; a second one does nothing but read from the coordinator, so that a run that is called off, or a
 //! coordinator that dies, ends the worker even in the middle of its requests.
 
+mod find;
 mod loops;
 mod metadata;
 mod pass;
 
 use crate::clock;
 use crate::error::{Error, Result};
+use crate::names;
 use crate::protocol::{Assignment, FromWorker, TOKEN_VARIABLE, ToWorker, WORKER_VARIABLE, notice_death, receive, send};
+use crate::settings::Files;
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 
 /// How an operation asks for what only the coordinator can decide.
@@ -38,15 +41,32 @@ pub use pass::{Keeper, Pass};
 
 /// The file that `worker` of this assignment has its data in.
 pub fn path_of(assignment: &Assignment, worker: u32) -> PathBuf {
-    let mut path = assignment.directory.clone();
-    if assignment.settings.directory_per_worker {
-        path.push(format!("w{worker:06}"));
-    }
-    match assignment.settings.files {
-        crate::settings::Files::Shared => path.push(&assignment.file_stem),
-        crate::settings::Files::PerWorker => path.push(format!("{}.{worker:06}", assignment.file_stem)),
+    let name = match assignment.settings.files {
+        Files::Shared => assignment.file_stem.clone(),
+        Files::PerWorker => names::of_worker(&assignment.file_stem, worker),
+    };
+    let mut path = assignment.directory.join(name);
+    if assignment.settings.directory_per_worker
+        && let (Some(parent), Some(name)) = (path.parent(), path.file_name())
+    {
+        path = parent.join(worker.to_string()).join(name);
     }
     path
+}
+
+/// Removes the directories that were made for the file, where they are empty: others' files may be there.
+pub fn leave_directory(assignment: &Assignment, path: &Path) {
+    let own = assignment.settings.directory_per_worker || names::has_own_directory(&assignment.file_stem);
+    let mut parent = path.parent();
+    while own
+        && let Some(directory) = parent.filter(|directory| **directory != assignment.directory)
+        && directory.starts_with(&assignment.directory)
+    {
+        if std::fs::remove_dir(directory).is_err() {
+            return;
+        }
+        parent = directory.parent();
+    }
 }
 
 /// Rank that a launcher gave this process.

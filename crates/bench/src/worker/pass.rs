@@ -1,13 +1,13 @@
 //! One operation of one run on one worker: prepare (not measured), open, transfer, flush, close.
 
-use super::{Meeting, loops, metadata, path_of};
+use super::{Meeting, find, loops, metadata, path_of};
 use crate::backend::{self, Backend, Target};
 use crate::cache::{self, Residency};
 use crate::clock::now_ns;
 use crate::error::{Error, Result};
 use crate::layout;
 use crate::protocol::{Assignment, PassReport};
-use crate::settings::{BackendSettings, Files, Flush, Operation};
+use crate::settings::{BackendSettings, Check, Existing, Files, Flush, Operation, Verify};
 use crate::signature::{Identity, Signature};
 use crate::workload::{self, Block};
 use std::path::{Path, PathBuf};
@@ -60,6 +60,10 @@ impl<'a> Pass<'a> {
             let path = assignment.directory.clone();
             return Ok(Pass { assignment, keeper, path, blocks: vec![], file_bytes: 0, cache: Residency::default() });
         }
+        if assignment.operation == Operation::Find {
+            let path = find::top(assignment);
+            return Ok(Pass { assignment, keeper, path, blocks: vec![], file_bytes: 0, cache: Residency::default() });
+        }
         let owner = assignment.owner();
         let path = path_of(assignment, owner);
         let part = workload::part(settings, assignment.draw_seed, owner)?;
@@ -72,7 +76,10 @@ impl<'a> Pass<'a> {
                 if let Some(parent) = path.parent() {
                     std::fs::create_dir_all(parent).map_err(|error| Error::io("create", parent.display(), error))?;
                 }
-                layout::set(&settings.layout, &path, file_bytes, assignment.replaces)?;
+                match path.symlink_metadata() {
+                    Ok(_) if settings.existing == Existing::Overwrite => cut_off(&path, file_bytes)?,
+                    _ => layout::set(&settings.layout, &path, file_bytes, assignment.replaces)?,
+                }
             } else if !local && (settings.files == Files::PerWorker || assignment.worker == 0) {
                 make_room(assignment, keeper, &path)?;
             }
@@ -90,7 +97,10 @@ impl<'a> Pass<'a> {
         let assignment = self.assignment;
         let settings = &assignment.settings;
         if assignment.operation.is_metadata() {
-            return metadata::perform(assignment);
+            return metadata::perform(assignment, meeting);
+        }
+        if assignment.operation == Operation::Find {
+            return find::perform(assignment);
         }
         let owner = assignment.owner();
         let write = assignment.operation != Operation::Read;
@@ -120,9 +130,16 @@ impl<'a> Pass<'a> {
             _ => Ok(()),
         };
         report.flushed_ns = now_ns();
-        if settings.barriers && moved.is_ok() {
+        let reads = assignment.operation == Operation::Read && backend.virtual_ns().is_none();
+        let later = reads && !matches!(settings.verify, Verify::Plain(false) | Verify::Named(Check::Within));
+        // Nobody checks while others are measured still.
+        if (settings.barriers || later) && moved.is_ok() {
             meeting.barrier()?;
         }
+        let moved = match later && loops::is_checked(assignment) {
+            true => moved.and_then(|()| work.check_all(backend, meeting, path, &mut report)),
+            false => moved,
+        };
         let closing_ns = now_ns();
         // Closing is a call of all workers with MPI: others may be in another one, and wait for us until we have told.
         let alone = moved.is_err() && settings.backend.needs_mpi();
@@ -133,11 +150,41 @@ impl<'a> Pass<'a> {
         moved?;
         flushed.map_err(|error| failed("flush", path, error))?;
         closed.map_err(|error| failed("close", path, error))?;
+        if reads && loops::is_checked(assignment) && report.mismatch.is_none() {
+            report.mismatch = grown(assignment, path, self.file_bytes)?;
+        }
         if assignment.operation == Operation::Write && assignment.worker == owner {
             report.layout = layout::read_back(&settings.layout, path)?;
         }
         Ok(report)
     }
+}
+
+/// A file that is written over in place is not longer than what is written.
+fn cut_off(path: &Path, file_bytes: u64) -> Result<()> {
+    let file = std::fs::OpenOptions::new().write(true).open(path).map_err(|error| failed("open", path, error))?;
+    let long = file.metadata().map_err(|error| failed("stat", path, error))?.len() > file_bytes;
+    if long { file.set_len(file_bytes).map_err(|error| failed("shorten", path, error)) } else { Ok(()) }
+}
+
+/// What was written is there, and more: somebody else writes the file, or the storage lost its end.
+fn grown(assignment: &Assignment, path: &Path, planned: u64) -> Result<Option<String>> {
+    let settings = &assignment.settings;
+    // Libraries' files have headers, and what a stonewall left out may be there or not.
+    let plain = settings.backend.has_local_files()
+        && !matches!(settings.backend, BackendSettings::Hdf5(_) | BackendSettings::Netcdf(_));
+    let Some(expected) = assignment.file_bytes.or((!assignment.noted).then_some(planned)) else { return Ok(None) };
+    if !plain {
+        return Ok(None);
+    }
+    let found = std::fs::metadata(path).map_err(|error| failed("stat", path, error))?.len();
+    Ok((found > expected).then(|| {
+        format!(
+            "{}: the file has grown: {found} bytes, of which {} lie behind the {expected} that were written",
+            path.display(),
+            found - expected
+        )
+    }))
 }
 
 /// An old object of this experiment goes; one of somebody else is refused.
@@ -182,11 +229,6 @@ pub fn remove(assignment: &Assignment, keeper: &mut Keeper) -> Result<u64> {
         removed => removed.map_err(|error| failed("remove", &path, error))?,
     }
     let took = now_ns() - began;
-    if settings.directory_per_worker
-        && let Some(parent) = path.parent()
-    {
-        // Others' files may be there.
-        let _ = std::fs::remove_dir(parent);
-    }
+    super::leave_directory(assignment, &path);
     Ok(took)
 }

@@ -1,4 +1,11 @@
-//! Trees of small files: the directories that a worker's files lie in, and the files.
+//! Trees of small files: the directories that a worker's files lie in, and the files. Names are mdtest's, so that either tool looks at,
+//! reads and removes what the other one made.
+//!
+//! ```text
+//!   TOP/mdtest_tree.0/mdtest_tree.1/…     one tree for all:       directory n, whose children are n*fanout+1 and on
+//!   TOP/mdtest_tree.WORKER.0/…            or one for each worker
+//!       file.mdtest.WORKER.ITEM           items of directory n: n * (files in a directory) and on
+//! ```
 
 use crate::error::{Error, Result};
 use crate::settings::MetadataWorkload;
@@ -9,7 +16,7 @@ const DIRECTORIES_MAX: u64 = 10_000_000;
 
 pub fn check(workload: &MetadataWorkload) -> Result<()> {
     if workload.files == 0 || workload.fanout == 0 {
-        return Err(Error::input("a tree needs at least one file and a fanout of 1", "see docs/bench.md"));
+        return Err(Error::input("a tree needs at least one file and a fanout of 1", "see docs/guide/bench.md"));
     }
     let directories = (0..=workload.depth)
         .try_fold(0_u64, |sum, level| sum.checked_add(u64::from(workload.fanout).checked_pow(level)?));
@@ -19,58 +26,104 @@ pub fn check(workload: &MetadataWorkload) -> Result<()> {
     Ok(())
 }
 
-/// One worker's files, spread evenly over the directories at the tree's bottom.
+/// One worker's files, a directory's after the other.
 #[derive(Clone, Debug)]
 pub struct Tree {
+    /// What all trees are below.
     pub top: PathBuf,
     workload: MetadataWorkload,
     worker: u32,
+    /// Only so many of the files were made.
+    written: Option<u64>,
 }
 
 impl Tree {
-    pub fn new(base: &Path, workload: &MetadataWorkload, worker: u32) -> Tree {
-        let top = if workload.shared_tree { base.to_owned() } else { base.join(format!("worker{worker:06}")) };
-        Tree { top, workload: workload.clone(), worker }
+    pub fn new(top: &Path, workload: &MetadataWorkload, worker: u32, written: Option<u64>) -> Tree {
+        Tree { top: top.to_owned(), workload: workload.clone(), worker, written }
     }
 
     /// All directories, parents first.
     pub fn directories(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        (0..=self.workload.depth).flat_map(move |level| {
-            let count = u64::from(self.workload.fanout).pow(level);
-            (0..count).map(move |index| self.directory(level, index))
-        })
+        (0..self.before_level(self.workload.depth + 1)).map(|index| self.directory(index))
     }
 
+    /// Those that files are in.
     pub fn leaves(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        (0..self.leaf_count()).map(|index| self.directory(self.workload.depth, index))
+        (self.first()..self.first() + self.holders()).map(|index| self.directory(index))
     }
 
     pub fn files(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        let leaves = self.leaf_count();
-        (0..self.workload.files).map(move |index| {
-            let directory = self.directory(self.workload.depth, u64::from(index) % leaves);
-            directory.join(format!("w{:06}.f{index:08}", self.worker))
+        let (first, each) = (self.first(), u64::from(self.workload.files).div_ceil(self.holders()));
+        (0..self.file_count()).map(move |index| {
+            let directory = first + index / each;
+            let item = directory * each + index % each;
+            self.directory(directory).join(format!("file.mdtest.{}.{item}", self.worker))
         })
     }
 
     pub fn file_count(&self) -> u64 {
-        u64::from(self.workload.files)
+        self.written.unwrap_or(u64::MAX).min(u64::from(self.workload.files))
     }
 
     pub fn file_bytes(&self) -> usize {
         usize::try_from(self.workload.file_size.0).unwrap_or(usize::MAX)
     }
 
-    fn leaf_count(&self) -> u64 {
-        u64::from(self.workload.fanout).pow(self.workload.depth)
+    /// Directories above this level.
+    fn before_level(&self, level: u32) -> u64 {
+        (0..level).map(|level| u64::from(self.workload.fanout).pow(level)).sum()
     }
 
-    fn directory(&self, level: u32, index: u64) -> PathBuf {
-        let fanout = u64::from(self.workload.fanout);
-        let mut path = self.top.clone();
-        for above in (0..level).rev() {
-            path.push(format!("d{}", index / fanout.pow(above) % fanout));
+    /// The first directory that has files.
+    fn first(&self) -> u64 {
+        if self.workload.leaf_only { self.before_level(self.workload.depth) } else { 0 }
+    }
+
+    fn holders(&self) -> u64 {
+        self.before_level(self.workload.depth + 1) - self.first()
+    }
+
+    fn directory(&self, index: u64) -> PathBuf {
+        let name = |index: u64| match self.workload.shared_tree {
+            true => format!("mdtest_tree.{index}"),
+            false => format!("mdtest_tree.{}.{index}", self.worker),
+        };
+        let mut names = vec![name(index)];
+        let mut above = index;
+        while above > 0 {
+            above = (above - 1) / u64::from(self.workload.fanout);
+            names.push(name(above));
         }
-        path
+        names.iter().rev().fold(self.top.clone(), |path, name| path.join(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(workload: MetadataWorkload, worker: u32) -> Vec<String> {
+        let tree = Tree::new(Path::new("t"), &workload, worker, None);
+        tree.files().map(|path| path.to_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn files_have_mdtests_names() {
+        let flat = MetadataWorkload { files: 2, depth: 0, shared_tree: true, ..Default::default() };
+        assert_eq!(tree(flat, 3), ["t/mdtest_tree.0/file.mdtest.3.0", "t/mdtest_tree.0/file.mdtest.3.1"]);
+        let own = MetadataWorkload { files: 4, depth: 1, fanout: 2, ..Default::default() };
+        assert_eq!(
+            tree(own.clone(), 1),
+            [2, 3, 4, 5].map(|item| format!("t/mdtest_tree.1.0/mdtest_tree.1.{}/file.mdtest.1.{item}", item / 2))
+        );
+        let all = MetadataWorkload { files: 3, leaf_only: false, ..own };
+        assert_eq!(
+            tree(all, 0),
+            [
+                "t/mdtest_tree.0.0/file.mdtest.0.0",
+                "t/mdtest_tree.0.0/mdtest_tree.0.1/file.mdtest.0.1",
+                "t/mdtest_tree.0.0/mdtest_tree.0.2/file.mdtest.0.2"
+            ]
+        );
     }
 }

@@ -52,6 +52,7 @@ pub fn check(settings: &RunSettings) -> Result<()> {
         Workload::Dataset(workload) => dataset::check(workload, settings),
         Workload::Particles(workload) => particles::check(workload, settings),
         Workload::Metadata(workload) => metadata::check(workload),
+        Workload::Find(_) => Ok(()),
     }
 }
 
@@ -61,7 +62,7 @@ pub fn part(settings: &RunSettings, seed: u64, worker: u32) -> Result<Part> {
         Workload::Offset(workload) => offset::part(workload, settings, seed, worker)?,
         Workload::Dataset(workload) => dataset::part(workload, settings, worker),
         Workload::Particles(workload) => particles::part(workload, settings, worker),
-        Workload::Metadata(_) => return Err(Error::failed("a metadata workload has no requests")),
+        Workload::Metadata(_) | Workload::Find(_) => return Err(Error::failed("the workload has no requests")),
     };
     if let Some(limit) = settings.coalesce.limit() {
         part.requests = Box::new(Coalesced { requests: part.requests, waiting: None, limit });
@@ -97,7 +98,7 @@ pub fn file_bytes(settings: &RunSettings, seed: u64, worker: u32) -> Result<u64>
                 _ => 0,
             })
         }
-        Workload::Metadata(_) => Ok(0),
+        Workload::Metadata(_) | Workload::Find(_) => Ok(0),
     }
 }
 

@@ -207,7 +207,7 @@ fn impossible_divisions_are_refused_with_the_reason() {
 #[test]
 fn a_tree_has_its_files_once_and_parents_before_children() {
     let workload = MetadataWorkload { files: 50, depth: 2, fanout: 3, ..MetadataWorkload::default() };
-    let tree = Tree::new(std::path::Path::new("/t"), &workload, 1);
+    let tree = Tree::new(std::path::Path::new("/t"), &workload, 1, None);
     let files: std::collections::BTreeSet<_> = tree.files().collect();
     assert_eq!(files.len(), 50);
     let directories: Vec<_> = tree.directories().collect();

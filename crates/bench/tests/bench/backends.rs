@@ -406,17 +406,17 @@ else: print(s3.get_object(**of)['Body'].read(5).decode('latin1'))";
             crate::support::rows(&place.path(name))[0]["error"].as_str().unwrap_or_default().to_owned(),
         )
     };
-    ask("PUT", "precious.000001", "years").unwrap();
+    ask("PUT", "precious.00000001", "years").unwrap();
     let (code, said) = run("strange", base(false, "write"));
     assert_eq!(code, Some(1));
-    assert!(said.contains("precious.000001") && said.contains("did not make it"), "{said}");
-    assert_eq!(ask("GET", "precious.000001", "").as_deref(), Some("years"));
-    assert_eq!(ask("GET", "precious.000000", ""), None);
-    ask("DELETE", "precious.000001", "").unwrap();
+    assert!(said.contains("precious.00000001") && said.contains("did not make it"), "{said}");
+    assert_eq!(ask("GET", "precious.00000001", "").as_deref(), Some("years"));
+    assert_eq!(ask("GET", "precious.00000000", ""), None);
+    ask("DELETE", "precious.00000001", "").unwrap();
     assert_eq!(run("kept", base(true, "write")), (Some(0), String::new()));
     assert_eq!(run("read", base(false, "read")), (Some(0), String::new()));
     assert_eq!(run("again", base(false, "write")).0, Some(1));
-    assert!(ask("GET", "precious.000000", "").is_some());
+    assert!(ask("GET", "precious.00000000", "").is_some());
 }
 
 /// Arguments of `terrace run` with a tier and a state of this test's own.

@@ -255,3 +255,26 @@ fn arguments_that_are_no_utf_8_are_taken_or_refused_and_never_a_panic() {
         assert!(output.status.code().is_some() && !said.contains("panicked"), "{arguments:?}: {said}");
     }
 }
+
+#[test]
+fn after_a_resume_that_completed_nothing_is_shown_as_failed() {
+    let place = Place::new();
+    let base = json!({ "operations": ["write", "read"], "file_name": "below/f",
+        "workload": { "offset": { "data_size": "64K", "request_size": "16K" } } });
+    // A file is where the first attempt wants a directory.
+    std::fs::create_dir_all(place.data()).unwrap();
+    std::fs::write(place.data().join("below"), "in the way").unwrap();
+    let failed = place.run("r", json!({ "base": base, "replications": 2 }));
+    assert_eq!(failed.status.code(), Some(1));
+    assert!(rows(&place.path("r")).iter().all(|row| row["status"] == "partial"));
+    std::fs::remove_file(place.data().join("below")).unwrap();
+    let resumed = Command::new(PROGRAM).arg("resume").arg(place.path("r")).output().unwrap();
+    assert!(resumed.status.success(), "{}", text(&resumed.stderr));
+    let shown = text(&resumed.stdout);
+    assert!(!shown.contains("failed"), "{shown}");
+    let now = rows(&place.path("r"));
+    assert_eq!(now.len(), 4);
+    assert!(now.iter().all(|row| row["status"] == "ok"));
+    let attempts = std::fs::read_to_string(place.path("r").join("attempts.jsonl")).unwrap();
+    assert_eq!(attempts.lines().count(), 2, "what failed is kept aside");
+}

@@ -191,3 +191,74 @@ fn an_operation_that_is_there_twice_is_done_twice_after_a_resume_too() {
     assert!(resumed.status.success());
     assert_eq!(rows(&place.path("r")).len(), 3);
 }
+
+#[test]
+fn a_file_that_has_grown_is_wrong() {
+    for (files, name) in [("shared", "kept"), ("per_worker", "kept.00000001")] {
+        let place = Place::new();
+        let base = json!({ "workers": 2, "keep": true, "files": files, "file_name": "kept",
+            "workload": { "offset": { "data_size": "256K", "request_size": "32K" } } });
+        let only = |operation: &str| {
+            let mut base = base.clone();
+            base["operations"] = json!([operation]);
+            json!({ "base": base })
+        };
+        place.rows("write", only("write"));
+        assert!(place.rows("read", only("read")).iter().all(|row| row["status"] == "ok"));
+        let file = std::fs::OpenOptions::new().append(true).open(place.data().join(name)).unwrap();
+        std::io::Write::write_all(&mut &file, b"one byte more").unwrap();
+        let output = place.run("grown", only("read"));
+        assert_eq!(output.status.code(), Some(1), "{files}: the growth was not noticed");
+        let row = &rows(&place.path("grown"))[0];
+        assert_eq!(row["status"], "wrong");
+        let said = row["error"].as_str().unwrap();
+        assert!(said.contains("has grown") && said.contains(name) && said.contains("13 lie behind"), "{said}");
+    }
+}
+
+#[test]
+fn a_part_of_a_longer_file_is_read_and_is_not_called_grown() {
+    let place = Place::new();
+    let base = |operation: &str, data: &str| {
+        json!({ "base": { "keep": true, "file_name": "kept", "operations": [operation],
+            "workload": { "offset": { "data_size": data, "request_size": "32K" } } } })
+    };
+    place.rows("write", base("write", "1M"));
+    let rows = place.rows("read", base("read", "256K"));
+    assert_eq!((&rows[0]["status"], &rows[0]["bytes_verified"]), (&json!("ok"), &json!(256 << 10)));
+}
+
+#[test]
+fn checking_is_no_part_of_the_measured_time_unless_it_is_asked_to_be() {
+    let place = Place::new();
+    // What the tool takes between requests is in the rows: the least of five, so that no other program's turn is in it.
+    let own = |name: &str, verify: Value| {
+        let base = json!({ "operations": ["write", "read"], "verify": verify, "cache": "warm",
+            "workload": { "offset": { "data_size": "64M", "request_size": "4M" } } });
+        let rows = place.rows(name, json!({ "base": base, "replications": 5 }));
+        let reads: Vec<&Value> = rows.iter().filter(|row| row["operation"] == "read").collect();
+        for row in &reads {
+            assert_eq!(row["bytes_verified"], if verify == json!(false) { 0 } else { 64 << 20 }, "{name}");
+            // What is checked later is not counted again.
+            assert_eq!((&row["requests"], &row["bytes"]), (&json!(16), &json!(64 << 20)), "{name}");
+        }
+        reads.iter().map(|row| row["own_s"].as_f64().unwrap()).fold(f64::INFINITY, f64::min)
+    };
+    let (within, after, never) =
+        (own("within", json!("within")), own("after", json!(true)), own("never", json!(false)));
+    assert!(after < within / 4.0 && never < within / 4.0, "the tool's own seconds: {within}, {after}, {never}");
+}
+
+#[test]
+fn a_file_that_nobody_noted_is_read_without_a_check_if_that_is_asked_for() {
+    let place = Place::new();
+    std::fs::create_dir(place.data()).unwrap();
+    std::fs::write(place.data().join("foreign"), vec![7; 256 << 10]).unwrap();
+    let read = |verify: Value| {
+        json!({ "base": { "operations": ["read"], "file_name": "foreign", "verify": verify,
+            "workload": { "offset": { "data_size": "256K", "request_size": "32K" } } } })
+    };
+    let rows = place.rows("noted", read(json!("noted")));
+    assert_eq!((&rows[0]["bytes"], &rows[0]["bytes_verified"]), (&json!(256 << 10), &json!(0)));
+    assert_eq!(place.run("always", read(json!(true))).status.code(), Some(1));
+}

@@ -37,7 +37,7 @@ fn a_users_directory_is_no_tree_of_a_metadata_workload() {
 fn a_users_file_is_not_written_over() {
     let place = Place::new();
     std::fs::create_dir(place.data()).unwrap();
-    for (name, files) in [("precious", "shared"), ("precious.000001", "per_worker")] {
+    for (name, files) in [("precious", "shared"), ("precious.00000001", "per_worker")] {
         let file = place.data().join(name);
         std::fs::write(&file, "years").unwrap();
         refused(&place, files, base(json!({ "workers": 2, "files": files })));
@@ -78,8 +78,8 @@ fn a_file_of_an_earlier_repetition_or_an_interrupted_one_is_made_anew() {
             let noted = files.lines().count() - 1;
             let cut: String = files.lines().take(noted).map(|line| format!("{line}\n")).collect();
             std::fs::write(results.join("files.jsonl"), cut).unwrap();
-            std::fs::create_dir_all(place.data().join("precious/worker000000")).unwrap();
-            std::fs::write(place.data().join("precious/worker000000/w000000.f00000000"), "half").unwrap();
+            std::fs::create_dir_all(place.data().join("precious/mdtest_tree.0.0")).unwrap();
+            std::fs::write(place.data().join("precious/mdtest_tree.0.0/file.mdtest.0.0"), "half").unwrap();
         }
         let resumed = Command::new(PROGRAM).args(["resume", "--quiet"]).arg(&results).output().unwrap();
         assert!(resumed.status.success(), "{}", text(&resumed.stderr));

@@ -226,3 +226,50 @@ fn a_terminal_shows_each_run_with_its_median_so_far() {
         assert!(seen.contains(&wanted), "{wanted} is not in: {seen}");
     }
 }
+
+#[test]
+fn a_python_without_the_packages_is_an_error_that_names_them() {
+    let place = Place::new();
+    place.rows("r", planted(1.5, 3));
+    // Without site-packages no Python has them.
+    let bare = place.path("bare-python");
+    std::fs::write(&bare, "#!/bin/sh\nexec python3 -I -S \"$@\"\n").unwrap();
+    std::fs::set_permissions(&bare, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let output = report(&place.path("r"), &bare);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    for named in ["pandas", "matplotlib", "statsmodels", "bare-python", "TERRACE_BENCH_PYTHON", "hint:"] {
+        assert!(said.contains(named), "{named}: {said}");
+    }
+    assert!(!said.contains("Traceback"), "{said}");
+    // What needs no Python is told all the same.
+    assert!(text(&output.stdout).contains("median"), "{}", text(&output.stdout));
+    let nowhere = report(&place.path("r"), Path::new("/nonexistent/python"));
+    assert_eq!(nowhere.status.code(), Some(2));
+    assert!(text(&nowhere.stderr).contains("/nonexistent/python"), "{}", text(&nowhere.stderr));
+}
+
+#[test]
+fn the_first_report_says_what_it_downloads_before_it_does() {
+    let place = Place::new();
+    place.rows("r", planted(1.5, 3));
+    // A `python3` that makes no environment: what was said before it is all there is.
+    let programs = place.path("programs");
+    std::fs::create_dir(&programs).unwrap();
+    let python = programs.join("python3");
+    std::fs::write(&python, "#!/bin/sh\necho no venv here >&2\nexit 1\n").unwrap();
+    std::fs::set_permissions(&python, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let output = Command::new(PROGRAM)
+        .arg("report")
+        .arg(place.path("r"))
+        .env_remove("TERRACE_BENCH_PYTHON")
+        .env("XDG_CACHE_HOME", place.path("cache"))
+        .env("PATH", format!("{}:/usr/bin:/bin", programs.display()))
+        .output()
+        .unwrap();
+    let said = text(&output.stderr);
+    for named in ["downloading matplotlib==", "statsmodels==", "MB", "cache/terrace/bench", "--no-page"] {
+        assert!(said.contains(named), "{named}: {said}");
+    }
+    assert!(said.contains("no venv here"), "{said}");
+}

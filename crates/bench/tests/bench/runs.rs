@@ -176,7 +176,7 @@ fn a_short_file_and_a_request_that_direct_io_cannot_do_are_told_in_words() {
 fn a_swapped_file_is_named() {
     let said = read_after(
         |data| {
-            let (one, two, aside) = (data.join("kept.000000"), data.join("kept.000001"), data.join("aside"));
+            let (one, two, aside) = (data.join("kept.00000000"), data.join("kept.00000001"), data.join("aside"));
             std::fs::rename(&one, &aside).unwrap();
             std::fs::rename(&two, &one).unwrap();
             std::fs::rename(&aside, &two).unwrap();

@@ -39,6 +39,8 @@ fn experiment(seed: u64, factor: f64) -> Vec<Row> {
                 worker: 0,
                 reads_of: 0,
                 written: None,
+                noted: false,
+                file_bytes: None,
                 replaces: false,
             };
             let mut keeper = Keeper::default();

@@ -1,0 +1,675 @@
+//! Array-native plans give what DataFusion's own operators give over the same tables, and what a model gives that looks at
+//! every cell.
+
+use crate::arrow::array::{Array, ArrayRef, Float64Array, RecordBatch};
+use crate::arrow::buffer::Buffer;
+use crate::arrow::compute::cast;
+use crate::arrow::datatypes::DataType as ArrowType;
+use crate::arrow::util::pretty::pretty_format_batches;
+use crate::datafusion::execution::session_state::SessionStateBuilder;
+use crate::datafusion::prelude::{SessionConfig, SessionContext};
+use crate::{ArrayPlans, Axis, Column, Dimension, Grid, GridTable, MemoryArray, Source, exact_sum};
+use proptest::prelude::*;
+use std::sync::Arc;
+use terrace_client::{DataType, Region};
+
+/// So few that the small worlds have several batches, some of them not full.
+const ROWS_FEW: usize = 7;
+/// As DataFusion has them: with few, a large grid would take minutes.
+const ROWS_MANY: usize = 8192;
+
+fn context(array_plans: bool) -> SessionContext {
+    context_with(array_plans, ROWS_FEW)
+}
+
+fn context_with(array_plans: bool, batch_rows: usize) -> SessionContext {
+    let mut config = SessionConfig::new().with_target_partitions(2).with_batch_size(batch_rows);
+    config.options_mut().sql_parser.enable_ident_normalization = false;
+    let mut state = SessionStateBuilder::new().with_config(config).with_default_features();
+    if array_plans {
+        state = state.with_optimizer_rule(Arc::new(ArrayPlans));
+    }
+    let context = SessionContext::new_with_state(state.build());
+    context.register_udaf(exact_sum());
+    context
+}
+
+/// Cells as bytes of their type.
+fn packed(data_type: DataType, values: &[f64]) -> Buffer {
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|&value| match data_type {
+            DataType::Float64 => value.to_le_bytes().to_vec(),
+            DataType::Float32 => (value as f32).to_le_bytes().to_vec(),
+            DataType::Int64 => (value as i64).to_le_bytes().to_vec(),
+            DataType::Int32 => (value as i32).to_le_bytes().to_vec(),
+            DataType::Int16 => (value as i16).to_le_bytes().to_vec(),
+            DataType::UInt8 => (value as u8).to_le_bytes().to_vec(),
+            other => panic!("{other} is not used here"),
+        })
+        .collect();
+    // Aligned, as tier memory is.
+    Buffer::from_slice_ref(bytes.as_slice())
+}
+
+#[derive(Clone, Debug)]
+struct Put {
+    offset: Vec<u64>,
+    count: Vec<u64>,
+    stride: Vec<u64>,
+    seed: u64,
+}
+
+/// An array and what each of its cells is.
+fn array(data_type: DataType, shape: &[u64], puts: &[Put]) -> (Arc<dyn Source>, Vec<f64>) {
+    let mut array = MemoryArray::new(data_type, shape);
+    let mut model = vec![0.0; shape.iter().product::<u64>() as usize];
+    for put in puts {
+        let region = Region::strided(&put.offset, &put.count, &put.stride).unwrap();
+        let values: Vec<f64> = (0..region.cells()).map(|i| ((i * 37 + put.seed * 11) % 101) as f64).collect();
+        let mut index = vec![0u64; shape.len()];
+        for value in &values {
+            let place =
+                (0..shape.len()).fold(0, |place, d| place * shape[d] + put.offset[d] + index[d] * put.stride[d]);
+            model[place as usize] = *value;
+            for d in (0..shape.len()).rev() {
+                index[d] += 1;
+                if index[d] < put.count[d] {
+                    break;
+                }
+                index[d] = 0;
+            }
+        }
+        array.put(region, packed(data_type, &values)).unwrap();
+    }
+    (Arc::new(array), model)
+}
+
+fn puts(shape: Vec<u64>) -> impl Strategy<Value = Vec<Put>> {
+    let one = shape
+        .iter()
+        .map(|&extent| {
+            (0..extent, 1u64..3).prop_flat_map(move |(offset, stride)| {
+                let most = (extent - offset).div_ceil(stride);
+                (Just(offset), 1..=most, Just(stride))
+            })
+        })
+        .collect::<Vec<_>>();
+    let whole = Put { offset: vec![0; shape.len()], count: shape.clone(), stride: vec![1; shape.len()], seed: 5 };
+    let parts = proptest::collection::vec((one, any::<u8>()), 0..6);
+    (any::<bool>(), parts).prop_map(move |(begins_whole, parts)| {
+        let mut puts: Vec<Put> = parts
+            .into_iter()
+            .map(|(part, seed)| Put {
+                offset: part.iter().map(|p| p.0).collect(),
+                count: part.iter().map(|p| p.1).collect(),
+                stride: part.iter().map(|p| if p.1 == 1 { 1 } else { p.2 }).collect(),
+                seed: seed as u64,
+            })
+            .collect();
+        if begins_whole {
+            puts.insert(0, whole.clone());
+        }
+        puts
+    })
+}
+
+/// `g(x, y, z; v, w, u)` and `h(x, y, z; v)` at a shift along x, `c(x; k)`: v of floats, w and u of the types given; u has only y.
+#[derive(Clone, Debug)]
+struct World {
+    shape: Vec<u64>,
+    types: (DataType, DataType),
+    shift: i64,
+    puts: Vec<Vec<Put>>,
+}
+
+fn worlds() -> impl Strategy<Value = World> {
+    let types = prop::sample::select(vec![
+        DataType::Float64,
+        DataType::Float32,
+        DataType::Int64,
+        DataType::Int32,
+        DataType::Int16,
+        DataType::UInt8,
+    ]);
+    (proptest::collection::vec(1u64..6, 3), types.clone(), types, -2i64..3).prop_flat_map(|(shape, a, b, shift)| {
+        let shapes = [shape.clone(), shape.clone(), vec![shape[1]], shape.clone(), vec![shape[0]]];
+        let all = shapes.into_iter().map(puts).collect::<Vec<_>>();
+        (Just(shape), Just((a, b)), Just(shift), all).prop_map(|(shape, types, shift, puts)| World {
+            shape,
+            types,
+            shift,
+            puts,
+        })
+    })
+}
+
+impl World {
+    fn dimension(&self, d: usize, low: i64) -> Dimension {
+        let axis = match d {
+            0 => Axis::Integer { low, step: 3 },
+            1 => Axis::Real { low: -1.5, step: 0.25 },
+            _ => Axis::Explicit(Arc::new(Float64Array::from_iter_values((0..self.shape[2]).map(|i| (i * i) as f64)))),
+        };
+        Dimension { name: ["x", "y", "z"][d].into(), extent: self.shape[d], axis }
+    }
+
+    /// The tables, and v cell by cell.
+    fn register(&self, context: &SessionContext) -> Vec<f64> {
+        let column = |name: &str, source: Arc<dyn Source>, dimensions: &[usize]| {
+            Column::new(name, source, dimensions.iter().map(|&d| (d, 0)).collect())
+        };
+        let (v, model) = array(DataType::Float64, &self.shape, &self.puts[0]);
+        let w = array(self.types.0, &self.shape, &self.puts[1]).0;
+        let u = array(self.types.1, &self.shape[1..2], &self.puts[2]).0;
+        let other = array(DataType::Float64, &self.shape, &self.puts[3]).0;
+        let k = array(DataType::Int32, &self.shape[..1], &self.puts[4]).0;
+        let all = |low: i64| (0..3).map(|d| self.dimension(d, low)).collect::<Vec<_>>();
+        let columns = vec![column("v", v, &[0, 1, 2]), column("w", w, &[0, 1, 2]), column("u", u, &[1])];
+        let g = Grid::new("g", all(6), columns, false).unwrap();
+        let h = Grid::new("h", all(6 + 3 * self.shift), vec![column("v", other, &[0, 1, 2])], false).unwrap();
+        let c = Grid::new("c", vec![self.dimension(0, 6)], vec![column("k", k, &[0])], false).unwrap();
+        for grid in [g, h, c] {
+            context.register_table(grid.name.clone(), Arc::new(GridTable(Arc::new(grid)))).unwrap();
+        }
+        model
+    }
+}
+
+fn answer(context: &SessionContext, query: &str) -> Vec<RecordBatch> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let frame = runtime.block_on(context.sql(query)).unwrap_or_else(|error| panic!("{query}: {error}"));
+    runtime.block_on(frame.collect()).unwrap_or_else(|error| panic!("{query}: {error}"))
+}
+
+/// Rows of numbers, sorted; nulls are infinite.
+fn rows(batches: &[RecordBatch]) -> Vec<Vec<f64>> {
+    let mut rows = vec![];
+    for batch in batches {
+        let columns: Vec<ArrayRef> =
+            batch.columns().iter().map(|column| cast(column, &ArrowType::Float64).unwrap()).collect();
+        for row in 0..batch.num_rows() {
+            let value = |column: &ArrayRef| {
+                let column = column.as_any().downcast_ref::<Float64Array>().unwrap();
+                if column.is_null(row) { f64::INFINITY } else { column.value(row) }
+            };
+            rows.push(columns.iter().map(value).collect::<Vec<f64>>());
+        }
+    }
+    rows.sort_by(|a, b| {
+        a.iter().zip(b).map(|(a, b)| a.total_cmp(b)).find(|o| o.is_ne()).unwrap_or(std::cmp::Ordering::Equal)
+    });
+    rows
+}
+
+fn is_near(a: &[Vec<f64>], b: &[Vec<f64>]) -> bool {
+    let near =
+        |a: &f64, b: &f64| a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-9 * (1.0 + a.abs().max(b.abs()));
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.iter().zip(b).all(|(a, b)| near(a, b)))
+}
+
+fn plan_of(context: &SessionContext, query: &str) -> String {
+    pretty_format_batches(&answer(context, &format!("EXPLAIN {query}"))).unwrap().to_string()
+}
+
+/// Queries, and whether an array-native plan is to answer them.
+fn queries(a: i64, t: f64) -> Vec<(String, Option<&'static str>)> {
+    let reduce = Some("GridReduce");
+    let zip = Some("⋈");
+    vec![
+        (format!("SELECT * FROM g WHERE x BETWEEN {a} AND {}", a + 7), None),
+        (format!("SELECT x, y, z, v, w, u FROM g WHERE v > {t} AND z <> 4 AND x + 1 > {a}"), None),
+        (format!("SELECT v, z FROM g WHERE x % 2 = 0 OR v < {t}"), None),
+        (format!("SELECT y, w FROM g WHERE y IN (-1.5, -1.0, 0.0) AND w >= {a} AND u <= {a}"), None),
+        ("SELECT z, x FROM g".into(), None),
+        ("SELECT x, avg(v), sum(w), min(v), max(w), count(*) FROM g GROUP BY x".into(), reduce),
+        ("SELECT avg(v), z, sum(u), min(u) FROM g WHERE y > -1.3 GROUP BY z".into(), reduce),
+        (format!("SELECT y, x, sum(v), max(v) FROM g WHERE x >= {a} GROUP BY y, x"), reduce),
+        (format!("SELECT z, count(*), sum(v), min(w), max(u) FROM g WHERE v > {t} GROUP BY z"), reduce),
+        (format!("SELECT count(*), sum(v), avg(w), min(v), max(v) FROM g WHERE v > {t} AND w < 90"), reduce),
+        (format!("SELECT x, y, z, sum(v * w + y) AS s FROM g WHERE x <= {a} GROUP BY z, y, x"), reduce),
+        (format!("SELECT count(v), sum(x), avg(v * v) FROM g WHERE v + w > {t}"), reduce),
+        ("SELECT x, avg(v) AS m FROM g GROUP BY x HAVING avg(v) > 20 ORDER BY m".into(), reduce),
+        ("SELECT x, count(DISTINCT v) FROM g GROUP BY x".into(), None),
+        ("SELECT w, count(*) FROM g GROUP BY w".into(), None),
+        ("SELECT g.x, avg(g.v - h.v) FROM g JOIN h ON g.x = h.x AND g.y = h.y AND g.z = h.z GROUP BY g.x".into(), reduce),
+        (format!("SELECT g.x, g.y, g.z, g.v, h.v, w FROM g JOIN h USING (x, y, z) WHERE h.v > {t} AND g.x > {a}"), zip),
+        (format!("SELECT h.x, g.y, h.v + g.v FROM h JOIN g ON g.x = h.x AND h.z = g.z AND g.y = h.y AND g.v > h.v + {a}"), zip),
+        (format!("SELECT g.x, c.k, v FROM c JOIN g ON g.x = c.x WHERE k > {a}"), zip),
+        ("SELECT g.x, g.y, v, m FROM g JOIN (SELECT x, max(v) AS m FROM g GROUP BY x) q ON g.x = q.x AND g.v = q.m".into(), zip),
+        (
+            format!(
+                "SELECT y, q.x, v, n FROM g JOIN (SELECT x, avg(v) AS m, count(*) AS n FROM g WHERE v > {t} AND x > {a} GROUP BY x) q
+                 ON g.x = q.x WHERE v > m"
+            ),
+            zip,
+        ),
+        ("SELECT c.x, sum(g.v * c.k), count(*), min(c.k) FROM g CROSS JOIN c GROUP BY c.x".into(), reduce),
+        (format!("SELECT c.x, g.z, max(g.v - k) FROM c, g WHERE k > {a} AND g.y > -1 GROUP BY g.z, c.x"), reduce),
+        (format!("SELECT g.x, c.x, v, k FROM g CROSS JOIN c WHERE v > {t} AND c.x > {a}"), zip),
+        ("SELECT g.x, h.x, g.v FROM g JOIN h ON g.x = h.x AND g.y = h.y WHERE g.v = h.v".into(), None),
+        ("SELECT g.x, h.v FROM g LEFT JOIN h ON g.x = h.x AND g.y = h.y AND g.z = h.z".into(), None),
+    ]
+}
+
+/// Of which a large grid would have too many rows.
+fn products(a: i64) -> Vec<(String, Option<&'static str>)> {
+    vec![
+        ("SELECT g.z, h.z, g.x, h.v - g.v FROM g JOIN h ON g.x = h.x AND h.y = g.y".into(), Some("⋈")),
+        (
+            format!("SELECT h.z, count(*), sum(g.v * h.v) FROM h JOIN g ON g.z = h.z AND g.x > {a} GROUP BY h.z"),
+            Some("⋈"),
+        ),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+    #[test]
+    fn array_plans_answer_as_the_generic_way_does(world in worlds(), a in 0i64..18, t in 0.0f64..100.0) {
+        let (native, generic) = (context(true), context(false));
+        world.register(&native);
+        world.register(&generic);
+        for (query, _) in queries(a, t).into_iter().chain(products(a)) {
+            let (own, other) = (answer(&native, &query), answer(&generic, &query));
+            prop_assert!(is_near(&rows(&own), &rows(&other)),
+                "{query}\n{}\n{}\n{}", plan_of(&native, &query),
+                pretty_format_batches(&own).unwrap(), pretty_format_batches(&other).unwrap());
+        }
+    }
+
+    #[test]
+    fn means_by_each_dimension_are_those_of_a_model(world in worlds()) {
+        let native = context(true);
+        let model = world.register(&native);
+        let shape = &world.shape;
+        for (d, name) in ["x", "y", "z"].into_iter().enumerate() {
+            let unit: u64 = shape[d + 1..].iter().product();
+            let mut sums = vec![0.0; shape[d] as usize];
+            for (place, value) in model.iter().enumerate() {
+                sums[(place as u64 / unit % shape[d]) as usize] += value;
+            }
+            let cells = model.len() as f64 / shape[d] as f64;
+            let found = rows(&answer(&native, &format!("SELECT {name}, avg(v) FROM g GROUP BY {name}")));
+            // Coordinates ascend with the index on every axis here.
+            let found: Vec<Vec<f64>> = found.into_iter().map(|row| row[1..].to_vec()).collect();
+            let wanted: Vec<Vec<f64>> = sums.iter().map(|sum| vec![sum / cells]).collect();
+            prop_assert!(is_near(&found, &wanted), "{name}: {found:?} {wanted:?}");
+        }
+    }
+}
+
+fn large() -> World {
+    // Several tiles, in two layers that meet along z.
+    let shape = vec![5, 70, 900];
+    let part = |start: u64, count: u64, seed| Put {
+        offset: vec![0, 0, start],
+        count: vec![5, 70, count],
+        stride: vec![1; 3],
+        seed,
+    };
+    let whole = |shape: &[u64]| Put {
+        offset: vec![0; shape.len()],
+        count: shape.into(),
+        stride: vec![1; shape.len()],
+        seed: 3,
+    };
+    let puts = vec![
+        vec![part(0, 400, 1), part(400, 500, 2)],
+        vec![whole(&shape)],
+        vec![whole(&[70])],
+        vec![whole(&shape)],
+        vec![whole(&[5])],
+    ];
+    World { shape, types: (DataType::Float32, DataType::Int16), shift: 1, puts }
+}
+
+/// A quarter of the queries, so that four tests run side by side; together they are all of them.
+fn compare_on_large_grids(quarter: usize) {
+    let (native, generic) = (context_with(true, ROWS_MANY), context_with(false, ROWS_MANY));
+    large().register(&native);
+    large().register(&generic);
+    let asked: Vec<_> = queries(7, 95.0).into_iter().skip(quarter).step_by(4).collect();
+    assert!(asked.len() >= 6);
+    for (query, _) in asked {
+        assert!(is_near(&rows(&answer(&native, &query)), &rows(&answer(&generic, &query))), "{query}");
+    }
+}
+
+#[test]
+fn tiles_of_large_grids_answer_as_the_generic_way_does_1() {
+    compare_on_large_grids(0);
+}
+
+#[test]
+fn tiles_of_large_grids_answer_as_the_generic_way_does_2() {
+    compare_on_large_grids(1);
+}
+
+#[test]
+fn tiles_of_large_grids_answer_as_the_generic_way_does_3() {
+    compare_on_large_grids(2);
+}
+
+#[test]
+fn tiles_of_large_grids_answer_as_the_generic_way_does_4() {
+    compare_on_large_grids(3);
+}
+
+#[test]
+fn plans_on_dimensions_are_recognised() {
+    let native = context(true);
+    large().register(&native);
+    for (query, wanted) in queries(7, 50.0) {
+        let plan = plan_of(&native, &query);
+        if let Some(wanted) = wanted {
+            assert!(plan.contains(wanted) && !plan.contains("HashJoin"), "{query}\n{plan}");
+        }
+    }
+}
+
+#[test]
+fn a_limit_reads_no_more_than_it_needs() {
+    let native = context(true);
+    large().register(&native);
+    assert_eq!(rows(&answer(&native, "SELECT x, v FROM g LIMIT 5")).len(), 5);
+    assert_eq!(rows(&answer(&native, "SELECT x, v FROM g WHERE v > 10 LIMIT 11")).len(), 11);
+}
+
+/// SAVIME: max{-5, -3, -1} was 0, and 2^53 + 1 became 2^53 in sums.
+#[test]
+fn extremes_of_negative_numbers_and_sums_of_large_ones_are_exact() {
+    let context = context(true);
+    let column = |name: &str, values: &[i64]| {
+        let mut array = MemoryArray::new(DataType::Int64, &[3]);
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        array.put(Region::whole(&[3]).unwrap(), Buffer::from_slice_ref(bytes.as_slice())).unwrap();
+        Column::new(name, Arc::new(array), vec![(0, 0)])
+    };
+    let dimension = Dimension { name: "i".into(), extent: 3, axis: Axis::INDEX };
+    let columns = vec![column("a", &[-5, -3, -1]), column("b", &[1 << 53, 1, 0])];
+    let grid = Grid::new("g", vec![dimension], columns, false).unwrap();
+    context.register_table("g", Arc::new(GridTable(Arc::new(grid)))).unwrap();
+    let found = answer(&context, "SELECT max(a), min(a), sum(b) FROM g");
+    let text = pretty_format_batches(&found).unwrap().to_string();
+    assert!(text.contains("| -1 ") && text.contains("| -5 ") && text.contains("9007199254740993"), "{text}");
+}
+
+#[test]
+fn not_a_number_compares_the_same_on_both_ways() {
+    let values = [f64::NAN, -f64::NAN, 0.0, -0.0, f64::INFINITY, 3.0, -2.0];
+    let make = |array_plans| {
+        let context = context(array_plans);
+        let mut array = MemoryArray::new(DataType::Float64, &[7]);
+        array.put(Region::whole(&[7]).unwrap(), packed(DataType::Float64, &values)).unwrap();
+        let dimension = Dimension { name: "i".into(), extent: 7, axis: Axis::INDEX };
+        let column = Column::new("v", Arc::new(array), vec![(0, 0)]);
+        let grid = Grid::new("g", vec![dimension], vec![column], false).unwrap();
+        context.register_table("g", Arc::new(GridTable(Arc::new(grid)))).unwrap();
+        context
+    };
+    let (native, generic) = (make(true), make(false));
+    for operator in [">", ">=", "<", "<=", "=", "<>"] {
+        for value in ["0.0", "2.5", "3.0", "-0.0"] {
+            let scan = format!("SELECT i FROM g WHERE v {operator} {value}");
+            // A filter above the scan is DataFusion's own.
+            let other = format!("SELECT i FROM (SELECT i, v FROM g LIMIT 100) WHERE v {operator} {value}");
+            assert_eq!(rows(&answer(&native, &scan)), rows(&answer(&generic, &other)), "{scan}");
+            let count = format!("SELECT count(*) FROM g WHERE v {operator} {value}");
+            assert_eq!(rows(&answer(&native, &count)), rows(&answer(&generic, &count)), "{count}");
+        }
+    }
+}
+
+/// Steps of rising values, one region each: what can't have rows is not read, and EXPLAIN says so.
+#[test]
+fn regions_that_cannot_have_rows_are_left_out() {
+    let (native, generic) = (context(true), context(false));
+    for context in [&native, &generic] {
+        let mut array = MemoryArray::new(DataType::Float64, &[8, 100]);
+        for step in 0..8u64 {
+            let values: Vec<f64> = (0..100).map(|i| (step * 100 + i) as f64).collect();
+            // The seventh has no range.
+            let values = if step == 6 { vec![f64::NAN; 100] } else { values };
+            array.put(Region::block(&[step, 0], &[1, 100]).unwrap(), packed(DataType::Float64, &values)).unwrap();
+        }
+        let dimensions = [("time", 8), ("x", 100)]
+            .map(|(name, extent)| Dimension { name: name.into(), extent, axis: Axis::INDEX })
+            .into();
+        let grid =
+            Grid::new("g", dimensions, vec![Column::new("v", Arc::new(array), vec![(0, 0), (1, 0)])], false).unwrap();
+        context.register_table("g", Arc::new(GridTable(Arc::new(grid)))).unwrap();
+    }
+    for (condition, pruned) in
+        [("v > 650", 6), ("v >= 199 AND v < 201", 5), ("v = 250", 6), ("v <> 3", 0), ("v > 799", 7), ("150 > v", 5)]
+    {
+        for query in [
+            format!("SELECT time, x, v FROM g WHERE {condition}"),
+            format!("SELECT time, count(*), sum(v) FROM g WHERE {condition} AND v < 1000 GROUP BY time"),
+        ] {
+            let plan = plan_of(&native, &query);
+            let said = format!("pruned={pruned}");
+            assert!(if pruned > 0 { plan.contains(&said) } else { !plan.contains("pruned") }, "{said}\n{plan}");
+            // A filter above the scan is DataFusion's own.
+            let other = query.replace("FROM g", "FROM (SELECT * FROM g LIMIT 10000) g");
+            assert!(is_near(&rows(&answer(&native, &query)), &rows(&answer(&generic, &other))), "{query}");
+        }
+    }
+}
+
+/// A table of the given dimensions and columns of 64-bit and other numbers, on both ways.
+fn on_both_ways(grids: &dyn Fn() -> Vec<Grid>) -> (SessionContext, SessionContext) {
+    let of = |array_plans| {
+        let context = context(array_plans);
+        for grid in grids() {
+            context.register_table(grid.name.clone(), Arc::new(GridTable(Arc::new(grid)))).unwrap();
+        }
+        context
+    };
+    (of(true), of(false))
+}
+
+fn column_of(name: &str, data_type: DataType, shape: &[u64], bytes: &[u8]) -> Column {
+    let mut array = MemoryArray::new(data_type, shape);
+    array.put(Region::whole(shape).unwrap(), Buffer::from_slice_ref(bytes)).unwrap();
+    Column::new(name, Arc::new(array), (0..shape.len()).map(|d| (d, 0)).collect())
+}
+
+/// Rows as text, sorted: numbers as they are, not as floats.
+fn texts(context: &SessionContext, query: &str) -> Vec<String> {
+    let text = pretty_format_batches(&answer(context, query)).unwrap().to_string();
+    let mut lines: Vec<String> = text.lines().map(String::from).collect();
+    lines.sort();
+    lines
+}
+
+fn is_refused(context: &SessionContext, query: &str) -> bool {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { context.sql(query).await?.collect().await }).is_err()
+}
+
+#[test]
+fn coordinates_that_repeat_are_one_group_and_meet_each_other() {
+    let explicit = |values: &[f64]| Axis::Explicit(Arc::new(Float64Array::from(values.to_vec())));
+    for axis in [
+        explicit(&[1.0, 1.0, 2.0, 2.0]),
+        explicit(&[3.0, 1.0, 2.0, 1.0]),
+        explicit(&[f64::NAN, 1.0, f64::NAN, 2.0]),
+        explicit(&[-0.0, 0.0, 1.0, 2.0]),
+        Axis::Integer { low: 5, step: 0 },
+        Axis::Integer { low: 5, step: i64::MIN },
+        Axis::Real { low: 5.0, step: 0.0 },
+        Axis::Real { low: 1e17, step: 1.0 },
+        Axis::Real { low: f64::NAN, step: 1.0 },
+        Axis::Real { low: 1.0, step: f64::INFINITY },
+    ] {
+        let values: Vec<f64> = (0..12).map(f64::from).collect();
+        let (native, generic) = on_both_ways(&|| {
+            let dimensions = vec![
+                Dimension { name: "x".into(), extent: 4, axis: axis.clone() },
+                Dimension { name: "y".into(), extent: 3, axis: Axis::INDEX },
+            ];
+            let v = column_of("v", DataType::Float64, &[4, 3], &packed(DataType::Float64, &values));
+            vec![Grid::new("g", dimensions, vec![v], false).unwrap()]
+        });
+        for query in [
+            "SELECT x, sum(v) AS s, count(*) AS n FROM g GROUP BY x",
+            "SELECT DISTINCT x FROM g",
+            "SELECT count(*) AS n FROM g a JOIN g b ON a.x = b.x AND a.y = b.y",
+            "SELECT a.x, sum(a.v * b.v) AS s FROM g a JOIN g b ON a.x = b.x AND a.y = b.y GROUP BY a.x",
+        ] {
+            assert_eq!(texts(&native, query), texts(&generic, query), "{axis:?}: {query}");
+        }
+        assert!(plan_of(&native, "SELECT y, sum(v) FROM g GROUP BY y").contains("GridReduce"));
+    }
+    // Once each, in any order: nothing but arrays is needed.
+    for axis in
+        [explicit(&[3.0, 1.0, 2.0, 0.5]), Axis::Real { low: 1e9, step: 1e-6 }, Axis::Integer { low: 9, step: -3 }]
+    {
+        let (native, _) = on_both_ways(&|| {
+            let dimensions = vec![Dimension { name: "x".into(), extent: 4, axis: axis.clone() }];
+            let v = column_of("v", DataType::Float64, &[4], &packed(DataType::Float64, &[1.0; 4]));
+            vec![Grid::new("g", dimensions, vec![v], false).unwrap()]
+        });
+        assert!(plan_of(&native, "SELECT x, sum(v) FROM g GROUP BY x").contains("GridReduce"), "{axis:?}");
+    }
+}
+
+#[test]
+fn sums_of_casts_are_sums_of_what_was_cast() {
+    let (native, generic) = on_both_ways(&|| {
+        let bytes = |values: [i64; 5]| values.map(i64::to_le_bytes).concat();
+        let columns = vec![
+            column_of("v", DataType::Float64, &[5], &packed(DataType::Float64, &[0.6, 0.6, 0.6, 0.6, -0.6])),
+            column_of("f", DataType::Float32, &[5], &packed(DataType::Float32, &[0.6, 0.6, 0.6, 0.6, -0.6])),
+            column_of("i", DataType::Int64, &[5], &bytes([1 << 62, 1 << 62, 1 << 62, 1 << 62, 1])),
+            column_of("u", DataType::UInt64, &[5], &bytes([7, 8, 9, 10, 11])),
+            column_of("h", DataType::UInt64, &[5], &bytes([-1, -1, -1, -1, 1])),
+            column_of("s", DataType::Int16, &[5], &packed(DataType::Int16, &[-128.0, 127.0, 0.0, -1.0, 5.0])),
+            column_of("b", DataType::UInt8, &[5], &packed(DataType::UInt8, &[255.0, 127.0, 0.0, 1.0, 5.0])),
+        ];
+        let dimension = Dimension { name: "x".into(), extent: 5, axis: Axis::INDEX };
+        vec![Grid::new("g", vec![dimension], columns, false).unwrap()]
+    });
+    for query in [
+        "SELECT sum(CAST(v AS BIGINT)) AS a, avg(CAST(v AS BIGINT)) AS b, sum(CAST(f AS BIGINT)) AS c FROM g",
+        "SELECT sum(CAST(v AS INT)) AS a, min(CAST(v AS BIGINT)) AS b, max(CAST(f AS INT)) AS c FROM g",
+        "SELECT sum(CAST(i AS DOUBLE)) AS a, avg(i) AS b, sum(CAST(h AS DOUBLE)) AS c, avg(h) AS d FROM g",
+        "SELECT x, sum(CAST(u AS BIGINT)) AS a, avg(u) AS b FROM g GROUP BY x",
+        "SELECT x, sum(u) AS a FROM g GROUP BY x",
+        "SELECT x, sum(CAST(u AS DOUBLE)) AS a FROM g GROUP BY x",
+        "SELECT sum(f) AS a, sum(s) AS b, sum(b) AS c, avg(b) AS d FROM g",
+        "SELECT sum(CAST(s AS DOUBLE)) AS a, sum(CAST(b AS DOUBLE)) AS b, sum(CAST(f AS DOUBLE)) AS c FROM g",
+    ] {
+        assert_eq!(texts(&native, query), texts(&generic, query), "{query}");
+    }
+    for query in ["SELECT sum(CAST(h AS BIGINT)) FROM g", "SELECT sum(arrow_cast(s, 'UInt64')) FROM g"] {
+        assert!(is_refused(&native, query) && is_refused(&generic, query), "{query}");
+    }
+    let plan = plan_of(&native, "SELECT x, sum(f), sum(s), avg(i), sum(b) FROM g GROUP BY x");
+    assert!(plan.contains("GridReduce"), "{plan}");
+}
+
+/// The engine's own sums went round: twice the greatest integer was -2.
+#[test]
+fn sums_of_64_bit_integers_are_exact_or_an_error() {
+    const COUNT: usize = 40;
+    let (native, generic) = on_both_ways(&|| {
+        let column = |name: &str, data_type: DataType, value: &dyn Fn(usize) -> i64| {
+            let bytes: Vec<u8> = (0..COUNT).flat_map(|x| value(x).to_le_bytes()).collect();
+            column_of(name, data_type, &[COUNT as u64], &bytes)
+        };
+        let columns = vec![
+            // Leaves 64 bits on the way, and comes back.
+            column("back", DataType::Int64, &|x| if x < COUNT / 2 { i64::MAX } else { -i64::MAX + (x % 2) as i64 }),
+            column("high", DataType::Int64, &|x| if x > 30 { i64::MAX } else { 1 }),
+            column("low", DataType::Int64, &|x| if x > 30 { i64::MIN } else { 1 }),
+            column("u", DataType::UInt64, &|x| if x == 7 { i64::MIN } else { 3 }),
+            column("full", DataType::UInt64, &|x| if x == 7 { -1 } else { 3 }),
+        ];
+        let dimension = Dimension { name: "x".into(), extent: COUNT as u64, axis: Axis::INDEX };
+        vec![Grid::new("g", vec![dimension], columns, false).unwrap()]
+    });
+    let both = |query: &str, wanted: &str| {
+        let found = texts(&native, query);
+        assert_eq!(found, texts(&generic, query), "{query}");
+        assert!(found.iter().any(|line| line.contains(wanted)), "{query}: {found:?}");
+    };
+    both("SELECT sum(back) AS s FROM g", "| 10 ");
+    both("SELECT sum(back) FILTER (WHERE x % 2 = 1) AS s FROM g", "| 10 ");
+    both("SELECT sum(CASE WHEN x % 2 = 1 THEN back END) AS s FROM g", "| 10 ");
+    both("SELECT sum(u) AS s FROM g", "| 9223372036854775925 ");
+    both("SELECT x % 3 AS m, sum(u) AS s FROM g GROUP BY x % 3", "| 1 | 9223372036854775844 ");
+    both("SELECT x, sum(high) AS s FROM g GROUP BY x", "| 39 | 9223372036854775807 ");
+    both("SELECT x / 20 AS h, sum(CASE WHEN x < 0 THEN u END) AS s FROM g GROUP BY x / 20", "| 1 |   ");
+    both(
+        "SELECT x, sum(low) OVER (ORDER BY x ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM g WHERE x < 32",
+        "| 31 | -9223372036854775807 ",
+    );
+    for query in [
+        "SELECT sum(high) FROM g",
+        "SELECT sum(low) FROM g",
+        "SELECT sum(full) FROM g",
+        "SELECT sum(high + 0) FROM g WHERE x <> 3",
+        "SELECT x % 2, sum(high) FROM g GROUP BY x % 2",
+        "SELECT x % 2, sum(full) FROM g GROUP BY x % 2",
+        "SELECT sum(low) OVER (ORDER BY x ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM g",
+        "SELECT count(*) FROM g JOIN (SELECT sum(high) AS s FROM g) t ON g.high < t.s",
+    ] {
+        assert!(is_refused(&native, query) && is_refused(&generic, query), "{query}");
+    }
+    assert!(plan_of(&native, "SELECT sum(high) FROM g").contains("GridReduce"));
+}
+
+/// One dimension under two names, as a join of two tables has it.
+#[test]
+fn a_filter_that_names_a_dimension_twice_is_kept_in_a_join_with_an_aggregate() {
+    let values: Vec<f64> = (0..300).map(f64::from).collect();
+    let (native, generic) = on_both_ways(&|| {
+        let of = |name: &str| {
+            let dimensions = [("x", 100), ("y", 3)]
+                .map(|(name, extent)| Dimension { name: name.into(), extent, axis: Axis::INDEX })
+                .into();
+            let column =
+                column_of(&format!("v{name}"), DataType::Float64, &[100, 3], &packed(DataType::Float64, &values));
+            Grid::new(name, dimensions, vec![column], false).unwrap()
+        };
+        ["a", "b", "c"].map(of).into()
+    });
+    for condition in ["a.x + b.x < 10", "a.x + b.x > 190", "a.x * b.x = 2500", "a.x < 90 AND a.x + b.x > 60"] {
+        let query = format!(
+            "SELECT q.x, q.s, vc FROM c JOIN
+             (SELECT a.x, sum(va * vb) AS s FROM a JOIN b ON a.x = b.x AND a.y = b.y WHERE {condition} GROUP BY a.x) q ON q.x = c.x"
+        );
+        assert!(plan_of(&native, &query).contains("⋈"), "{query}");
+        assert_eq!(rows(&answer(&native, &query)), rows(&answer(&generic, &query)), "{query}");
+    }
+}
+
+#[test]
+fn expressions_are_not_evaluated_on_cells_that_are_no_rows() {
+    let (native, generic) = on_both_ways(&|| {
+        let dimensions = [("x", 2), ("y", 4)]
+            .map(|(name, extent)| Dimension { name: name.into(), extent, axis: Axis::INDEX })
+            .into();
+        let b = [2.0, 0.0, 5.0, 10.0, 0.0, 0.0, 1.0, 0.0];
+        let column = column_of("b", DataType::Int32, &[2, 4], &packed(DataType::Int32, &b));
+        let w = column_of(
+            "w",
+            DataType::Int64,
+            &[2, 4],
+            &packed(DataType::Int64, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]),
+        );
+        vec![Grid::new("g", dimensions, vec![column, w], false).unwrap()]
+    });
+    for query in [
+        "SELECT sum(10 / b) AS s, count(*) AS n FROM g WHERE b <> 0",
+        "SELECT x, sum(10 / b) AS s, min(10 / b) AS l, max(w / b) AS m FROM g WHERE b <> 0 GROUP BY x",
+        "SELECT y, x, avg(w / b) AS s FROM g WHERE b > 0 AND w < 8 GROUP BY x, y",
+    ] {
+        assert!(plan_of(&native, query).contains("GridReduce"), "{query}");
+        assert_eq!(texts(&native, query), texts(&generic, query), "{query}");
+    }
+    assert_eq!(rows(&answer(&native, "SELECT x, y FROM g WHERE b <> 0 AND 10 / b > 4")), [[0.0, 0.0], [1.0, 2.0]]);
+    assert!(is_refused(&native, "SELECT sum(10 / b) AS s FROM g"));
+}
