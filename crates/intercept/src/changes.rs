@@ -260,6 +260,7 @@ pub fn own_link_of(fd: c_int, owner: u32, group: u32) {
     // SAFETY: a status of 0 comes with a whole reply, whose path is followed by a terminator.
     let path = unsafe { &raw const (*answer.reply()).path } as *const c_char;
     in_guard(index, || match link::read(index, CWD, path) {
+        // SAFETY: the reply's terminated path.
         Some(link) if link.record == number => unsafe {
             gate::call5(
                 libc::SYS_fchownat,

@@ -126,6 +126,7 @@ unsafe extern "C" fn chown(dirfd: i32, path: *const c_char, user: u32, group: u3
     // SAFETY: the supervisor's own arguments, here and below.
     let result = real::raw(unsafe { changes::fchownat(dirfd, path, user, group, flags) } as isize);
     // Of an open file, by the path of the supervisor's own copy of its descriptor.
+    // SAFETY: the supervisor's C string.
     let text = unsafe { CStr::from_ptr(path) }.to_bytes();
     if result == 0
         && let Some(digits) = text.strip_prefix(b"/proc/self/fd/")
