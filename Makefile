@@ -8,7 +8,7 @@ ifneq (,$(shell command -v sccache))
 export RUSTC_WRAPPER ?= sccache
 endif
 
-.PHONY: build build-files build-tests install python demo test test-doors check bench clean
+.PHONY: build build-files build-tests install python demo test test-doors check bench docs clean
 
 # The preload library has no `std` and a profile of its own; Python's module is linked by maturin (`make python`).
 WORKSPACE = --workspace --exclude terrace-intercept --exclude terrace-python
@@ -73,6 +73,10 @@ bench:
 	$(MAKE) build
 	benchmarks/micro/run.sh
 	benchmarks/objects/run.sh
+
+# The pages as a site, in build/site; fails if a link in it leads nowhere.
+docs:
+	scripts/docs.sh
 
 clean:
 	scripts/clean.sh

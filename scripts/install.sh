@@ -10,13 +10,13 @@ cd "$(dirname "$0")/.."
 built=${CARGO_TARGET_DIR:-target}/release
 to=${DESTDIR:-}$prefix
 
-for file in terrace terrace-query terrace-web libterrace_intercept.so libterrace_cfitsio.so libterrace.so; do
+for file in terrace terrace-predict terrace-query terrace-web libterrace_intercept.so libterrace_cfitsio.so libterrace.so; do
     if [ ! -e "$built/$file" ]; then
         printf 'install: %s is not built\nhint: make build\n' "$built/$file" >&2
         exit 1
     fi
 done
-install -D -m 755 -t "$to/bin" "$built/terrace" "$built/terrace-query" "$built/terrace-web"
+install -D -m 755 -t "$to/bin" "$built/terrace" "$built/terrace-predict" "$built/terrace-query" "$built/terrace-web"
 install -D -m 755 -t "$to/lib" "$built/libterrace.so"
 install -D -m 755 -t "$to/lib/terrace" "$built/libterrace_intercept.so" "$built/libterrace_cfitsio.so"
 install -D -m 644 -t "$to/include" crates/capi/include/terrace.h crates/capi/fortran/terrace.f90

@@ -30,12 +30,8 @@ if ((${#missing[@]})); then
     fi
 fi
 
-# tool NAME VERSION: a program from crates.io, dynamically linked as every Rust program is by default.
-tool() {
-    if [ ! -x "$build/tools/bin/$1" ] || ! grep -q "^\"$1 $2 " "$build/tools/.crates.toml" 2>/dev/null; then
-        CARGO_TARGET_DIR=$build/tools-target cargo install --quiet --locked --root "$build/tools" --version "=$2" "$1"
-    fi
-}
+# From crates.io, dynamically linked as every Rust program is by default.
+. scripts/tool.sh
 tool pjdfstest 0.2.2
 tool fsx 0.3.2
 

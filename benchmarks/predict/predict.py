@@ -2,7 +2,7 @@
 """Prediction against measurement: closed form and simulation beside each measured point of the incrementation experiments.
 
     benchmarks/results/incrementation.json ─┐
-    benchmarks/predict/testbed.json ────────┴─▶ terrace predict ─▶ docs/performance.md (between its markers), docs/images/predict.png,
+    benchmarks/predict/testbed.json ────────┴─▶ terrace predict ─▶ docs/reference/performance.md (between its markers), docs/images/predict.png,
                                                                    benchmarks/results/predict.json
 
 The closed form gets what was measured as a whole: the durable tier's bandwidths with as many processes as the point has. The
@@ -351,9 +351,9 @@ def main() -> int:
     facts = provenance("benchmarks/predict/run.sh")
     document = {**facts, "measured": {key: measured[key] for key in ("date", "commit", "command")}, "results": rows}
     (RESULTS / "predict.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    put_between_markers(REPOSITORY / "docs" / "performance.md", text)
+    put_between_markers(REPOSITORY / "docs/reference/performance.md", text)
     if not options.no_plot:
-        draw(rows, REPOSITORY / "docs" / "images" / "predict.png")
+        draw(rows, REPOSITORY / "docs/images/predict.png")
     return 0
 
 

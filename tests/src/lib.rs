@@ -57,6 +57,14 @@ pub fn terrace_binary() -> PathBuf {
     binaries().join("terrace")
 }
 
+/// This test program again, to run one test as a process of its own, which may be killed: `again(module_path!(), "act")`.
+pub fn again(module: &str, test: &str) -> std::process::Command {
+    let (_, inside) = module.split_once("::").expect("the tests are modules of one program");
+    let mut command = std::process::Command::new(std::env::current_exe().expect("a running program has a file"));
+    command.args([&format!("{inside}::{test}"), "--exact", "--nocapture"]);
+    command
+}
+
 /// A library of the release binaries, or a clear end.
 pub fn library(name: &str) -> PathBuf {
     let path = binaries().join(name);

@@ -4,6 +4,8 @@
 //! root's agent also those that have the index mapped and switched to another user.
 
 use crate::agent::Agent;
+use crate::shared::path::as_path;
+use crate::shared::request::{FlushOptions, Scope};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -21,6 +23,9 @@ use terrace_index::{PATH_MAX, State};
 const BACKLOG: i32 = 1024;
 /// A call's thread only makes system calls, with one message on its stack.
 const STACK_BYTES: usize = 256 << 10;
+
+/// Programs may make files while those that are there are flushed: it is done again so often.
+const SETTLE_TRIES: usize = 3;
 
 pub fn listen(path: &Path) -> rustix::io::Result<OwnedFd> {
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -140,6 +145,25 @@ impl Agent {
         }
     }
 
+    /// Makes all files below a directory real ones, also while they are open: the directory is about to leave the root.
+    fn settle_below(&self, directory: &[u8]) -> Result<(), i32> {
+        let scope = Scope(vec![as_path(directory).into()]);
+        let options = FlushOptions { all: true, end_of_run: false, settle_open: true };
+        for _ in 0..SETTLE_TRIES {
+            let outcome = self.flush(&scope, &options, &mut |_, _, _, _| true);
+            let is_placed = self.catalogue().below(directory).any(|(_, number)| {
+                matches!(self.record(number).state(), State::Current | State::Committing | State::Moving)
+            });
+            if !is_placed {
+                return Ok(());
+            }
+            if !outcome.failures.is_empty() {
+                break;
+            }
+        }
+        Err(libc::EXDEV)
+    }
+
     fn record_behind(&self, fd: BorrowedFd<'_>) -> Option<u32> {
         let stat = rustix::fs::fstat(fd).ok()?;
         self.index.record_of_object(stat.st_dev, stat.st_ino, stat.st_nlink as u64)
@@ -147,7 +171,7 @@ impl Agent {
 
     /// A record's name now: checked, and searched for if the check fails.
     pub fn path_of(&self, number: u32) -> Option<Vec<u8>> {
-        self.pump();
+        self.drain_events();
         let serial = self.serial(number);
         match self.record(number).state() {
             State::Current | State::Committing | State::Moving => self.located(number, serial).or_else(|| {

@@ -22,8 +22,8 @@ pub enum Error {
 
 pub type Result<T> = std::result::Result<T, Error>;
 
-impl Error {
-    pub fn hint(&self) -> Option<String> {
+impl terrace_core::refusal::Explained for Error {
+    fn hint(&self) -> Option<String> {
         match self {
             Error::AlreadyServed { .. } => Some("`terrace status` shows what it does".into()),
             Error::Io { .. } => None,
@@ -43,5 +43,13 @@ pub trait Context<T> {
 impl<T, E: Into<std::io::Error>> Context<T> for std::result::Result<T, E> {
     fn context(self, action: &'static str, path: &Path) -> Result<T> {
         self.map_err(|source| Error::Io { action, path: path.to_path_buf(), source: source.into() })
+    }
+}
+
+/// An error of a tier, with its hint, as `status` shows it.
+pub fn text_of(error: &terrace_tier::Error) -> String {
+    match error.hint() {
+        Some(hint) => format!("{error}; {hint}"),
+        None => error.to_string(),
     }
 }

@@ -2,40 +2,46 @@
 //!
 //!   programs ──ring, inotify──▶ events ──▶ catalogue, schedule ──▶ mover threads ──▶ root, tiers
 //!            ──call socket────▶ calls  ──▶ live moves, exchanges, promotions
+//!   clients  ──objects socket, TCP──▶ objects ──▶ staged arrays ──▶ root, tiers; forward ──▶ other agents
 //!   terrace  ──control socket─▶ server ──▶ requests
 //!
 //! Invariant: a file's newest bytes are always where its name in the root leads. Whatever the agent does, a kill at
 //! any point leaves a tree and tiers that the next agent, or `recover`, makes whole (`recover`).
+//!
+//! Modules, from the top; each uses only what is below it:
+//!
+//!   lifetime, server, calls, member   start and end; the control and call sockets; this agent among others
+//!   agent                             all subjects together, and what is asked of files and arrays at once
+//!   objects/                          clients of objects, here and remote; flush and eviction of staged arrays
+//!   forward/                          staged regions sent on to other agents
+//!   arrays/     files/                staged arrays and tags; files in tiers: records, names, mover, recovery
+//!   shared/                           settings, index, tiers, claims, schedule, totals, warnings
+//!
+//! `files` and the three above `arrays` don't know each other: objects ask for room by `objects::Room`, which files
+//! have, and clients' requests go to the whole agent by `objects::Requests`. Each subject reaches what it stands on by
+//! `Deref`, so that `self.settings` reads the same everywhere. Nothing below `agent` may hold an `Agent`.
+//!
+//! One circle of files is left, and is only Rust's idiom: the struct `Files` holds a part of each file in `files/`
+//! (`Closings`, `Exchanges`, `DirectoryTimes`…), whose `impl Files` stands beside that part.
 
-mod accept;
 mod agent;
+mod arrays;
 mod calls;
-mod catalogue;
-mod claims;
-mod closings;
 mod error;
-mod events;
-mod exchange;
+mod files;
 mod forward;
-mod growth;
-mod index_file;
 mod lifetime;
 mod member;
-mod mover;
 mod objects;
-mod recover;
-mod requests;
-mod runs;
-mod schedule;
 mod server;
+mod shared;
 #[cfg(test)]
 mod tests;
-mod walk;
 
 pub use error::{Error, Result};
-pub use recover::RecoverReport;
+pub use files::recover::RecoverReport;
 
-use requests::{FlushWish, Scope};
+use shared::request::{FlushOptions, Scope};
 use std::time::{Duration, Instant};
 use terrace_core::control::Failure;
 use terrace_core::settings::Settings;
@@ -68,8 +74,8 @@ fn start_when_free(settings: &Settings) -> Result<lifetime::Running> {
 pub fn recover(settings: &Settings) -> Result<RecoverReport> {
     let mut running = start_when_free(settings)?;
     let mut report = std::mem::take(&mut running.report);
-    let wish = FlushWish { all: false, end_of_run: true, settle_open: false };
-    let outcome = running.agent.flush(&Scope(vec![]), &wish, &mut |_, _, _, _| true);
+    let options = FlushOptions { all: false, end_of_run: true, settle_open: false };
+    let outcome = running.agent.flush(&Scope(vec![]), &options, &mut |_, _, _, _| true);
     report.flushed = outcome.done;
     report.failures = outcome.failures;
     for path in outcome.open_files {

@@ -7,23 +7,23 @@
 
 use crate::agent::Agent;
 use crate::error::{Context, Error, Result};
-use crate::index_file::{live_programs, make_private, take_over};
-use crate::recover::RecoverReport;
-use crate::requests::{FlushWish, Outcome, Scope};
-use crate::{accept, calls, mover, objects, server};
+use crate::files::mover;
+use crate::files::recover::RecoverReport;
+use crate::shared::accept;
+use crate::shared::index_file::{live_programs, make_private, take_over};
+use crate::shared::request::{FlushOptions, Outcome, Scope};
+use crate::{calls, objects, server};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use terrace_core::policy::Mode as PolicyMode;
 use terrace_core::settings::Settings;
 use terrace_index::State;
-use terrace_tier::journal::{Batch, FileEntry, FileKey, FileState};
-use terrace_tier::{Journal, Tier};
+use terrace_tier::Journal;
 
 const TICK: Duration = Duration::from_millis(100);
 const RESCAN: Duration = Duration::from_secs(5);
@@ -34,8 +34,6 @@ const LINGER: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(5);
 /// A program that looked at `accepts` just before it was cleared has made its file after so long.
 const CREATION: Duration = Duration::from_millis(50);
-/// Dead records keep telling open descriptors their inode number for so long.
-const DEAD_KEPT: Duration = Duration::from_secs(60);
 
 /// How often programs' tidings are taken in while there are some, and while there are none.
 const NAP_MIN: Duration = Duration::from_millis(4);
@@ -109,12 +107,12 @@ pub fn start(settings: Settings) -> Result<Running> {
     agent.index.header.quota.store(quota, Relaxed);
     agent.adjust_capacity();
     let report = agent.recover_at_start();
-    agent.recover_stages();
+    agent.objects.recover_stages();
     agent.tick_clock();
     let calls_path = agent.settings.call_socket();
     let call_socket = calls::listen(&calls_path).context("listen on", &calls_path)?;
     let agent = Arc::new(agent);
-    let mut threads = mover::start(&agent).context("start the threads of", &agent.settings.runtime)?;
+    let mut threads = mover::start(&agent.files).context("start the threads of", &agent.settings.runtime)?;
     let control_path = agent.settings.control_socket();
     let control = accept::listen(&control_path).context("listen on", &control_path)?;
     let objects_path = agent.settings.objects_socket();
@@ -124,38 +122,42 @@ pub fn start(settings: Settings) -> Result<Running> {
         call_socket.try_clone().context("use the socket", &calls_path)?,
         control.as_fd().try_clone_to_owned().context("use the socket", &control_path)?,
     ];
-    let door = match &agent.settings.listen {
+    let listening = match &agent.settings.listen {
         Some(wanted) => {
             let before = agent.listened_on();
-            Some(objects::Door::open(wanted, before).context("listen on", Path::new(&wanted.address))?)
+            Some(objects::TcpListening::open(wanted, before).context("listen on", Path::new(&wanted.address))?)
         }
         None => None,
     };
     agent.index.header.accepts.store(1, SeqCst);
-    if let Some(door) = door {
-        sockets.push(door.socket().context("use the socket", &agent.settings.runtime)?);
+    if let Some(listening) = listening {
+        sockets.push(listening.socket().context("use the socket", &agent.settings.runtime)?);
         if agent.settings.member.is_some() {
             agent.withdraw();
-            let member = door.member().context("use the socket", &agent.settings.runtime)?;
+            let member = listening.member().context("use the socket", &agent.settings.runtime)?;
             let shared = agent.clone();
             threads.push(spawn("member", move || shared.join_others(&member))?);
         }
-        let shared = agent.clone();
-        threads.push(spawn("elsewhere", move || objects::serve_elsewhere(&shared, &door))?);
+        let server = server_of_objects(&agent);
+        threads.push(spawn("elsewhere", move || objects::serve_remote(&server, &listening))?);
     }
     let shared = agent.clone();
     threads.push(spawn("events", move || shared.watch_events())?);
     let shared = agent.clone();
     threads.push(spawn("calls", move || calls::serve(&shared, &call_socket))?);
-    let shared = agent.clone();
-    threads.push(spawn("clients", move || objects::serve(&shared, &clients))?);
-    let shared = agent.clone();
-    threads.push(spawn("arrays", move || shared.keep_objects())?);
-    threads.extend(agent.start_lanes().context("start the threads of", &agent.settings.runtime)?);
+    let server = server_of_objects(&agent);
+    threads.push(spawn("clients", move || objects::serve(&server, &clients))?);
+    let objects = agent.objects.clone();
+    threads.push(spawn("arrays", move || objects.keep_objects())?);
+    threads.extend(agent.forwarder.start_senders().context("start the threads of", &agent.settings.runtime)?);
     let shared = agent.clone();
     threads.push(spawn("control", move || server::serve(&shared, &control))?);
     agent.rescan();
     Ok(Running { agent, report, threads, sockets, _lock: lock })
+}
+
+fn server_of_objects(agent: &Arc<Agent>) -> Arc<objects::Server> {
+    Arc::new(objects::Server { objects: agent.objects.clone(), requests: agent.clone() })
 }
 
 fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
@@ -199,7 +201,7 @@ impl Running {
             agent.keep_house(&mut house);
             let ends = TERMINATED.load(SeqCst) || agent.ends.load(SeqCst);
             let is_leaving = ends || agent.is_idle();
-            if !agent.waits_for_forwards(is_leaving) && is_leaving && Instant::now() >= not_before {
+            if !agent.forwarder.waits_for_forwards(is_leaving) && is_leaving && Instant::now() >= not_before {
                 if agent.flush_before_leaving(ends).is_some() {
                     break;
                 }
@@ -236,7 +238,7 @@ impl Agent {
     fn watch_events(&self) {
         let mut nap = NAP_MIN;
         while !self.schedule.has_ended() {
-            let count = self.pump();
+            let count = self.drain_events();
             self.make_up_for_losses();
             nap = if count > 0 { NAP_MIN } else { (nap * 2).min(NAP_MAX) };
             if self.count_growth() {
@@ -257,75 +259,10 @@ impl Agent {
             self.recycle_records();
             self.trim_unlinked();
             if self.rescan() {
-                self.pump();
+                self.drain_events();
                 self.walk_tree();
             }
         }
-    }
-
-    /// What each device may hold now: its share, less what others took of its file system, within the quota.
-    pub fn adjust_capacity(&self) {
-        let devices = self.index.devices();
-        let used_in_all: i64 = devices.iter().map(|device| device.used.load(Relaxed)).sum();
-        let quota = self.settings.quota_bytes.map(|quota| quota.min(i64::MAX as u64) as i64);
-        for ((device, place), tier) in devices.iter().zip(&self.devices).zip(&self.object_tiers) {
-            let used = device.used.load(Relaxed);
-            let mut capacity = place.capacity;
-            if let Ok(space) = tier.space() {
-                capacity =
-                    capacity.min(used.saturating_add(space.free.min(i64::MAX as u64 / 2) as i64) - place.reserve);
-            }
-            if let Some(quota) = quota {
-                capacity = capacity.min(used + quota - used_in_all);
-            }
-            device.capacity.store(capacity, Relaxed);
-        }
-    }
-
-    /// Gives records back that nobody needs: dead ones after a while, and durable ones when records run short.
-    fn recycle_records(&self) {
-        let end = self.index.records_end();
-        let used = end as usize;
-        let is_short = used > terrace_index::RECORDS / 10 * 7;
-        let dead_kept = if used > terrace_index::RECORDS / 2 { Duration::from_secs(1) } else { DEAD_KEPT };
-        let mut durable: Vec<(Instant, u32)> = vec![];
-        for number in 0..end {
-            let serial = self.serial(number);
-            if serial == 0 {
-                continue;
-            }
-            let since = |agent: &Agent| agent.catalogue().entry(number, serial).since;
-            match self.record(number).state() {
-                State::Dead if since(self).elapsed() > dead_kept => self.free(number, serial),
-                State::Durable if is_short && self.record(number).object_ino.load(Acquire) == 0 => {
-                    durable.push((since(self), number));
-                }
-                _ => {}
-            }
-        }
-        durable.sort();
-        for (_, number) in durable.into_iter().take(terrace_index::RECORDS / 10) {
-            self.free(number, self.serial(number));
-        }
-    }
-
-    /// The record is used again from now on.
-    pub fn free(&self, number: u32, serial: u64) {
-        let Some(_claim) = self.claims.try_take(number) else { return };
-        let record = self.record(number);
-        if self.serial(number) != serial || !matches!(record.state(), State::Dead | State::Durable | State::New) {
-            return;
-        }
-        self.unreserve(number);
-        self.index.table_remove(self.object_key(number), number);
-        self.forget_durable(number);
-        let link = record.link_ino.load(Acquire);
-        if link != 0 {
-            self.index.table_remove(terrace_index::table::root_key(link), number);
-        }
-        self.count_as(number, serial, (false, false));
-        self.catalogue().remove(number);
-        self.index.free_record(number);
     }
 
     fn is_idle(&self) -> bool {
@@ -338,7 +275,7 @@ impl Agent {
         if self.root_is_gone() && self.runs.lock().unwrap().count() == 0 {
             return Some(Outcome::default());
         }
-        let wish = FlushWish {
+        let options = FlushOptions {
             all: false,
             end_of_run: !must_end || self.runs.lock().unwrap().count() == 0,
             settle_open: must_end,
@@ -346,19 +283,19 @@ impl Agent {
         let everything = Scope(vec![]);
         // A run that was killed has left its program: it ends by itself, and its files with it.
         if !must_end && live_programs(&self.index).next().is_some() && self.has_unflushed() {
-            let background = FlushWish { all: false, end_of_run: false, settle_open: false };
+            let background = FlushOptions { all: false, end_of_run: false, settle_open: false };
             self.flush(&everything, &background, &mut |_, _, _, _| true);
             if self.has_unflushed() {
                 return None;
             }
         }
-        let outcome = self.flush(&everything, &wish, &mut |_, _, _, _| true);
+        let outcome = self.flush(&everything, &options, &mut |_, _, _, _| true);
         if self.has_unflushed() || !self.exchanges.is_empty() {
             return None;
         }
         self.index.header.accepts.store(0, SeqCst);
         std::thread::sleep(CREATION);
-        self.pump();
+        self.drain_events();
         let is_busy = {
             let runs = self.runs.lock().unwrap();
             (runs.count() > 0 || runs.requests > 0) && !must_end
@@ -373,60 +310,14 @@ impl Agent {
     /// Some file's newest bytes are only in a tier, and policy wants them in the root.
     fn has_unflushed(&self) -> bool {
         self.catch_up();
-        self.has_unflushed_arrays() || self.has_unflushed_files()
+        self.objects.has_unflushed_arrays() || self.has_unflushed_files()
     }
 
-    fn has_unflushed_files(&self) -> bool {
-        (0..self.index.records_end()).any(|number| {
-            let record = self.record(number);
-            let serial = record.serial.load(Acquire);
-            if serial == 0 || !matches!(record.state(), State::Current | State::Committing | State::Moving) {
-                return false;
-            }
-            match self.catalogue().path(number, serial) {
-                Some(path) => self.mode(&path).flushes(),
-                // It has no name in the whole tree (a walk was made): a program was killed while it removed it.
-                None => false,
-            }
-        })
-    }
-
-    /// Removes what only a living agent needs. Files that policy keeps stay: a link, its object, and a line in the journal.
+    /// Removes what only a living agent needs.
     fn clear_up(&self) {
         self.withdraw();
-        self.clear_up_objects();
-        let mut kept = Batch::default();
-        let is_used = live_programs(&self.index).next().is_some();
-        let is_gone = self.root_is_gone();
-        for number in 0..self.index.records_end() {
-            let record = self.record(number);
-            let serial = record.serial.load(Acquire);
-            if serial == 0 {
-                continue;
-            }
-            let path = self.catalogue().path(number, serial).filter(|_| !is_gone);
-            match (record.state(), path) {
-                (State::Current, Some(path)) => {
-                    kept.put_file(FileKey { record: number, serial }, self.journal_entry(number, &path))
-                }
-                (State::New | State::Current, None) | (State::Dead, _) if is_used => {}
-                // It may lie in a directory that we couldn't look into.
-                (State::Current, None) if !self.walk_tree() => {}
-                (State::Clean | State::Durable | State::New | State::Dead | State::Current, _) => {
-                    record.change_state(State::Clean, State::Durable);
-                    self.index.header.evictions_seq.fetch_add(1, SeqCst);
-                    if record.object_ino.swap(0, AcqRel) != 0 || record.state() != State::Durable {
-                        let _ = self.remove_object(number);
-                    }
-                    self.unreserve(number);
-                }
-                _ => {}
-            }
-        }
-        if !is_used && self.walk_tree() {
-            self.discard_strays();
-        }
-        self.forget_journal(kept);
+        self.objects.clear_up_objects();
+        let is_used = self.files.clear_up_files();
         let keeps_index = is_used;
         let settings = &self.settings;
         let _ = std::fs::remove_file(settings.objects_socket());
@@ -441,60 +332,6 @@ impl Agent {
             self.index.header.agent_pid.store(0, SeqCst);
         }
         self.remove_directories(keeps_index);
-    }
-
-    /// Objects that no record knows: a copy that was under way when an agent was killed. No program is there that creates one.
-    fn discard_strays(&self) {
-        for (number, place) in self.devices.iter().enumerate() {
-            for entry in std::fs::read_dir(&place.dir).into_iter().flatten().flatten() {
-                let known =
-                    terrace_index::parse_name(entry.file_name().as_encoded_bytes()).filter(|&(record, random)| {
-                        self.index.record(record).is_some_and(|record| {
-                            record.state() == State::Current
-                                && record.random.load(Acquire) == random
-                                && record.device.load(Acquire) as usize == number
-                        })
-                    });
-                if known.is_none() {
-                    let _ = std::fs::remove_file(entry.path());
-                }
-            }
-        }
-    }
-
-    /// Files that stay in their tier.
-    pub fn kept_files(&self) -> Vec<PathBuf> {
-        let catalogue = self.catalogue();
-        let current = catalogue.iter().filter(|(number, entry)| {
-            self.serial(*number) == entry.serial
-                && self.record(*number).state() == State::Current
-                && !entry.path.is_empty()
-        });
-        current.map(|(_, entry)| crate::mover::flush::as_path(&entry.path).into()).collect()
-    }
-
-    fn journal_entry(&self, number: u32, path: &[u8]) -> FileEntry {
-        FileEntry {
-            path: crate::mover::flush::as_path(path).into(),
-            object: self.place(number),
-            state: FileState::Current,
-            ino: self.record(number).ino.load(Acquire),
-            ctime_ns: 0,
-            durable: None,
-            mode: PolicyMode::Keep,
-        }
-    }
-
-    /// Replaces all of the journal by what is kept.
-    fn forget_journal(&self, mut kept: Batch) {
-        let Some(journal) = &self.journal else { return };
-        if let Ok(snapshot) = journal.load() {
-            let mut gone = Batch::default();
-            snapshot.files.into_iter().for_each(|(key, _)| gone.remove_file(key));
-            snapshot.steps.into_iter().for_each(|(id, _)| kept.finish(id));
-            self.write_journal(gone);
-        }
-        self.write_journal(kept);
     }
 
     /// Only empty directories go: whatever is in them is somebody's data.

@@ -5,8 +5,8 @@
 
 use crate::agent::Agent;
 use crate::error::{Context, Result};
-use crate::index_file::make_private;
-use crate::requests::{Outcome, Scope};
+use crate::shared::index_file::make_private;
+use crate::shared::request::{Outcome, Scope};
 use std::path::PathBuf;
 use std::time::Duration;
 use terrace_core::members::{LAUNCH, Member, Membership, Registered, directory};
@@ -54,7 +54,7 @@ impl Agent {
         let Some(membership) = &self.settings.member else { return };
         while !self.schedule.has_ended() {
             let mut outcome = Outcome::default();
-            self.evict_arrays(&Scope(vec![]), &mut outcome);
+            self.objects.evict_arrays(&Scope(vec![]), &mut outcome);
             let written = match outcome.failures.first() {
                 None => self.write_down(membership, member).map_err(|error| error.to_string()),
                 Some(failure) => Err(format!("{}: {}", failure.path.display(), failure.reason)),

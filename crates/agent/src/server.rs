@@ -1,14 +1,15 @@
 //! The control socket: one thread for each connection of the command line, JSON lines both ways.
 
-use crate::accept;
 use crate::agent::Agent;
-use crate::requests::{FlushWish, Outcome, Progress, Scope};
+use crate::shared::accept;
+use crate::shared::request::{FlushOptions, Outcome, Progress, Scope};
+use crate::shared::runs::Serving;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use terrace_core::control::{Counters, Failure, FileEntry, Request, Response, Status, TierStatus};
 use terrace_core::settings::Settings;
 use terrace_index::State;
@@ -16,7 +17,13 @@ use terrace_tier::Lease;
 
 /// Accepts until the socket is shut down.
 pub fn serve(agent: &Arc<Agent>, listener: &UnixListener) {
-    accept::each(agent, "control", || accept::own(listener), |agent, connection| agent.converse(connection));
+    accept::each(
+        agent,
+        &agent.schedule,
+        "control",
+        || accept::own(listener),
+        |agent, connection| agent.converse(connection),
+    );
 }
 
 /// Asks the agent of a root whether a run is connected to it. False also when nobody answers.
@@ -37,26 +44,6 @@ pub fn has_runs(settings: &Settings) -> bool {
     ask().unwrap_or(false)
 }
 
-/// Counts as a request for as long as it lives: the agent doesn't end meanwhile.
-pub struct Serving<'a>(&'a Agent);
-
-impl<'a> Serving<'a> {
-    pub fn new(agent: &'a Agent) -> Serving<'a> {
-        agent.runs.lock().unwrap().requests += 1;
-        Serving(agent)
-    }
-}
-
-impl Drop for Serving<'_> {
-    fn drop(&mut self) {
-        let mut runs = self.0.runs.lock().unwrap();
-        runs.requests -= 1;
-        if runs.count() == 0 {
-            runs.idle_since = Some(Instant::now());
-        }
-    }
-}
-
 impl Agent {
     fn converse(&self, connection: UnixStream) {
         let Ok(writer) = connection.try_clone() else { return };
@@ -71,7 +58,7 @@ impl Agent {
             }
             // Who only looks doesn't keep the agent from ending (`status --watch`).
             let is_a_look = matches!(request, Ok(Request::Status | Request::List { .. }));
-            let _serving = (!is_a_look).then(|| Serving::new(self));
+            let _serving = (!is_a_look).then(|| Serving::new(&self.runs));
             let answer = match request {
                 Ok(Request::RunBegin { .. }) if self.root_is_replaced() => Response::Error {
                     message: format!(
@@ -113,7 +100,7 @@ impl Agent {
         match request {
             Request::RunBegin { .. } => unreachable!("answered by the conversation"),
             Request::Flush { paths, all, end_of_run } => {
-                self.flush(&scope(paths), &FlushWish { all, end_of_run, settle_open: false }, progress).response()
+                self.flush(&scope(paths), &FlushOptions { all, end_of_run, settle_open: false }, progress).response()
             }
             Request::Evict { paths } => self.evict_all(&scope(paths), progress).response(),
             Request::Prefetch { paths } => self.prefetch_all(&scope(paths), progress).response(),
@@ -129,8 +116,8 @@ impl Agent {
                         hint: Some("`terrace status` shows which; end it first".into()),
                     };
                 }
-                let wish = FlushWish { all: false, end_of_run: true, settle_open: true };
-                let outcome: Outcome = self.flush(&Scope(vec![]), &wish, progress);
+                let options = FlushOptions { all: false, end_of_run: true, settle_open: true };
+                let outcome: Outcome = self.flush(&Scope(vec![]), &options, progress);
                 self.ends.store(true, Release);
                 outcome.response()
             }
@@ -163,7 +150,7 @@ impl Agent {
         };
         let size = match state {
             "durable" => {
-                let found = rustix::fs::lstat(crate::mover::flush::as_path(path)).ok()?;
+                let found = rustix::fs::lstat(crate::shared::path::as_path(path)).ok()?;
                 if found.st_ino != record.durable_ino.load(Acquire) {
                     return None;
                 }
@@ -175,7 +162,7 @@ impl Agent {
             "durable" => "root".into(),
             _ => self.settings.tiers[self.devices[self.device_of(number)].tier].name.clone(),
         };
-        let path_buf: PathBuf = crate::mover::flush::as_path(path).into();
+        let path_buf: PathBuf = crate::shared::path::as_path(path).into();
         let open_for_writing = state == "current" && self.is_open_for_writing(number);
         Some(FileEntry { path: path_buf, tier, state: state.into(), mode: self.mode(path), size, open_for_writing })
     }
@@ -188,7 +175,7 @@ impl Agent {
     }
 
     pub fn status(&self) -> Status {
-        self.pump();
+        self.drain_events();
         let header = &self.index.header;
         let mut tiers: Vec<TierStatus> = self.settings.tiers.iter().map(tier_status).collect();
         for (device, place) in self.index.devices().iter().zip(&self.devices) {
@@ -227,10 +214,10 @@ impl Agent {
         let catalogue = self.catalogue();
         let moving = self.claims.all();
         let moving = moving.iter().filter_map(|number| catalogue.path(*number, self.serial(*number)));
-        let moving = moving.map(|path| crate::mover::flush::as_path(&path).into()).collect();
+        let moving = moving.map(|path| crate::shared::path::as_path(&path).into()).collect();
         drop(catalogue);
         let to_failure = |(path, reason): (&Vec<u8>, &String)| Failure {
-            path: crate::mover::flush::as_path(path).into(),
+            path: crate::shared::path::as_path(path).into(),
             reason: reason.clone(),
         };
         Status {
@@ -251,8 +238,8 @@ impl Agent {
             moving,
             failures: self.failures.lock().unwrap().iter().map(to_failure).collect(),
             warnings: self.warnings.lock().unwrap().clone(),
-            containers: self.container_status(),
-            forwards: self.forward_status(),
+            containers: self.forwarder.container_status(),
+            forwards: self.forwarder.forward_status(),
         }
     }
 

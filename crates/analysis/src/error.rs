@@ -13,6 +13,12 @@ pub struct Error {
     pub hint: Option<String>,
 }
 
+impl terrace_core::refusal::Explained for Error {
+    fn hint(&self) -> Option<String> {
+        self.hint.clone()
+    }
+}
+
 impl Error {
     pub fn new(kind: Kind, message: impl Into<String>) -> Error {
         Error { kind, message: message.into(), hint: None }

@@ -34,7 +34,7 @@ pub fn check(experiment: &Experiment, plan: &Plan) -> Result<()> {
         let factors = if factors.is_empty() { factors } else { format!(" ({factors})") };
         let more = if runs.len() > 1 { format!(" and {} more", runs.len() - 1) } else { String::new() };
         lines.push(format!("run {}{factors}{more} can't run here: {error}", runs[0].id));
-        let hint = error.hint().unwrap_or("see docs/bench.md").to_owned();
+        let hint = error.hint().unwrap_or("see docs/guide/bench.md").to_owned();
         if !hints.contains(&hint) {
             hints.push(hint);
         }

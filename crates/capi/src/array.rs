@@ -1,8 +1,8 @@
 //! Arrays and their regions.
 
-use crate::call::{Failure, Outcome, call, closed, given, opened, out, space, text, used};
-use crate::handles::{Handles, Used};
-use crate::session::{create_from, session, terrace_session};
+use crate::call::{Failure, Outcome, call, call_close, call_open, given, out, space, text, used};
+use crate::handles::handle;
+use crate::session::{create_from, terrace_session};
 use std::ffi::{c_char, c_int, c_void};
 use terrace_client::{Array, ArraySpec, DataType, Kind, Placement, Region};
 
@@ -59,11 +59,7 @@ pub struct terrace_region {
     pub stride: [u64; TERRACE_RANK_MAX],
 }
 
-static ARRAYS: Handles<Array> = Handles::new();
-
-pub fn array<'a>(handle: *const terrace_array) -> Outcome<Used<'a, Array>> {
-    used(&ARRAYS, handle, "the array")
-}
+handle!(terrace_array, Array, "the array", "arrays");
 
 fn rank_of(rank: c_int) -> Outcome<usize> {
     match usize::try_from(rank) {
@@ -132,11 +128,9 @@ pub extern "C" fn terrace_array_create(
     how: c_int,
     array: *mut *mut terrace_array,
 ) -> c_int {
-    call(|| {
-        out(array, "the handle")?;
-        let (session, spec) = (self::session(session)?, spec_from(spec)?);
-        let made = session.create_array(text(name, "the array's name")?, &spec, create_from(how)?)?;
-        opened(&ARRAYS, made, array, "arrays")
+    call_open(array, || {
+        let (session, spec) = (used(session)?, spec_from(spec)?);
+        Ok(session.create_array(text(name, "the array's name")?, &spec, create_from(how)?)?)
     })
 }
 
@@ -148,18 +142,14 @@ pub extern "C" fn terrace_array_open(
     writable: bool,
     array: *mut *mut terrace_array,
 ) -> c_int {
-    call(|| {
-        out(array, "the handle")?;
-        let found = self::session(session)?.open_array(text(name, "the array's name")?, writable)?;
-        opened(&ARRAYS, found, array, "arrays")
-    })
+    call_open(array, || Ok(used(session)?.open_array(text(name, "the array's name")?, writable)?))
 }
 
 /// The number of dimensions, and their extents as they are now.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_array_shape(array: *const terrace_array, rank: *mut c_int, shape: *mut u64) -> c_int {
     call(|| {
-        let found = self::array(array)?.shape()?;
+        let found = used(array)?.shape()?;
         *out(rank, "the rank")? = found.len() as c_int;
         space(shape, found.len(), "the place for the shape (TERRACE_RANK_MAX numbers)")?.copy_from_slice(&found);
         Ok(())
@@ -176,7 +166,7 @@ pub extern "C" fn terrace_array_type(
     cell_bytes: *mut usize,
 ) -> c_int {
     call(|| {
-        let data_type = self::array(array)?.spec().data_type;
+        let data_type = used(array)?.spec().data_type;
         if !cell_bytes.is_null() {
             *out(cell_bytes, "the size of a cell")? = data_type.size();
         }
@@ -196,7 +186,7 @@ pub extern "C" fn terrace_array_type(
 /// Makes unlimited dimensions larger without putting anything.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_array_grow(array: *const terrace_array, rank: c_int, shape: *const u64) -> c_int {
-    call(|| Ok(self::array(array)?.grow(given(shape, rank_of(rank)?, "the shape")?)?))
+    call(|| Ok(used(array)?.grow(given(shape, rank_of(rank)?, "the shape")?)?))
 }
 
 /// Puts a region's cells, which lie packed in C order. When it returns every reader sees them.
@@ -208,7 +198,7 @@ pub extern "C" fn terrace_array_put(
     bytes: usize,
 ) -> c_int {
     call(|| {
-        let array = self::array(array)?;
+        let array = used(array)?;
         let region = region_of(&array, region, bytes)?;
         Ok(array.put(&region, given(cells.cast::<u8>(), bytes, "the buffer")?)?)
     })
@@ -223,7 +213,7 @@ pub extern "C" fn terrace_array_get(
     bytes: usize,
 ) -> c_int {
     call(|| {
-        let array = self::array(array)?;
+        let array = used(array)?;
         let region = region_of(&array, region, bytes)?;
         Ok(array.get(&region, space(cells.cast::<u8>(), bytes, "the buffer")?)?)
     })
@@ -232,11 +222,11 @@ pub extern "C" fn terrace_array_get(
 /// Makes the array durable in the root.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_array_flush(array: *const terrace_array) -> c_int {
-    call(|| Ok(self::array(array)?.flush()?))
+    call(|| Ok(used(array)?.flush()?))
 }
 
 /// Closes it. Transfers, locks and mappings of it go on.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_array_close(array: *mut terrace_array) -> c_int {
-    call(|| closed(&ARRAYS, array, "the array").map(drop))
+    call_close(array)
 }

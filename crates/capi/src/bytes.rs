@@ -1,8 +1,8 @@
 //! Bytes objects: files of the root whose small writes are gathered.
 
-use crate::call::{Outcome, call, closed, given, opened, out, space, text, used};
-use crate::handles::{Handles, Used};
-use crate::session::{create_from, session, terrace_session};
+use crate::call::{call, call_open, closed, given, out, space, text, used};
+use crate::handles::handle;
+use crate::session::{create_from, terrace_session};
 use std::ffi::{c_char, c_int, c_void};
 use terrace_client::Bytes;
 
@@ -12,11 +12,7 @@ pub struct terrace_bytes {
     _private: (),
 }
 
-static OBJECTS: Handles<Bytes> = Handles::new();
-
-fn object<'a>(handle: *const terrace_bytes) -> Outcome<Used<'a, Bytes>> {
-    used(&OBJECTS, handle, "the bytes object")
-}
+handle!(terrace_bytes, Bytes, "the bytes object", "bytes objects");
 
 /// Makes a bytes object and opens it for reading and writing. `how`: one of terrace_create.
 #[unsafe(no_mangle)]
@@ -26,11 +22,9 @@ pub extern "C" fn terrace_bytes_create(
     how: c_int,
     bytes: *mut *mut terrace_bytes,
 ) -> c_int {
-    call(|| {
-        out(bytes, "the handle")?;
+    call_open(bytes, || {
         let how = create_from(how)?;
-        let object = self::session(session)?.create_bytes(text(name, "the object's name")?, how)?;
-        opened(&OBJECTS, object, bytes, "bytes objects")
+        Ok(used(session)?.create_bytes(text(name, "the object's name")?, how)?)
     })
 }
 
@@ -42,11 +36,7 @@ pub extern "C" fn terrace_bytes_open(
     writable: bool,
     bytes: *mut *mut terrace_bytes,
 ) -> c_int {
-    call(|| {
-        out(bytes, "the handle")?;
-        let object = self::session(session)?.open_bytes(text(name, "the object's name")?, writable)?;
-        opened(&OBJECTS, object, bytes, "bytes objects")
-    })
+    call_open(bytes, || Ok(used(session)?.open_bytes(text(name, "the object's name")?, writable)?))
 }
 
 /// Reads `count` bytes from `position` on. `got` may be NULL: then fewer are TERRACE_OUT_OF_BOUNDS; else it says how many there
@@ -60,7 +50,7 @@ pub extern "C" fn terrace_bytes_read(
     got: *mut usize,
 ) -> c_int {
     call(|| {
-        let object = object(bytes)?;
+        let object = used(bytes)?;
         let buffer = space(buffer.cast::<u8>(), count, "the buffer")?;
         if got.is_null() {
             return Ok(object.read_exact_at(position, buffer)?);
@@ -79,7 +69,7 @@ pub extern "C" fn terrace_bytes_write(
     buffer: *const c_void,
     count: usize,
 ) -> c_int {
-    call(|| Ok(object(bytes)?.write_at(position, given(buffer.cast::<u8>(), count, "the buffer")?)?))
+    call(|| Ok(used(bytes)?.write_at(position, given(buffer.cast::<u8>(), count, "the buffer")?)?))
 }
 
 /// Writes at the end that this handle knows. `position`, which may be NULL, is where it went.
@@ -91,7 +81,7 @@ pub extern "C" fn terrace_bytes_append(
     position: *mut u64,
 ) -> c_int {
     call(|| {
-        let at = object(bytes)?.append(given(buffer.cast::<u8>(), count, "the buffer")?)?;
+        let at = used(bytes)?.append(given(buffer.cast::<u8>(), count, "the buffer")?)?;
         if !position.is_null() {
             *out(position, "the position")? = at;
         }
@@ -103,7 +93,7 @@ pub extern "C" fn terrace_bytes_append(
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_bytes_length(bytes: *const terrace_bytes, length: *mut u64) -> c_int {
     call(|| {
-        *out(length, "the length")? = object(bytes)?.len()?;
+        *out(length, "the length")? = used(bytes)?.len()?;
         Ok(())
     })
 }
@@ -111,23 +101,23 @@ pub extern "C" fn terrace_bytes_length(bytes: *const terrace_bytes, length: *mut
 /// Cuts it off at `length`, or makes it longer; what is new is zero.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_bytes_set_length(bytes: *const terrace_bytes, length: u64) -> c_int {
-    call(|| Ok(object(bytes)?.set_len(length)?))
+    call(|| Ok(used(bytes)?.set_len(length)?))
 }
 
 /// Publishes what is gathered: every other program sees it.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_bytes_flush(bytes: *const terrace_bytes) -> c_int {
-    call(|| Ok(object(bytes)?.flush()?))
+    call(|| Ok(used(bytes)?.flush()?))
 }
 
 /// Publishes, and returns when it is as safe as its tier is.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_bytes_sync(bytes: *const terrace_bytes) -> c_int {
-    call(|| Ok(object(bytes)?.sync()?))
+    call(|| Ok(used(bytes)?.sync()?))
 }
 
 /// Publishes and closes. The handle is closed even when publishing fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_bytes_close(bytes: *mut terrace_bytes) -> c_int {
-    call(|| Ok(closed(&OBJECTS, bytes, "the bytes object")?.flush()?))
+    call(|| Ok(closed(bytes)?.flush()?))
 }

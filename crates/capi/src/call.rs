@@ -1,6 +1,6 @@
 //! What every call does: run, remember why it failed, let no panic out.
 
-use crate::handles::{Handles, Used};
+use crate::handles::{Handle, Used};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -112,28 +112,37 @@ pub extern "C" fn terrace_version() -> *const c_char {
 }
 
 /// The handle's value, if it is open.
-pub fn used<'a, T: Send + Sync, H>(table: &'a Handles<T>, handle: *const H, what: &str) -> Outcome<Used<'a, T>> {
-    table.get(handle.addr() as u64).ok_or_else(|| bad_handle(handle, what))
+pub fn used<H: Handle>(handle: *const H) -> Outcome<Used<'static, H::Value>> {
+    H::table().get(handle.addr() as u64).ok_or_else(|| bad_handle(handle))
 }
 
-pub fn closed<'a, T: Send + Sync, H>(table: &'a Handles<T>, handle: *const H, what: &str) -> Outcome<Used<'a, T>> {
-    table.close(handle.addr() as u64).ok_or_else(|| bad_handle(handle, what))
+/// The value of a handle that means nothing from now on.
+pub fn closed<H: Handle>(handle: *const H) -> Outcome<Used<'static, H::Value>> {
+    H::table().close(handle.addr() as u64).ok_or_else(|| bad_handle(handle))
 }
 
-fn bad_handle<H>(handle: *const H, what: &str) -> Failure {
+fn bad_handle<H: Handle>(handle: *const H) -> Failure {
     let how = if handle.is_null() { "is NULL" } else { "was closed, or never was one" };
-    Failure { code: terrace_code::TERRACE_BAD_HANDLE as c_int, message: format!("the handle of {what} {how}") }
+    Failure { code: terrace_code::TERRACE_BAD_HANDLE as c_int, message: format!("the handle of {} {how}", H::ONE) }
 }
 
-/// Gives a new value its handle.
-pub fn opened<T: Send + Sync, H>(table: &Handles<T>, value: T, handle: *mut *mut H, what: &str) -> Outcome<()> {
-    let out = out(handle, "the handle")?;
-    let number = table.open(value).ok_or_else(|| {
-        let message = format!("65536 handles of {what} are open: no more are possible\nhint: close those not used");
-        Failure::new(Kind::Busy, message)
-    })?;
-    *out = std::ptr::without_provenance_mut(number as usize);
-    Ok(())
+/// Runs a call that makes a value and gives its handle. The place for it is looked at first: nothing is made that nobody could use.
+pub fn call_open<H: Handle>(handle: *mut *mut H, make: impl FnOnce() -> Outcome<H::Value>) -> c_int {
+    call(|| {
+        let out = out(handle, H::ONE)?;
+        let number = H::table().open(make()?).ok_or_else(|| {
+            let message =
+                format!("65536 handles of {} are open: no more are possible\nhint: close those not used", H::MANY);
+            Failure::new(Kind::Busy, message)
+        })?;
+        *out = std::ptr::without_provenance_mut(number as usize);
+        Ok(())
+    })
+}
+
+/// Runs a call that closes a handle.
+pub fn call_close<H: Handle>(handle: *const H) -> c_int {
+    call(|| closed(handle).map(drop))
 }
 
 /// A place for a result.

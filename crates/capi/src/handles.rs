@@ -33,6 +33,32 @@ pub struct Used<'a, T> {
     _value: PhantomData<&'a T>,
 }
 
+/// A kind of handle that C sees: what it stands for, and how messages call it.
+pub trait Handle: Sized {
+    type Value: Send + Sync + 'static;
+    /// One of them: "the array".
+    const ONE: &'static str;
+    /// Several: "arrays".
+    const MANY: &'static str;
+    fn table() -> &'static Handles<Self::Value>;
+}
+
+/// `handle!(terrace_array, Array, "the array", "arrays")`: the table of a kind of handle.
+macro_rules! handle {
+    ($handle:ty, $value:ty, $one:literal, $many:literal) => {
+        impl crate::handles::Handle for $handle {
+            type Value = $value;
+            const ONE: &'static str = $one;
+            const MANY: &'static str = $many;
+            fn table() -> &'static crate::handles::Handles<$value> {
+                static TABLE: crate::handles::Handles<$value> = crate::handles::Handles::new();
+                &TABLE
+            }
+        }
+    };
+}
+pub(crate) use handle;
+
 impl<T: Send + Sync> Handles<T> {
     pub const fn new() -> Handles<T> {
         Handles {

@@ -1,8 +1,8 @@
 //! Region locks, and memory that is tied to a region.
 
-use crate::array::{array, region, region_of, terrace_array, terrace_region};
-use crate::call::{Failure, Outcome, call, check_memory, closed, opened, out, used};
-use crate::handles::{Handles, Used};
+use crate::array::{region, region_of, terrace_array, terrace_region};
+use crate::call::{Failure, Outcome, call, call_close, call_open, check_memory, used};
+use crate::handles::handle;
 use crate::session::patience;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard};
@@ -30,7 +30,7 @@ pub enum terrace_lock_mode {
     TERRACE_WRITE = 1,
 }
 
-struct Tied {
+pub struct Tied {
     array: Array,
     region: Region,
     buffer: *mut u8,
@@ -43,8 +43,8 @@ unsafe impl Send for Tied {}
 // SAFETY: as above, and one call at a time: each holds the mutex.
 unsafe impl Sync for Tied {}
 
-static LOCKS: Handles<RegionLock> = Handles::new();
-static MAPPINGS: Handles<Tied> = Handles::new();
+handle!(terrace_lock, RegionLock, "the lock", "locks");
+handle!(terrace_mapping, Tied, "the mapping", "mappings");
 
 fn mode_from(mode: c_int) -> Outcome<LockMode> {
     match mode {
@@ -52,10 +52,6 @@ fn mode_from(mode: c_int) -> Outcome<LockMode> {
         1 => Ok(LockMode::Write),
         other => Err(Failure::invalid(format!("{other} is not one of terrace_lock_mode"))),
     }
-}
-
-fn mapping<'a>(handle: *const terrace_mapping) -> Outcome<Used<'a, Tied>> {
-    used(&MAPPINGS, handle, "the mapping")
 }
 
 impl Tied {
@@ -74,18 +70,17 @@ pub extern "C" fn terrace_array_lock(
     seconds: f64,
     lock: *mut *mut terrace_lock,
 ) -> c_int {
-    call(|| {
-        out(lock, "the handle")?;
-        let array = self::array(array)?;
+    call_open(lock, || {
+        let array = used(array)?;
         let held = array.lock(&self::region(region)?, mode_from(mode)?, patience(seconds)?)?;
-        opened(&LOCKS, held, lock, "locks")
+        Ok(held)
     })
 }
 
 /// Lets others have the region.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_lock_release(lock: *mut terrace_lock) -> c_int {
-    call(|| closed(&LOCKS, lock, "the lock").map(drop))
+    call_close(lock)
 }
 
 /// Ties memory to a region; it must stay until terrace_unmap.
@@ -97,14 +92,13 @@ pub extern "C" fn terrace_map(
     bytes: usize,
     mapping: *mut *mut terrace_mapping,
 ) -> c_int {
-    call(|| {
-        out(mapping, "the handle")?;
-        let array = self::array(array)?;
+    call_open(mapping, || {
+        let array = used(array)?;
         let region = region_of(&array, region, bytes)?;
         let buffer = buffer.cast::<u8>();
         check_memory(buffer, bytes, "the buffer")?;
         let tied = Tied { array: array.clone(), region, buffer, bytes, lock: Mutex::new(None) };
-        opened(&MAPPINGS, tied, mapping, "mappings")
+        Ok(tied)
     })
 }
 
@@ -112,7 +106,7 @@ pub extern "C" fn terrace_map(
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_mapping_lock(mapping: *const terrace_mapping, mode: c_int, seconds: f64) -> c_int {
     call(|| {
-        let tied = self::mapping(mapping)?;
+        let tied = used(mapping)?;
         let mut held = tied.held();
         if held.is_some() {
             return Err(Failure::invalid(format!("{} is locked by this mapping already", tied.region)));
@@ -133,7 +127,7 @@ pub extern "C" fn terrace_mapping_lock(mapping: *const terrace_mapping, mode: c_
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_mapping_release(mapping: *const terrace_mapping) -> c_int {
     call(|| {
-        let tied = self::mapping(mapping)?;
+        let tied = used(mapping)?;
         let Some(lock) = tied.held().take() else {
             return Err(Failure::invalid(format!("{} is not locked by this mapping", tied.region)));
         };
@@ -148,5 +142,5 @@ pub extern "C" fn terrace_mapping_release(mapping: *const terrace_mapping) -> c_
 /// Ends the tie. What was written under a lock that was not released is not published.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_unmap(mapping: *mut terrace_mapping) -> c_int {
-    call(|| closed(&MAPPINGS, mapping, "the mapping").map(drop))
+    call_close(mapping)
 }

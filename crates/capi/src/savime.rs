@@ -5,8 +5,8 @@
 //! Invariant: one command is under way at a time; a forked child asks a program of its own. Why a program: its library (DataFusion)
 //! would make this one fifty times as large.
 
-use crate::call::{Failure, Outcome, call, closed, opened, out, text, used};
-use crate::handles::Handles;
+use crate::call::{Failure, Outcome, call, call_close, call_open, out, text, used};
+use crate::handles::handle;
 use std::ffi::{CString, c_char, c_int};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +21,7 @@ pub struct terrace_savime {
     _private: (),
 }
 
-struct Conversation {
+pub struct Conversation {
     target: String,
     worker: Mutex<Option<Worker>>,
 }
@@ -32,7 +32,7 @@ struct Worker {
     owner: u32,
 }
 
-static CONVERSATIONS: Handles<Conversation> = Handles::new();
+handle!(terrace_savime, Conversation, "the conversation", "conversations");
 
 /// As `crates/query/src/worker.rs` reads them.
 const IS_SAVIME: u32 = 1 << 31;
@@ -134,11 +134,10 @@ impl Drop for Conversation {
 /// The program `terrace-query` answers: on the path, beside `terrace`, or named by TERRACE_QUERY.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_savime_open(target: *const c_char, savime: *mut *mut terrace_savime) -> c_int {
-    call(|| {
-        out(savime, "the conversation")?;
+    call_open(savime, || {
         let target = if target.is_null() { "" } else { text(target, "the target")? };
         let conversation = Conversation { target: target.into(), worker: Mutex::new(None) };
-        opened(&CONVERSATIONS, conversation, savime, "conversations")
+        Ok(conversation)
     })
 }
 
@@ -151,7 +150,7 @@ pub extern "C" fn terrace_savime_run(
     rows: *mut *mut c_char,
 ) -> c_int {
     call(|| {
-        let conversation = used(&CONVERSATIONS, savime, "the conversation")?;
+        let conversation = used(savime)?;
         let commands = text(commands, "the commands")?;
         if commands.len() > COMMAND_BYTES_MAX {
             return Err(Failure::invalid(format!("commands of {} bytes: at most {COMMAND_BYTES_MAX}", commands.len())));
@@ -205,5 +204,5 @@ pub unsafe extern "C" fn terrace_text_free(text: *mut c_char) {
 /// Ends a conversation.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_savime_close(savime: *mut terrace_savime) -> c_int {
-    call(|| closed(&CONVERSATIONS, savime, "the conversation").map(drop))
+    call_close(savime)
 }

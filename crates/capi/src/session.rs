@@ -1,7 +1,7 @@
 //! Sessions, containers, and what can be done to objects by their names.
 
-use crate::call::{Failure, Outcome, call, closed, opened, out, space, text, used};
-use crate::handles::{Handles, Used};
+use crate::call::{Failure, Outcome, call, call_close, call_open, out, space, text, used};
+use crate::handles::handle;
 use std::ffi::{c_char, c_int, c_void};
 use std::time::Duration;
 use terrace_client::{Create, Kind, ObjectKind, Session, Status};
@@ -47,11 +47,7 @@ pub struct terrace_info {
     pub tier: [c_char; 32],
 }
 
-static SESSIONS: Handles<Session> = Handles::new();
-
-pub fn session<'a>(handle: *const terrace_session) -> Outcome<Used<'a, Session>> {
-    used(&SESSIONS, handle, "the session")
-}
+handle!(terrace_session, Session, "the session", "sessions");
 
 pub fn create_from(how: c_int) -> Outcome<Create> {
     match how {
@@ -84,24 +80,23 @@ impl terrace_info {
 /// program belongs to, or that TERRACE_ROOT names.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_connect(target: *const c_char, session: *mut *mut terrace_session) -> c_int {
-    call(|| {
-        out(session, "the session")?;
+    call_open(session, || {
         let target = if target.is_null() { "" } else { text(target, "the target")? };
-        opened(&SESSIONS, Session::connect(target)?, session, "sessions")
+        Ok(Session::connect(target)?)
     })
 }
 
 /// Ends a session. Objects that were opened in it stay open.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_disconnect(session: *mut terrace_session) -> c_int {
-    call(|| closed(&SESSIONS, session, "the session").map(drop))
+    call_close(session)
 }
 
 /// The root's path, with a zero byte at its end, into `path`, which has room for `size` bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_root(session: *const terrace_session, path: *mut c_char, size: usize) -> c_int {
     call(|| {
-        let session = self::session(session)?;
+        let session = used(session)?;
         let root = std::os::unix::ffi::OsStrExt::as_bytes(session.root().as_os_str());
         let space = space(path.cast::<u8>(), size, "the place for the root's path")?;
         if space.len() <= root.len() {
@@ -117,7 +112,7 @@ pub extern "C" fn terrace_root(session: *const terrace_session, path: *mut c_cha
 /// Makes a container (a directory), with those that it lies in. `how`: one of terrace_create.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_container_create(session: *const terrace_session, name: *const c_char, how: c_int) -> c_int {
-    call(|| Ok(self::session(session)?.create_container(text(name, "the container's name")?, create_from(how)?)?))
+    call(|| Ok(used(session)?.create_container(text(name, "the container's name")?, create_from(how)?)?))
 }
 
 /// Calls `visit` with the name (without its container) and the kind of all that a container holds, sorted by name, until
@@ -130,7 +125,7 @@ pub extern "C" fn terrace_list(
     context: *mut c_void,
 ) -> c_int {
     call(|| {
-        let entries = self::session(session)?.list(text(container, "the container's name")?)?;
+        let entries = used(session)?.list(text(container, "the container's name")?)?;
         let visit = visit.ok_or_else(|| Failure::invalid("the function to call is NULL"))?;
         for entry in entries {
             let name = std::ffi::CString::new(entry.name).expect("a file's name has no zero byte");
@@ -148,7 +143,7 @@ pub extern "C" fn terrace_list(
 pub extern "C" fn terrace_stat(session: *const terrace_session, name: *const c_char, info: *mut terrace_info) -> c_int {
     call(|| {
         let info = out(info, "what is known")?;
-        *info = terrace_info::of(&self::session(session)?.stat(text(name, "the object's name")?)?);
+        *info = terrace_info::of(&used(session)?.stat(text(name, "the object's name")?)?);
         Ok(())
     })
 }
@@ -156,7 +151,7 @@ pub extern "C" fn terrace_stat(session: *const terrace_session, name: *const c_c
 /// Removes an object; a container only when it is empty, unless `with_contents`.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_remove(session: *const terrace_session, name: *const c_char, with_contents: bool) -> c_int {
-    call(|| Ok(self::session(session)?.remove(text(name, "the object's name")?, with_contents)?))
+    call(|| Ok(used(session)?.remove(text(name, "the object's name")?, with_contents)?))
 }
 
 /// Waits until there is an object of this name, for so many seconds (less than 0: for as long as it takes). `info` may be NULL.
@@ -168,7 +163,7 @@ pub extern "C" fn terrace_wait_for(
     info: *mut terrace_info,
 ) -> c_int {
     call(|| {
-        let found = self::session(session)?.wait_for(text(name, "the object's name")?, patience(seconds)?)?;
+        let found = used(session)?.wait_for(text(name, "the object's name")?, patience(seconds)?)?;
         if !info.is_null() {
             *out(info, "what is known")? = terrace_info::of(&found);
         }
@@ -179,19 +174,19 @@ pub extern "C" fn terrace_wait_for(
 /// Makes durable in the root what lies at and below this name.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_flush(session: *const terrace_session, name: *const c_char) -> c_int {
-    call(|| Ok(self::session(session)?.flush(text(name, "the object's name")?)?))
+    call(|| Ok(used(session)?.flush(text(name, "the object's name")?)?))
 }
 
 /// Frees the faster tiers of what lies at and below this name, flushing first what is not durable.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_evict(session: *const terrace_session, name: *const c_char) -> c_int {
-    call(|| Ok(self::session(session)?.evict(text(name, "the object's name")?)?))
+    call(|| Ok(used(session)?.evict(text(name, "the object's name")?)?))
 }
 
 /// Brings what lies at and below this name into the faster tiers.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_prefetch(session: *const terrace_session, name: *const c_char) -> c_int {
-    call(|| Ok(self::session(session)?.prefetch(text(name, "the object's name")?)?))
+    call(|| Ok(used(session)?.prefetch(text(name, "the object's name")?)?))
 }
 
 /// Less than 0: no end.

@@ -1,9 +1,9 @@
 //! Staging: puts that a program starts and does not wait for, in a queue of so many bytes; and reading steps as they become whole.
 
-use crate::array::{array, region_of, terrace_array, terrace_region};
-use crate::call::{Failure, Outcome, call, check_memory, closed, given, opened, out, text, used};
-use crate::handles::{Handles, Used};
-use crate::session::{patience, session, terrace_session};
+use crate::array::{region_of, terrace_array, terrace_region};
+use crate::call::{Failure, Outcome, call, call_close, call_open, check_memory, closed, given, out, text, used};
+use crate::handles::handle;
+use crate::session::{patience, terrace_session};
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 use terrace_client::{Arrived, Full, Staged, Stager, StagerSpec, StepCursor};
@@ -63,12 +63,8 @@ pub struct terrace_stager_counters {
     pub busy_s: f64,
 }
 
-static STAGERS: Handles<Stager> = Handles::new();
-static STEPS: Handles<Mutex<StepCursor>> = Handles::new();
-
-fn stager<'a>(handle: *const terrace_stager) -> Outcome<Used<'a, Stager>> {
-    used(&STAGERS, handle, "the stager")
-}
+handle!(terrace_stager, Stager, "the stager", "stagers");
+handle!(terrace_steps, Mutex<StepCursor>, "the steps", "steps");
 
 /// Makes a stager. `spec`: NULL for what is chosen.
 #[unsafe(no_mangle)]
@@ -77,8 +73,7 @@ pub extern "C" fn terrace_stager_create(
     spec: *const terrace_stager_spec,
     stager: *mut *mut terrace_stager,
 ) -> c_int {
-    call(|| {
-        out(stager, "the handle")?;
+    call_open(stager, || {
         let mut wanted = StagerSpec::default();
         if let Some(spec) = given(spec, usize::from(!spec.is_null()), "the spec")?.first() {
             if spec.queue_bytes > 0 {
@@ -91,8 +86,7 @@ pub extern "C" fn terrace_stager_create(
                 other => return Err(Failure::invalid(format!("{other} threads: 1 to 64 are possible"))),
             };
         }
-        let made = self::session(session)?.stager(wanted)?;
-        opened(&STAGERS, made, stager, "stagers")
+        Ok(used(session)?.stager(wanted)?)
     })
 }
 
@@ -110,7 +104,7 @@ pub extern "C" fn terrace_stager_put(
     queued: *mut bool,
 ) -> c_int {
     call(|| {
-        let (stager, array) = (self::stager(stager)?, self::array(array)?);
+        let (stager, array) = (used(stager)?, used(array)?);
         let region = region_of(&array, region, bytes)?;
         let cells = cells.cast::<u8>();
         check_memory(cells, bytes, "the buffer")?;
@@ -134,13 +128,13 @@ fn told(staged: Staged, queued: *mut bool) -> Outcome<()> {
 /// drops), and the step's puts are not to be made.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_stager_begin_step(stager: *const terrace_stager, bytes: u64, queued: *mut bool) -> c_int {
-    call(|| told(self::stager(stager)?.begin_step(bytes)?, queued))
+    call(|| told(used(stager)?.begin_step(bytes)?, queued))
 }
 
 /// Says, after all earlier puts of the container, that its first `steps` steps are whole: for readers that can't tell by its cells.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_stager_publish(stager: *const terrace_stager, container: *const c_char, steps: u64) -> c_int {
-    call(|| Ok(self::stager(stager)?.publish(text(container, "the container's name")?, steps)?))
+    call(|| Ok(used(stager)?.publish(text(container, "the container's name")?, steps)?))
 }
 
 /// Waits until all earlier puts have arrived (one of terrace_arrived), for so many seconds (less than 0: for as long as it takes);
@@ -154,14 +148,14 @@ pub extern "C" fn terrace_stager_sync(stager: *const terrace_stager, arrived: c_
             2 => Arrived::Durable,
             other => return Err(Failure::invalid(format!("{other} is not one of terrace_arrived"))),
         };
-        Ok(self::stager(stager)?.sync(arrived, patience(seconds)?)?)
+        Ok(used(stager)?.sync(arrived, patience(seconds)?)?)
     })
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_stager_count(stager: *const terrace_stager, counters: *mut terrace_stager_counters) -> c_int {
     call(|| {
-        let found = self::stager(stager)?.counters();
+        let found = used(stager)?.counters();
         *out(counters, "the counters")? = terrace_stager_counters {
             queued_puts: found.queued_puts,
             queued_bytes: found.queued_bytes,
@@ -183,7 +177,7 @@ pub extern "C" fn terrace_stager_count(stager: *const terrace_stager, counters: 
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_stager_close(stager: *mut terrace_stager) -> c_int {
     call(|| {
-        let closed = closed(&STAGERS, stager, "the stager")?;
+        let closed = closed(stager)?;
         Ok(closed.sync(Arrived::Staged, None)?)
     })
 }
@@ -199,13 +193,12 @@ pub extern "C" fn terrace_steps_open(
     count: usize,
     steps: *mut *mut terrace_steps,
 ) -> c_int {
-    call(|| {
-        out(steps, "the handle")?;
-        let session = self::session(session)?;
+    call_open(steps, || {
+        let session = used(session)?;
         let names = given(arrays, count, "the list of names")?;
         let names = names.iter().map(|&name| text(name, "an array's name")).collect::<Outcome<Vec<&str>>>()?;
         let cursor = session.steps(text(container, "the container's name")?, from, &names)?;
-        opened(&STEPS, Mutex::new(cursor), steps, "steps")
+        Ok(Mutex::new(cursor))
     })
 }
 
@@ -215,7 +208,7 @@ pub extern "C" fn terrace_steps_open(
 pub extern "C" fn terrace_steps_next(steps: *const terrace_steps, seconds: f64, step: *mut u64) -> c_int {
     call(|| {
         let step = out(step, "the step")?;
-        let cursor = used(&STEPS, steps, "the steps")?;
+        let cursor = used(steps)?;
         let found = cursor.lock().unwrap_or_else(PoisonError::into_inner).next(patience(seconds)?)?;
         *step = found.ok_or_else(|| Failure::new(terrace_client::Kind::Busy, "the next step is not there yet"))?;
         Ok(())
@@ -224,5 +217,5 @@ pub extern "C" fn terrace_steps_next(steps: *const terrace_steps, seconds: f64, 
 
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_steps_close(steps: *mut terrace_steps) -> c_int {
-    call(|| closed(&STEPS, steps, "the steps").map(drop))
+    call_close(steps)
 }

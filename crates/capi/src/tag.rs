@@ -1,7 +1,7 @@
 //! Tags of objects, and questions about them.
 
-use crate::call::{Failure, Outcome, call, given, out, space, text};
-use crate::session::{session, terrace_session};
+use crate::call::{Failure, Outcome, call, given, out, space, text, used};
+use crate::session::terrace_session;
 use std::ffi::{CString, c_char, c_int, c_void};
 use terrace_client::{Kind, TagMatch, TagQuery, TagValue};
 
@@ -127,7 +127,7 @@ pub extern "C" fn terrace_tag_put(
         let tag = given(tag, usize::from(!tag.is_null()), "the tag")?.first().map(value_from).transpose()?.flatten();
         let value = tag.ok_or_else(|| Failure::invalid("the tag is NULL or has no value"))?;
         let (name, key) = (text(name, "the object's name")?, text(key, "the key")?);
-        Ok(self::session(session)?.put_tag(name, key, value)?)
+        Ok(used(session)?.put_tag(name, key, value)?)
     })
 }
 
@@ -145,7 +145,7 @@ pub extern "C" fn terrace_tag_get(
     call(|| {
         let tag = out(tag, "the tag")?;
         let (name, key) = (text(name, "the object's name")?, text(key, "the key")?);
-        let value = self::session(session)?
+        let value = used(session)?
             .get_tag(name, key)?
             .ok_or_else(|| Failure::new(Kind::NotFound, format!("`{name}` has no tag `{key}`")))?;
         let mut words = CString::default();
@@ -183,7 +183,7 @@ pub extern "C" fn terrace_tag_delete(
     name: *const c_char,
     key: *const c_char,
 ) -> c_int {
-    call(|| Ok(self::session(session)?.delete_tag(text(name, "the object's name")?, text(key, "the key")?)?))
+    call(|| Ok(used(session)?.delete_tag(text(name, "the object's name")?, text(key, "the key")?)?))
 }
 
 /// Calls `visit` with all tags of an object, by key, until it returns something else than 0. What `tag` leads to is there
@@ -197,7 +197,7 @@ pub extern "C" fn terrace_tags(
 ) -> c_int {
     call(|| {
         let visit = visit.ok_or_else(|| Failure::invalid("the function to call is NULL"))?;
-        for (key, value) in self::session(session)?.tags(text(name, "the object's name")?)? {
+        for (key, value) in used(session)?.tags(text(name, "the object's name")?)? {
             let mut words = CString::default();
             let tag = lend(&value, &mut words);
             let key = CString::new(key).expect("a key has no zero byte");
@@ -233,7 +233,7 @@ pub extern "C" fn terrace_find(
         };
         let below = if query.below.is_null() { "" } else { text(query.below, "the container's name")? };
         let query = TagQuery { key: text(query.key, "the key")?.into(), matches, below: below.into() };
-        for name in self::session(session)?.query(&query)? {
+        for name in used(session)?.query(&query)? {
             let name = CString::new(name).expect("a file's name has no zero byte");
             // SAFETY: the caller gave a function of this type.
             if unsafe { visit(name.as_ptr(), context) } != 0 {

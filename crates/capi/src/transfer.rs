@@ -4,9 +4,9 @@
 //!
 //! Invariant: the program's memory is not touched before the start nor after a wait that succeeded, failed, or closed it.
 
-use crate::array::{array, region_of, terrace_array, terrace_region};
-use crate::call::{Failure, Outcome, call, check_memory, closed, given, opened, out, used};
-use crate::handles::{Handles, Used};
+use crate::array::{region_of, terrace_array, terrace_region};
+use crate::call::{Failure, Outcome, call, call_close, call_open, check_memory, given, out, used};
+use crate::handles::handle;
 use crate::session::patience;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, MutexGuard};
@@ -29,7 +29,7 @@ pub enum terrace_direction {
     TERRACE_GET = 1,
 }
 
-struct Planned {
+pub struct Planned {
     array: Array,
     region: Region,
     is_put: bool,
@@ -43,7 +43,7 @@ unsafe impl Send for Planned {}
 // SAFETY: as above; what changes is in the mutex.
 unsafe impl Sync for Planned {}
 
-static TRANSFERS: Handles<Planned> = Handles::new();
+handle!(terrace_transfer, Planned, "the transfer", "transfers");
 
 impl Planned {
     fn started(&self) -> MutexGuard<'_, Option<Transfer>> {
@@ -87,10 +87,6 @@ impl Drop for Planned {
     }
 }
 
-fn transfer<'a>(handle: *const terrace_transfer) -> Outcome<Used<'a, Planned>> {
-    used(&TRANSFERS, handle, "the transfer")
-}
-
 /// Makes a transfer of a region. `direction`: one of terrace_direction. `cells` must stay where it is, and be left alone, from
 /// each start until it was waited for.
 #[unsafe(no_mangle)]
@@ -102,9 +98,8 @@ pub extern "C" fn terrace_transfer_create(
     bytes: usize,
     transfer: *mut *mut terrace_transfer,
 ) -> c_int {
-    call(|| {
-        out(transfer, "the handle")?;
-        let array = self::array(array)?;
+    call_open(transfer, || {
+        let array = used(array)?;
         let is_put = match direction {
             0 => true,
             1 => false,
@@ -115,21 +110,21 @@ pub extern "C" fn terrace_transfer_create(
         check_memory(cells, bytes, "the buffer")?;
         let started = Mutex::new(None);
         let planned = Planned { array: array.clone(), region, is_put, cells, bytes, started };
-        opened(&TRANSFERS, planned, transfer, "transfers")
+        Ok(planned)
     })
 }
 
 /// Starts it and returns at once. It needs no further call to go on.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_transfer_start(transfer: *const terrace_transfer) -> c_int {
-    call(|| self::transfer(transfer)?.start())
+    call(|| used(transfer)?.start())
 }
 
 /// Whether a started transfer is done, well or not.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_transfer_test(transfer: *const terrace_transfer, done: *mut bool) -> c_int {
     call(|| {
-        let transfer = self::transfer(transfer)?;
+        let transfer = used(transfer)?;
         let done = out(done, "the answer")?;
         let Some(is_done) = transfer.started().as_ref().map(Transfer::test) else {
             return Err(Failure::invalid("the transfer was not started, or was waited for already"));
@@ -143,13 +138,13 @@ pub extern "C" fn terrace_transfer_test(transfer: *const terrace_transfer, done:
 /// is not done yet. Afterwards the memory is the program's, and the transfer may be started again.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_transfer_wait(transfer: *const terrace_transfer, seconds: f64) -> c_int {
-    call(|| self::transfer(transfer)?.wait(patience(seconds)?))
+    call(|| used(transfer)?.wait(patience(seconds)?))
 }
 
 /// Starts several. The first that can't be started ends it.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_transfers_start(transfers: *const *mut terrace_transfer, count: usize) -> c_int {
-    call(|| given(transfers, count, "the list of transfers")?.iter().try_for_each(|&one| transfer(one)?.start()))
+    call(|| given(transfers, count, "the list of transfers")?.iter().try_for_each(|&one| used(one)?.start()))
 }
 
 /// Waits for all of several, for so many seconds together, and gives the first failure. TERRACE_BUSY: some are not done yet.
@@ -160,7 +155,7 @@ pub extern "C" fn terrace_transfers_wait(transfers: *const *mut terrace_transfer
         let mut first = Ok(());
         for &one in given(transfers, count, "the list of transfers")? {
             let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-            first = first.and(transfer(one).and_then(|transfer| transfer.wait(left)));
+            first = first.and(used(one).and_then(|transfer| transfer.wait(left)));
         }
         first
     })
@@ -169,5 +164,5 @@ pub extern "C" fn terrace_transfers_wait(transfers: *const *mut terrace_transfer
 /// Waits for it if it was started, and forgets it.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_transfer_close(transfer: *mut terrace_transfer) -> c_int {
-    call(|| closed(&TRANSFERS, transfer, "the transfer").map(drop))
+    call_close(transfer)
 }

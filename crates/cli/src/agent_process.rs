@@ -7,8 +7,6 @@
 //! command whose own agent won.
 
 use crate::control_client::Client;
-use crate::failure::{Failure, Result};
-use crate::private_mount;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
@@ -16,6 +14,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use terrace_core::settings::Settings;
+use terrace_tool::errln;
+use terrace_tool::failure::{Failure, Result};
 
 /// An agent that lives but does not listen yet is recovering a large tree.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -68,7 +68,7 @@ pub fn ensure(settings: &Settings, again: bool) -> Result<Connection> {
                 return Err(died(settings, "another agent holds its lock and does not answer"));
             }
             // A program of a supervised run, or of one with a private mount, sees files where an agent must see links: the run itself starts its agent again.
-            _ if is_inside_a_run(settings) || private_mount::is_at(&settings.root) => {}
+            _ if is_inside_a_run(settings) || crate::mounts::is_at(&settings.root) => {}
             _ => {
                 if starts > 0 {
                     // Another one holds the lock: it is starting, or ending.
@@ -83,7 +83,7 @@ pub fn ensure(settings: &Settings, again: bool) -> Result<Connection> {
         }
         if !told && begun.elapsed() > Duration::from_secs(3) {
             told = true;
-            eprintln!(
+            errln!(
                 "terrace: waiting for the agent of {}: it looks through what an earlier one left",
                 settings.root.display()
             );

@@ -1,73 +1,128 @@
 //! The command line's grammar. Flags that set a setting are named in `terrace_core::declared`; a test compares the two.
 
 use crate::door::DoorArgs;
-use clap::{Args, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
-use terrace_core::refusal::Refusal;
+use terrace_core::refusal::nearest;
 use terrace_core::size::parse_duration;
-use terrace_core::wanted::Wanted;
+use terrace_tool::setting_args::{SettingArgs, declarations_help};
 
 #[derive(Parser, Debug)]
 #[command(
     name = "terrace",
     version,
-    about = "Runs unmodified programs on faster storage tiers, and flushes what they write."
+    about = "Run unmodified programs on faster storage tiers, and flush what they write",
+    help_template = "{about-with-newline}\n{usage-heading} {usage}{after-help}\n\nOptions:\n{options}\n\n\
+                     Run `terrace COMMAND --help` for a command's options."
 )]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
 
+/// Commands as `--help` lists them. Clap groups flags, not commands.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("Run", &["run", "flush", "evict", "prefetch", "recover"]),
+    ("Inspect", &["status", "ls", "explain", "config", "doctor"]),
+    ("Objects", &["stat", "get", "put", "rm", "tag", "import", "export", "sql", "savime"]),
+    ("Services", &["serve", "web"]),
+    ("Tools", &["predict", "bench"]),
+];
+
+/// The grammar, with the groups of commands.
+fn grammar() -> clap::Command {
+    let grammar = Cli::command();
+    let mut text = String::new();
+    for (group, names) in GROUPS {
+        text.push_str(&format!("\n{group}:\n"));
+        for name in names {
+            let command = grammar.find_subcommand(name).expect("a test compares the groups with the commands");
+            text.push_str(&format!("  {name:<9} {}\n", command.get_about().unwrap_or_default()));
+        }
+    }
+    grammar.after_help(text.trim().to_owned())
+}
+
+/// The command line, or what is wrong with it.
+pub fn parse_from(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
+    let mut grammar = grammar();
+    let matches = grammar.try_get_matches_from_mut(words).map_err(|error| with_suggestion(error, &grammar))?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut grammar))
+}
+
+/// Clap's own suggestions don't know letters that changed places (`rnu`), but do know commands that are hidden.
+fn with_suggestion(mut error: clap::Error, grammar: &clap::Command) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    let known = || grammar.get_subcommands().filter(|known| !known.is_hide_set()).map(clap::Command::get_name);
+    let meant: Vec<String> = match (nearest(word, known()), error.get(ContextKind::SuggestedSubcommand)) {
+        (Some(nearest), _) => vec![nearest.to_owned()],
+        (None, Some(ContextValue::Strings(others))) => {
+            others.iter().filter(|other| known().any(|known| known == *other)).cloned().collect()
+        }
+        (None, _) => vec![],
+    };
+    error.remove(ContextKind::SuggestedSubcommand);
+    if !meant.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
+    }
+    error
+}
+
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Run a command with its files in the faster tiers, then make them durable
+    /// Run a command with its files on faster tiers, then flush them
     Run(RunArgs),
-    /// Serve a root's tiers until a signal comes, for programs that use objects
+    /// Serve a root's tiers and objects until interrupted
     Serve(ServeArgs),
-    /// Serve a root's objects over HTTP until a signal comes: a page for people, a Zarr store for programs
+    /// Serve a root's objects over HTTP: a web page and a Zarr store
     Web(WebArgs),
-    /// Show what an object is, with its tags
+    /// Show objects and their tags
     Stat(ObjectsArgs),
-    /// Copy an object into a file: an array into NAME.npy (or its plain cells), a bytes object as it is
+    /// Copy an object to a file (arrays as .npy or raw cells)
     Get(GetArgs),
-    /// Make an object of a file: a .npy file becomes an array, any other a bytes object
+    /// Create an object from a file (.npy becomes an array)
     Put(PutArgs),
     /// Remove objects
     Rm(RemoveArgs),
-    /// Show, set and delete tags of an object, or find objects by a tag
+    /// Show, set, delete or search tags
     Tag(TagArgs),
-    /// Show what the agent of a root does
+    /// Show what a root's agent is doing
     Status(StatusArgs),
-    /// List which tier holds what, in which state
+    /// List files on the faster tiers, with their state
     Ls(ListArgs),
-    /// Say which rule and tier a path gets, and why
+    /// Show which rule and tier apply to a path, and why
     Explain(PathArgs),
-    /// Take over a file of HDF5, NetCDF, FITS, NumPy or Zarr as arrays (by the Python package)
+    /// Import HDF5, NetCDF, FITS, NumPy or Zarr as arrays
     Import(ImportArgs),
-    /// Write an array or a container into a file of HDF5, NetCDF, FITS, NumPy or Zarr (by the Python package)
+    /// Export arrays to HDF5, NetCDF, FITS, NumPy or Zarr
     Export(ExportArgs),
-    /// Make files durable now
+    /// Flush files to the root now
     Flush(FlushArgs),
-    /// Free the faster tiers of files, making them durable first
+    /// Flush files, then drop their copies on the faster tiers
     Evict(PathsArgs),
-    /// Bring files up into the faster tiers
+    /// Copy files to the faster tiers
     Prefetch(PathsArgs),
-    /// Make durable what a dead agent left
+    /// Flush what a crashed agent left on the faster tiers
     Recover(RecoverArgs),
-    /// Check tiers, limits, and what kind of program a command is
+    /// Check tiers, limits, and whether a program is supported
     Doctor(DoctorArgs),
-    /// Check the settings and print what is in force
-    #[command(after_help = crate::config::declarations_help())]
+    /// Check the settings and print those in effect
+    #[command(after_help = declarations_help())]
     Config(ConfigArgs),
-    /// Predict how long a job takes on the durable tier alone and with Terrace, and what limits it
-    Predict(Box<crate::predict::PredictArgs>),
-    /// Ask questions of arrays and of the catalogue in SQL: a query, a file of them, or at a prompt
+    /// Predict a job's run time with and without Terrace
+    #[command(disable_help_flag = true)]
+    Predict {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARG")]
+        arguments: Vec<OsString>,
+    },
+    /// Query arrays and the catalogue in SQL
     Sql(SqlArgs),
-    /// Run commands of SAVIME's language: definitions and queries of arrays, a file of them, or at a prompt
-    Savime(SavimeArgs),
-    /// Measure storage: experiments, tiers (`terrace bench --help`)
+    /// Run commands in SAVIME's language
+    Savime(AskedArgs),
+    /// Measure storage
     #[command(disable_help_flag = true)]
     Bench {
         /// A command of the tool and its arguments
@@ -116,141 +171,32 @@ pub struct SuperviseArgs {
     pub socket: i32,
 }
 
-/// Flags that override terrace.toml and the environment.
-#[derive(Args, Debug, Default, Clone)]
-pub struct SettingArgs {
-    /// Read this file instead of ./terrace.toml or ROOT/terrace.toml
-    #[arg(long, value_name = "FILE", env = "TERRACE_CONFIG", help_heading = "Settings")]
-    pub config: Option<PathBuf>,
-    /// Read Sea's own configuration (sea.ini; its lists lie beside it)
-    #[arg(long, value_name = "SEA.INI", conflicts_with = "config", help_heading = "Settings")]
-    pub sea: Option<PathBuf>,
-    /// The directory to accelerate [default: the current one]
-    #[arg(long, value_name = "DIR", help_heading = "Settings")]
-    pub root: Option<OsString>,
-    /// A faster tier, fast to slow: NAME=PATH[,PATH…][:CAPACITY[:RESERVE]]
-    #[arg(long, value_name = "TIER", help_heading = "Settings")]
-    pub tier: Vec<String>,
-    /// Pattern of files to make durable (repeat; replaces the file's list)
-    #[arg(long, value_name = "PATTERN", help_heading = "Settings")]
-    pub flush: Vec<String>,
-    /// Pattern of files to drop from the faster tiers
-    #[arg(long, value_name = "PATTERN", help_heading = "Settings")]
-    pub evict: Vec<String>,
-    /// Pattern of files to bring up at the start
-    #[arg(long, value_name = "PATTERN", help_heading = "Settings")]
-    pub prefetch: Vec<String>,
-    /// Most bytes that all faster tiers together may hold
-    #[arg(long, value_name = "SIZE", help_heading = "Settings")]
-    pub quota: Option<String>,
-    /// How programs are reached: both, preload or supervise
-    #[arg(long, value_name = "DOOR", help_heading = "Settings")]
-    pub door: Option<String>,
-    /// Files moved at the same time
-    #[arg(long, value_name = "N", help_heading = "Settings")]
-    pub threads: Option<String>,
-    /// Most bytes a second that flushes write into the root
-    #[arg(long, value_name = "RATE", help_heading = "Settings")]
-    pub bandwidth: Option<String>,
-    /// Time that a closed file waits before its flush
-    #[arg(long, value_name = "DURATION", help_heading = "Settings")]
-    pub settle: Option<String>,
-    /// Part of a tier's capacity that starts eviction
-    #[arg(long, value_name = "PART", help_heading = "Settings")]
-    pub high_watermark: Option<String>,
-    /// Part of a tier's capacity that ends eviction
-    #[arg(long, value_name = "PART", help_heading = "Settings")]
-    pub low_watermark: Option<String>,
-    /// Sync each flushed file before its commit
-    #[arg(long, value_name = "BOOL", help_heading = "Settings")]
-    pub fsync: Option<String>,
-    /// Read bandwidth of the root's storage, for the prediction
-    #[arg(long, value_name = "RATE", help_heading = "Settings")]
-    pub model_read_bandwidth: Option<String>,
-    /// Write bandwidth of the root's storage, for the prediction
-    #[arg(long, value_name = "RATE", help_heading = "Settings")]
-    pub model_write_bandwidth: Option<String>,
-    /// Directory of the journal and the agent's log
-    #[arg(long, value_name = "DIR", help_heading = "Settings")]
-    pub state: Option<String>,
-    /// Directory of the shared index and the sockets
-    #[arg(long, value_name = "DIR", help_heading = "Settings")]
-    pub runtime: Option<String>,
-    /// The preload library
-    #[arg(long, value_name = "FILE", help_heading = "Settings")]
-    pub library: Option<String>,
-    /// Send regions of containers to other agents: CONTAINER=TARGET[,TARGET…] token_file=FILE [KEY=VALUE]…
-    #[arg(long, value_name = "RULE", help_heading = "Settings")]
-    pub forward: Vec<String>,
-    /// Time that targets which can't be reached are waited for at the end
-    #[arg(long, value_name = "DURATION", help_heading = "Settings")]
-    pub forward_patience: Option<String>,
-}
-
-impl SettingArgs {
-    /// Puts the given flags over what is there. `root` is not text only, so the resolver takes it.
-    pub fn put(&self, wanted: &mut Wanted) -> Result<(), Refusal> {
-        let lists = [
-            ("tier", &self.tier),
-            ("forward", &self.forward),
-            ("policy.flush", &self.flush),
-            ("policy.evict", &self.evict),
-            ("policy.prefetch", &self.prefetch),
-        ];
-        for (key, texts) in lists.into_iter().filter(|(_, texts)| !texts.is_empty()) {
-            wanted.put_flag(key, texts)?;
-        }
-        let singles = [
-            ("quota", &self.quota),
-            ("door", &self.door),
-            ("mover.threads", &self.threads),
-            ("mover.bandwidth", &self.bandwidth),
-            ("mover.settle", &self.settle),
-            ("mover.high_watermark", &self.high_watermark),
-            ("mover.low_watermark", &self.low_watermark),
-            ("mover.fsync", &self.fsync),
-            ("model.read_bandwidth", &self.model_read_bandwidth),
-            ("model.write_bandwidth", &self.model_write_bandwidth),
-            ("state", &self.state),
-            ("runtime", &self.runtime),
-            ("library", &self.library),
-            ("forward_patience", &self.forward_patience),
-        ];
-        for (key, text) in singles {
-            if let Some(text) = text {
-                wanted.put_flag(key, std::slice::from_ref(text))?;
-            }
-        }
-        Ok(())
-    }
-}
-
 #[derive(Args, Debug)]
 pub struct RunArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
     #[command(flatten)]
     pub doors: DoorArgs,
-    /// End the program so long after its start, in time for the flush
+    /// Stop the program after this time, less the margin, to leave time for the flush
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "TERRACE_WALLTIME")]
     pub walltime: Option<Duration>,
-    /// Time kept for the flush before the walltime's end
+    /// Time reserved for the flush before the walltime ends
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "TERRACE_WALLTIME_MARGIN", default_value = "60s")]
     pub walltime_margin: Duration,
-    /// Serve CFITSIO's reads and writes by its own driver (for programs that load libcfitsio)
+    /// Use the CFITSIO driver (for programs that load libcfitsio)
     #[arg(long, env = "TERRACE_CFITSIO", conflicts_with = "mount")]
     pub cfitsio: bool,
-    /// Write the report as JSON
+    /// Write a report as JSON to this file
     #[arg(long, value_name = "FILE", env = "TERRACE_REPORT")]
     pub report: Option<PathBuf>,
-    /// Print nothing of our own but errors
+    /// Print only errors
     #[arg(long, short)]
     pub quiet: bool,
-    /// Print what policy would do to the files that are below the root now, and run nothing
+    /// Show what the policy would do with the files below the root; run nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// The command and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    /// Command to run, with its arguments
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
@@ -258,10 +204,10 @@ pub struct RunArgs {
 pub struct ConvertSettings {
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// hdf5, netcdf, fits, numpy or zarr, where the file's name does not tell
+    /// File format: hdf5, netcdf, fits, numpy or zarr [default: by file name]
     #[arg(long)]
     pub format: Option<String>,
-    /// Tell only what is left out
+    /// Print only what was skipped
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -270,11 +216,11 @@ pub struct ConvertSettings {
 pub struct ImportArgs {
     #[command(flatten)]
     pub convert: ConvertSettings,
-    /// Replace arrays that are there already
+    /// Replace existing arrays
     #[arg(long)]
     pub replace: bool,
     pub file: PathBuf,
-    /// A container below the root, which is made if it is not there
+    /// Container below the root; created if missing
     pub name: String,
 }
 
@@ -282,7 +228,7 @@ pub struct ImportArgs {
 pub struct ExportArgs {
     #[command(flatten)]
     pub convert: ConvertSettings,
-    /// An array or a container below the root
+    /// Array or container below the root
     pub name: String,
     pub file: PathBuf,
 }
@@ -291,38 +237,37 @@ pub struct ExportArgs {
 pub struct ServeArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Also serve clients that come by TCP; outside this machine's loopback they need TLS, with a certificate that is made
-    /// beside the token
+    /// Also serve remote clients by TCP. Addresses other than loopback use TLS with a self-signed certificate, created beside the token
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
-    /// Also answer SQL of Arrow Flight SQL's clients (ADBC, JDBC), with the same token; outside loopback by TLS, as --listen
+    /// Also serve Arrow Flight SQL (ADBC, JDBC) with the same token and the same TLS rules as --listen
     #[arg(long, value_name = "ADDRESS:PORT", requires = "token_file", conflicts_with_all = ["hosts", "slurm", "mpi"])]
     pub flight: Option<String>,
-    /// Most memory that queries of Flight SQL may hold, all together [default: 50% of what is free at the start]
+    /// Memory limit for all Flight SQL queries together [default: 50% of free memory]
     #[arg(long, value_name = "SIZE", requires = "flight")]
     pub query_memory: Option<OsString>,
-    /// Also serve objects over HTTP, with the same token; port 0: one that is free
+    /// Also serve objects over HTTP with the same token; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["hosts", "slurm"])]
     pub http: Option<String>,
-    /// File with the token that such clients must show (16 characters or more); made if it is not there
+    /// File with the token clients must present (at least 16 characters); created if missing
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// TLS on a loopback address too
+    /// Use TLS on loopback addresses too
     #[arg(long)]
     pub tls: bool,
-    /// No TLS anywhere: token and data can be read by whoever listens on the network
+    /// Disable TLS; token and data are sent in clear text
     #[arg(long, conflicts_with = "tls")]
     pub plain: bool,
-    /// One agent on each host of this file, a host on each line
+    /// Start one agent on each host listed in this file, one per line
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "slurm", "mpi"])]
     pub hosts: Option<PathBuf>,
-    /// One agent on each node of this Slurm allocation
+    /// Start one agent on each node of this Slurm allocation
     #[arg(long, conflicts_with_all = ["listen", "mpi"])]
     pub slurm: bool,
-    /// One of several agents that MPI's launcher (or srun) starts
+    /// Run as one of several agents started by mpirun or srun
     #[arg(long)]
     pub mpi: bool,
-    /// How a command is started on another host; {host} stands for its name
+    /// Command that starts a program on another host; {host} is replaced by its name
     #[arg(long, value_name = "COMMAND")]
     pub launcher: Option<String>,
     /// One of several agents: its number, and how many there are
@@ -330,7 +275,7 @@ pub struct ServeArgs {
     pub member: Option<String>,
     #[arg(long, hide = true, requires = "member")]
     pub launch: Option<String>,
-    /// Print nothing of our own but errors
+    /// Print only errors
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -339,19 +284,19 @@ pub struct ServeArgs {
 pub struct WebArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Serve the objects of an agent elsewhere: tcp://ADDRESS:PORT, with its token in TERRACE_TOKEN or TERRACE_TOKEN_FILE
+    /// Serve objects of a remote agent, tcp://ADDRESS:PORT; token from TERRACE_TOKEN or TERRACE_TOKEN_FILE
     #[arg(long, value_name = "TARGET", requires = "token_file")]
     pub connect: Option<String>,
-    /// Where to listen; port 0: one that is free. Outside this machine's loopback it is TLS
+    /// Listen here; port 0 takes a free one. Addresses other than loopback use TLS
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub listen: String,
-    /// File with the token that clients must show (16 characters or more); made if it is not there [default: in the root's state]
+    /// File with the token clients must present (at least 16 characters); created if missing [default: in the state directory]
     #[arg(long, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// TLS on a loopback address too
+    /// Use TLS on loopback addresses too
     #[arg(long)]
     pub tls: bool,
-    /// No TLS anywhere: token and data can be read by whoever listens on the network
+    /// Disable TLS; token and data are sent in clear text
     #[arg(long, conflicts_with = "tls")]
     pub plain: bool,
 }
@@ -380,22 +325,32 @@ pub struct GetArgs {
 /// What queries of every language have in common.
 #[derive(Args, Debug)]
 pub struct AskedArgs {
-    /// Ask an agent elsewhere: tcp://ADDRESS:PORT, with the token in TERRACE_TOKEN or TERRACE_TOKEN_FILE
+    #[command(flatten)]
+    pub settings: SettingArgs,
+    /// Queries to run [default: standard input, or a prompt on a terminal]
+    pub query: Option<OsString>,
+    /// Read queries from a file, separated by semicolons
+    #[arg(long, short, value_name = "FILE", conflicts_with = "query")]
+    pub file: Option<PathBuf>,
+    /// Output format: table, csv, json, ndjson, arrow, parquet; for savime also savime [default: table, or by the output's name]
+    #[arg(long, value_name = "FORMAT")]
+    pub format: Option<OsString>,
+    /// Query a remote agent, tcp://ADDRESS:PORT; token from TERRACE_TOKEN or TERRACE_TOKEN_FILE
     #[arg(long, value_name = "TARGET")]
     pub connect: Option<String>,
-    /// Write rows into this file
+    /// Write rows to this file
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Most memory that queries may hold
+    /// Memory limit for queries
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<OsString>,
-    /// Let sorts and joins that don't fit go on in this directory
+    /// Spill sorts and joins that exceed the memory limit to this directory
     #[arg(long, value_name = "DIR")]
     pub spill: Option<PathBuf>,
-    /// Threads of queries [default: one for each processor]
+    /// Query threads [default: one per CPU]
     #[arg(long, value_name = "N")]
     pub query_threads: Option<OsString>,
-    /// Answer without array-native plans, for comparison
+    /// Disable array-native plans (for comparison)
     #[arg(long)]
     pub generic: bool,
 }
@@ -403,53 +358,27 @@ pub struct AskedArgs {
 #[derive(Args, Debug)]
 pub struct SqlArgs {
     #[command(flatten)]
-    pub settings: SettingArgs,
-    /// The query; without it, the standard input, or a prompt
-    pub query: Option<OsString>,
-    /// Read queries, ended by semicolons, from a file
-    #[arg(long, short, value_name = "FILE", conflicts_with = "query")]
-    pub file: Option<PathBuf>,
-    /// How rows are written: table, csv, json, ndjson, arrow, parquet [default: table, or what the output's name says]
-    #[arg(long, value_name = "FORMAT")]
-    pub format: Option<OsString>,
-    /// Ask the query, which says $step, once for each step of this container when it is complete, until a signal comes
+    pub asked: AskedArgs,
+    /// Run the query for each completed step of this container until interrupted; $step is the step's number
     #[arg(long, value_name = "CONTAINER", requires = "query")]
     pub watch: Option<OsString>,
-    /// The first step that is watched [default: 0]
+    /// First step to watch [default: 0]
     #[arg(long, value_name = "STEP", requires = "watch")]
     pub from: Option<OsString>,
-    /// End after so many steps
+    /// Exit after this many steps
     #[arg(long, value_name = "N", requires = "watch")]
     pub steps: Option<OsString>,
-    #[command(flatten)]
-    pub asked: AskedArgs,
-}
-
-#[derive(Args, Debug)]
-pub struct SavimeArgs {
-    #[command(flatten)]
-    pub settings: SettingArgs,
-    /// The commands; without them, the standard input, or a prompt
-    pub query: Option<OsString>,
-    /// Read commands, ended by semicolons, from a file
-    #[arg(long, short, value_name = "FILE", conflicts_with = "query")]
-    pub file: Option<PathBuf>,
-    /// How rows are written: table, csv, json, ndjson, arrow, parquet, savime [default: table, or what the output's name says]
-    #[arg(long, value_name = "FORMAT")]
-    pub format: Option<OsString>,
-    #[command(flatten)]
-    pub asked: AskedArgs,
 }
 
 #[derive(Args, Debug)]
 pub struct PutArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Replace an object of this name
+    /// Replace an existing object
     #[arg(long)]
     pub replace: bool,
     pub file: PathBuf,
-    /// A path below the root; containers above it are made
+    /// Path below the root; missing containers are created
     pub name: String,
 }
 
@@ -457,7 +386,7 @@ pub struct PutArgs {
 pub struct RemoveArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Also containers with what is in them
+    /// Remove containers and their contents
     #[arg(long, short)]
     pub recursive: bool,
     /// Paths below the root
@@ -469,33 +398,33 @@ pub struct RemoveArgs {
 pub struct TagArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Find objects that have this tag (below NAME, if one is given)
+    /// Find objects with this tag (below NAME, if given)
     #[arg(long, value_name = "KEY", conflicts_with = "changes")]
     pub find: Option<String>,
-    /// … with this value
+    /// Find: value equals
     #[arg(long, requires = "find")]
     pub value: Option<String>,
-    /// … whose text begins so
+    /// Find: value starts with
     #[arg(long, requires = "find", conflicts_with = "value")]
     pub prefix: Option<String>,
-    /// … whose text ends so
+    /// Find: value ends with
     #[arg(long, requires = "find", conflicts_with_all = ["value", "prefix"])]
     pub suffix: Option<String>,
-    /// … whose text has this in it
+    /// Find: value contains
     #[arg(long, requires = "find", conflicts_with_all = ["value", "prefix", "suffix"])]
     pub infix: Option<String>,
-    /// … from this value on
+    /// Find: value is at least
     #[arg(long, requires = "find", conflicts_with_all = ["value", "prefix", "suffix", "infix"])]
     pub from: Option<String>,
-    /// … up to this value
+    /// Find: value is at most
     #[arg(long, requires = "find", conflicts_with_all = ["value", "prefix", "suffix", "infix"])]
     pub to: Option<String>,
-    /// Delete the tags whose keys are named
+    /// Delete the named tags
     #[arg(long)]
     pub delete: bool,
     /// A path below the root
     pub name: Option<String>,
-    /// KEY=VALUE sets, KEY shows; none shows all
+    /// KEY=VALUE sets a tag, KEY shows it; without either, all tags are shown
     pub changes: Vec<String>,
 }
 
@@ -506,7 +435,7 @@ pub struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Print again every second until the agent ends
+    /// Print every second until the agent exits
     #[arg(long, short)]
     pub watch: bool,
 }
@@ -518,7 +447,7 @@ pub struct ListArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Only this file, or what lies below this directory
+    /// Only this file, or files below this directory
     pub path: Option<PathBuf>,
 }
 
@@ -529,7 +458,7 @@ pub struct PathArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// A file below the root; it need not exist
+    /// File below the root; it need not exist
     pub path: PathBuf,
 }
 
@@ -537,13 +466,13 @@ pub struct PathArgs {
 pub struct FlushArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Also what policy keeps in its tier
+    /// Also flush what the policy keeps on its tier
     #[arg(long)]
     pub all: bool,
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(long, short)]
     pub quiet: bool,
-    /// Files or directories, whatever policy says of them [default: what policy flushes]
+    /// Files or directories, regardless of policy [default: what the policy flushes]
     pub paths: Vec<PathBuf>,
 }
 
@@ -551,10 +480,10 @@ pub struct FlushArgs {
 pub struct PathsArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(long, short)]
     pub quiet: bool,
-    /// Files or directories [default: everywhere; for prefetch what policy says]
+    /// Files or directories [default: all; for prefetch, what the policy names]
     pub paths: Vec<PathBuf>,
 }
 
@@ -576,8 +505,8 @@ pub struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// A program to look at; its arguments may follow
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    /// Program to check, with its arguments
+    #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
@@ -597,12 +526,24 @@ fn duration(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
     use terrace_core::declared::SETTINGS;
 
     #[test]
     fn the_grammar_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn each_command_is_listed_in_one_group() {
+        let grammar = Cli::command();
+        let mut visible: Vec<&str> =
+            grammar.get_subcommands().filter(|command| !command.is_hide_set()).map(clap::Command::get_name).collect();
+        let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        visible.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(visible, listed);
+        let help = super::grammar().render_help().to_string();
+        assert!(help.contains("Inspect:\n") && help.contains("  ls        List files"), "{help}");
     }
 
     #[test]
@@ -623,5 +564,23 @@ mod tests {
         let Command::Run(run) = cli.command else { panic!() };
         assert_eq!(run.command, ["ls", "--root", "x"]);
         assert!(run.settings.root.is_none());
+    }
+
+    #[test]
+    fn what_looks_like_a_flag_before_the_command_is_one_of_ours_or_a_mistake() {
+        let error = Cli::try_parse_from(["terrace", "run", "--flsh", "x", "--", "true"]).unwrap_err().to_string();
+        assert!(error.contains("'--flsh'") && error.contains("'--flush'"), "{error}");
+        let cli = Cli::parse_from(["terrace", "run", "--", "--flsh", "x"]);
+        let Command::Run(run) = cli.command else { panic!() };
+        assert_eq!(run.command, ["--flsh", "x"]);
+    }
+
+    #[test]
+    fn letters_that_changed_places_are_a_known_command() {
+        let said = |word: &str| parse_from(["terrace", word]).unwrap_err().to_string();
+        assert!(said("rnu").contains("similar subcommand exists: 'run'"), "{}", said("rnu"));
+        assert!(said("stauts").contains("'status'"), "{}", said("stauts"));
+        assert!(!said("xyzzy").contains("similar"), "{}", said("xyzzy"));
+        assert!(!said("agnt").contains("agent"), "what is hidden is not suggested: {}", said("agnt"));
     }
 }

@@ -3,14 +3,13 @@
 //! A program of its own, because what measures must not link the agent that it measures, and because its libraries (Parquet, S3)
 //! would make every other command larger. Only `terrace bench tiers` is read here: the tiers are those of our settings.
 
-use crate::args::SettingArgs;
-use crate::failure::{Failure, Result, code};
-use crate::resolve::resolve;
+use crate::programs::become_program;
 use clap::Parser;
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use terrace_tool::failure::Result;
+use terrace_tool::resolve::resolve;
+use terrace_tool::setting_args::SettingArgs;
 
 /// Measure the tiers of the settings, and the root: read, cached read, write, latency
 #[derive(Parser, Debug)]
@@ -39,10 +38,7 @@ pub fn bench(arguments: &[OsString]) -> Result<i32> {
         Some(first) if first == "tiers" => tiers(&arguments[1..])?,
         _ => arguments.to_vec(),
     };
-    let program = beside("terrace-bench")?;
-    // The same process: signals, terminal and exit code are the tool's.
-    let error = Command::new(&program).args(arguments).exec();
-    Err(Failure::io("run", &program, error).code(code::NOT_EXECUTABLE))
+    become_program("terrace-bench", arguments)
 }
 
 fn tiers(arguments: &[OsString]) -> Result<Vec<OsString>> {
@@ -76,16 +72,4 @@ fn tiers(arguments: &[OsString]) -> Result<Vec<OsString>> {
         told.push("--quiet".into());
     }
     Ok(told)
-}
-
-/// A program of ours that lies where this one lies.
-pub fn beside(name: &str) -> Result<PathBuf> {
-    let own = std::env::current_exe().map_err(|error| Failure::new(format!("can't find this program: {error}")))?;
-    let beside = own.with_file_name(name);
-    if beside.exists() {
-        return Ok(beside);
-    }
-    Err(Failure::new(format!("{} is not there", beside.display()))
-        .hint("build it with `make build`, or put it beside `terrace`")
-        .code(code::NOT_FOUND))
 }

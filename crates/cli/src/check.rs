@@ -1,13 +1,14 @@
 //! May a run start with these settings? Each refusal names the thing and a way out.
 
-use crate::failure::{Failure, Result};
-use crate::filesystem::{FileSystem, has_leases, is_writable};
 use object::read::elf::ElfFile64;
 use object::{Endianness, Object, ObjectSection, ObjectSymbol};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use terrace_core::policy::Policy;
 use terrace_core::settings::{Settings, TierSettings};
 use terrace_core::size::show_bytes;
+use terrace_tool::failure::{Failure, Result};
+use terrace_tool::filesystem::{FileSystem, is_writable, memory_total_bytes};
 
 /// Less than this is no tier.
 const ROOM_MIN_BYTES: u64 = 64 << 10;
@@ -56,7 +57,7 @@ pub fn root(root: &Path) -> Result<()> {
     let refuse =
         |reason: &str, hint: &str| Err(Failure::bad_input(format!("the root {} {reason}", root.display()), hint));
     let system = FileSystem::of(root).map_err(|error| Failure::io("look at the root", root, error))?;
-    if crate::private_mount::is_at(root) {
+    if crate::mounts::is_at(root) {
         return refuse(
             "is shown by a run's private mount, and this is inside that run",
             "run the command as it is: the mount reaches it",
@@ -140,6 +141,9 @@ fn tier(tier: &TierSettings, settings: &Settings, joining: bool) -> Result<()> {
             }
         }
     }
+    if !joining {
+        capacity(tier)?;
+    }
     if tier.capacity_bytes == 0 && !joining {
         return Err(Failure::bad_input(
             format!("tier `{name}` has capacity 0: nothing could be placed there"),
@@ -147,6 +151,51 @@ fn tier(tier: &TierSettings, settings: &Settings, joining: bool) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// A tier that promises more than there is fills its file system, or memory, and programs fail where they should have gone on in the
+/// next tier. Settings for machines of several sizes say a part (`90%`).
+pub fn capacity(tier: &TierSettings) -> Result<()> {
+    let mut seen = vec![];
+    let (mut total, mut in_memory) = (0u64, false);
+    for path in &tier.paths {
+        let (Ok(metadata), Ok(system)) = (path.metadata(), FileSystem::of(path)) else { return Ok(()) };
+        // Directories of one file system share its room.
+        if !seen.contains(&metadata.dev()) {
+            seen.push(metadata.dev());
+            total = total.saturating_add(system.total_bytes);
+            in_memory |= system.is_memory();
+        }
+    }
+    let memory = memory_total_bytes().filter(|_| in_memory);
+    let most = memory.map_or(total, |memory| memory.min(total));
+    if tier.capacity_bytes <= most {
+        return Ok(());
+    }
+    let (name, places) = (&tier.name, tier.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>());
+    let holder = if most < total { "this machine's memory" } else { "its file system" };
+    Err(Failure::bad_input(
+        format!(
+            "tier `{name}`: capacity {} is more than {holder} has: {} ({})",
+            show_bytes(tier.capacity_bytes),
+            show_bytes(most),
+            places.join(", ")
+        ),
+        "lower the tier's `capacity`, give a part of what is free (`90%`), or leave it out",
+    ))
+}
+
+/// Tries a lease on a new file there. `Ok(false)`: this file system has none.
+pub fn has_leases(directory: &Path) -> std::io::Result<bool> {
+    let file = tempfile::Builder::new().prefix(".terrace-probe-").tempfile_in(directory)?;
+    // A read lease is refused while anybody, we included, has the file open for writing.
+    let path = file.into_temp_path();
+    let reader = std::fs::File::open(&path)?;
+    match terrace_tier::Lease::read(std::os::fd::AsFd::as_fd(&reader)) {
+        Ok(lease) => Ok(lease.is_some()),
+        Err(error) if terrace_tier::Lease::is_unsupported(&error) => Ok(false),
+        Err(error) => Err(std::io::Error::from_raw_os_error(error.errno())),
+    }
 }
 
 fn overlaps(settings: &Settings) -> Result<()> {

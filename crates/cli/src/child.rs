@@ -3,7 +3,6 @@
 //! It stays in our process group, so a terminal treats both as one job: what the terminal sends, the program gets by
 //! itself, and only what a process sent to us is passed on.
 
-use crate::failure::{Failure, Result, code};
 use crate::private_mount::PrivateMount;
 use crate::signals::{Signals, Taken, send, stop_self};
 use crate::supervision::Supervision;
@@ -14,6 +13,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
+use terrace_tool::failure::{Failure, Result, code};
 
 pub struct Ended {
     /// As a shell gives it: 128 + signal for a program that a signal ended.
@@ -94,7 +94,7 @@ pub fn run(start: &Start, signals: &Signals) -> Result<Ended> {
         }
         let now = Instant::now();
         if told_to_end.is_none() && start.deadline.is_some_and(|deadline| now >= deadline) {
-            crate::failure::warn(
+            terrace_tool::failure::warn(
                 "the walltime is near its end: the program is told to end, then its files are flushed",
             );
             told_to_end = Some(now);

@@ -1,14 +1,16 @@
 //! `terrace config`: checks the settings and prints what is in force, and where each value came from.
 
 use crate::args::ConfigArgs;
-use crate::failure::Result;
-use crate::list::json;
-use crate::resolve::{Resolved, resolve};
-use crate::table::Table;
-use terrace_core::declared::{FORWARD, FORWARD_SETTINGS, SETTINGS, TIER, TIER_SETTINGS, is_list_of_tables};
+use crate::door::Door;
+use terrace_core::declared::{FORWARD, SETTINGS, TIER, is_list_of_tables};
 use terrace_core::policy::Policy;
 use terrace_core::settings::Keep;
 use terrace_core::size::show_bytes;
+use terrace_tool::failure::{Result, warn};
+use terrace_tool::resolve::{Resolved, resolve};
+use terrace_tool::table::Table;
+use terrace_tool::table::json;
+use terrace_tool::{out, outln};
 
 pub fn config(args: &ConfigArgs) -> Result<i32> {
     let resolved = resolve(&args.settings)?;
@@ -19,15 +21,17 @@ pub fn config(args: &ConfigArgs) -> Result<i32> {
             .iter()
             .map(|declared| (declared.key.to_owned(), resolved.wanted.origin(declared.key).into()))
             .collect();
-        println!(
+        outln!(
             "{}",
             json(
-                &serde_json::json!({ "settings": resolved.settings, "door": resolved.door(), "origins": origins, "warnings": resolved.warnings })
+                &serde_json::json!({ "settings": resolved.settings, "door": Door::of(&resolved), "origins": origins, "warnings": resolved.warnings })
             )
         );
         return Ok(0);
     }
     resolved.print_warnings();
+    // No refusal: these may be settings for another machine.
+    resolved.settings.tiers.iter().filter_map(|tier| crate::check::capacity(tier).err()).for_each(|e| warn(e.message));
     let mut table = Table::new(&["key", "value", "from"]);
     for declared in SETTINGS.iter().filter(|declared| !is_list_of_tables(declared.key)) {
         table.row([
@@ -36,7 +40,7 @@ pub fn config(args: &ConfigArgs) -> Result<i32> {
             resolved.wanted.origin(declared.key).into(),
         ]);
     }
-    print!("{table}");
+    out!("{table}");
     let mut tiers = Table::new(&["tier", ">capacity", ">reserve", "directories", "from"]);
     for tier in &resolved.settings.tiers {
         let paths: Vec<String> = tier.paths.iter().map(|path| path.display().to_string()).collect();
@@ -48,8 +52,8 @@ pub fn config(args: &ConfigArgs) -> Result<i32> {
             resolved.wanted.origin(TIER).into(),
         ]);
     }
-    println!();
-    print!("{tiers}");
+    outln!();
+    out!("{tiers}");
     let mut forwards = Table::new(&["forward", "to", "where", "keep", "from"]);
     for rule in &resolved.settings.forwards {
         let targets: Vec<&str> = rule.targets.iter().map(|target| target.address.as_str()).collect();
@@ -58,8 +62,8 @@ pub fn config(args: &ConfigArgs) -> Result<i32> {
         forwards.row([rule.containers.join(" "), targets.join(", "), rule.conditions.join(", "), keep.into(), origin]);
     }
     if !forwards.is_empty() {
-        println!();
-        print!("{forwards}");
+        outln!();
+        out!("{forwards}");
     }
     Ok(0)
 }
@@ -70,7 +74,7 @@ fn in_force(resolved: &Resolved, key: &str) -> String {
     let rate = |rate: Option<u64>| rate.map_or("-".into(), |rate| format!("{}/s", show_bytes(rate)));
     match key {
         "root" => settings.root.display().to_string(),
-        "door" => resolved.door().to_string(),
+        "door" => Door::of(resolved).to_string(),
         "quota" => settings.quota_bytes.map_or("-".into(), show_bytes),
         "policy.flush" => list(&settings.policy.flush),
         "policy.evict" => list(&settings.policy.evict),
@@ -86,51 +90,5 @@ fn in_force(resolved: &Resolved, key: &str) -> String {
         "library" => settings.library.display().to_string(),
         "forward_patience" => format!("{}ms", settings.forward_patience_ms),
         _ => rate(resolved.wanted.number(key)),
-    }
-}
-
-/// Every setting with its default, flag and environment name: the end of `terrace config --help`.
-pub fn declarations_help() -> String {
-    let mut text = String::from("Settings in terrace.toml (defaults < file < environment < flags):\n");
-    for declared in SETTINGS.iter().filter(|declared| !is_list_of_tables(declared.key)) {
-        let default = if declared.default.is_empty() { "none" } else { declared.default };
-        text.push_str(&format!(
-            "\n  {} [default: {default}]  --{}  {}\n      {}\n",
-            declared.key,
-            declared.flag,
-            declared.env(),
-            declared.doc
-        ));
-    }
-    text.push_str("\n  [[tier]] [default: a share of /dev/shm]  --tier  TERRACE_TIER\n      Faster tiers, fast to slow. As a flag: NAME=PATH[,PATH…][:CAPACITY[:RESERVE]]. Keys of each:\n");
-    for declared in &TIER_SETTINGS {
-        let default =
-            if declared.default.is_empty() { String::new() } else { format!(" [default: {}]", declared.default) };
-        text.push_str(&format!("        {}{default}: {}\n", declared.key, declared.doc));
-    }
-    text.push_str("\n  [[forward]] [default: none]  --forward  TERRACE_FORWARD\n      Containers whose regions are sent to other agents. As a flag: CONTAINER=TARGET[,TARGET…] [KEY=VALUE]…. Keys of each:\n");
-    for declared in &FORWARD_SETTINGS {
-        let default =
-            if declared.default.is_empty() { String::new() } else { format!(" [default: {}]", declared.default) };
-        text.push_str(&format!("        {}{default}: {}\n", declared.key, declared.doc));
-    }
-    text.push_str("\nSizes: 8GiB, 500MB, 10% (of what is available). Durations: 200ms, 60s, 1h30m, HH:MM:SS. Lists in the environment are separated by `;`.");
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_setting_is_explained() {
-        let help = declarations_help();
-        for declared in &SETTINGS {
-            assert!(
-                help.contains(&format!("--{}", declared.flag)) && help.contains(&declared.env()),
-                "{}",
-                declared.key
-            );
-        }
     }
 }

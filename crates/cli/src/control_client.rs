@@ -1,12 +1,12 @@
 //! The agent's control socket, from the client's side: one request, progress, one last response.
 
-use crate::failure::{Failure, Result};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 use terrace_core::control::{Request, Response, Status};
 use terrace_core::settings::Settings;
+use terrace_tool::failure::{Failure, Result};
 
 const LOOK_PATIENCE: Duration = Duration::from_secs(30);
 

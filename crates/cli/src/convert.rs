@@ -7,10 +7,10 @@
 use crate::agent_process::ensure;
 use crate::args::{ConvertSettings, ExportArgs, ImportArgs};
 use crate::check;
-use crate::failure::{Failure, Result, code};
-use crate::resolve::resolve;
 use std::ffi::{OsStr, OsString};
 use std::process::{Command, Stdio};
+use terrace_tool::failure::{Failure, Result, code};
+use terrace_tool::resolve::resolve;
 
 /// Names the interpreter, where it is not `python3`.
 const PYTHON_ENV: &str = "TERRACE_PYTHON";

@@ -4,14 +4,15 @@ use crate::args::DoctorArgs;
 use crate::check;
 use crate::control_client::running;
 use crate::door::Door;
-use crate::failure::{Failure, Result, code};
-use crate::filesystem::{FileSystem, has_leases, memory_available_bytes};
 use crate::program::{Limit, Program, Reach, Way, Weight, reach};
-use crate::resolve::{Resolved, resolve};
 use serde::Serialize;
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 use terrace_core::size::show_bytes;
+use terrace_tool::failure::{Failure, Result, code};
+use terrace_tool::filesystem::{FileSystem, memory_available_bytes};
+use terrace_tool::resolve::{Resolved, resolve};
+use terrace_tool::{out, outln};
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -107,7 +108,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<i32> {
     let mut findings = Findings::default();
     let looked = match args.command.is_empty() {
         true => None,
-        false => Some(program(&mut findings, args, resolved.door(), &resolved.settings.root)?),
+        false => Some(program(&mut findings, args, Door::of(&resolved), &resolved.settings.root)?),
     };
     resolved.warnings.iter().for_each(|warning| findings.warn("settings", warning));
     root(&mut findings, &resolved.settings.root);
@@ -137,9 +138,9 @@ pub fn doctor(args: &DoctorArgs) -> Result<i32> {
     }
     if args.json {
         let all = serde_json::json!({ "program": looked, "findings": findings.list });
-        println!("{all:#}");
+        outln!("{all:#}");
     } else {
-        findings.list.iter().for_each(|finding| print!("{finding}"));
+        findings.list.iter().for_each(|finding| out!("{finding}"));
     }
     Ok(if findings.is_broken() { code::FAILED } else { 0 })
 }
@@ -207,7 +208,7 @@ fn tiers(findings: &mut Findings, resolved: &Resolved) {
                     continue;
                 }
             };
-            let leases = match has_leases(path) {
+            let leases = match check::has_leases(path) {
                 Ok(true) => "leases",
                 Ok(false) => "no leases",
                 Err(_) => "not writable",
@@ -266,7 +267,7 @@ fn limits(findings: &mut Findings, resolved: &Resolved) {
 fn left_behind(findings: &mut Findings, resolved: &Resolved) {
     findings.good("agent", format!("none runs; its log is {}", resolved.settings.log().display()));
     let settings = crate::agent_process::in_force(&resolved.settings).unwrap_or_else(|| resolved.settings.clone());
-    let links = crate::move_files::links_into_tiers(&settings);
+    let links = crate::places::links_into_tiers(&settings);
     let lost = links.iter().filter(|(_, object)| !object.exists()).count();
     match links.len() {
         0 => {}

@@ -1,9 +1,10 @@
 //! By which way a run's programs are reached: the preload library, the supervisor, or both; or a private mount.
 
-use crate::failure::{Failure, Result, warn};
 use clap::Args;
 use serde::Serialize;
 use std::fmt;
+use terrace_tool::failure::{Failure, Result, warn};
+use terrace_tool::resolve::Resolved;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -42,8 +43,8 @@ impl Door {
 
 impl Door {
     /// The setting `door`, which was checked when it was read.
-    pub fn of_setting(text: &str) -> Door {
-        match text {
+    pub fn of(resolved: &Resolved) -> Door {
+        match resolved.wanted.text("door").unwrap_or_default() {
             "preload" => Door::Preload,
             "supervise" => Door::Supervise,
             _ => Door::Both,
@@ -54,15 +55,14 @@ impl Door {
 /// The flags that choose it for one run, whatever the setting `door` says.
 #[derive(Args, Debug, Default, Clone)]
 pub struct DoorArgs {
-    /// Reach programs by the preload library only: dynamically linked ones
+    /// Intercept with the preload library only (dynamically linked programs)
     #[arg(long, conflicts_with_all = ["supervise_only", "door"])]
     pub preload_only: bool,
-    /// Reach programs by the supervisor only: every program, each call below the root a little slower
+    /// Intercept with the supervisor only (all programs; calls below the root are slower)
     #[arg(long, conflicts_with = "door")]
     pub supervise_only: bool,
-    /// Reach programs by a private mount over the root instead: every program and every call, also by io_uring, under a
-    /// debugger, with 32 bits or through links from outside. Each look-up, read and write passes through user space: an open takes
-    /// some 50 times as long as natively (docs/programs-matrix.md). Needs /dev/fuse, and user namespaces where you aren't root
+    /// Use a private FUSE mount over the root: works for every program, also with io_uring, debuggers, 32-bit code or links from
+    /// outside, but stat and open are about 50x slower (docs/reference/programs-matrix.md). Needs /dev/fuse, and user namespaces unless root
     #[arg(long, conflicts_with_all = ["preload_only", "supervise_only", "door"])]
     pub mount: bool,
 }

@@ -1,12 +1,13 @@
 //! `terrace run --dry-run`: what policy would do if a run made the files that are below the root now.
 
-use crate::failure::Result;
 use crate::list::shown;
-use crate::resolve::Resolved;
-use crate::table::Table;
 use std::collections::BTreeMap;
 use terrace_core::policy::{Mode, Policy};
 use terrace_core::size::show_bytes;
+use terrace_tool::failure::Result;
+use terrace_tool::resolve::Resolved;
+use terrace_tool::table::Table;
+use terrace_tool::{out, outln};
 
 pub fn run(resolved: &Resolved) -> Result<i32> {
     let settings = &resolved.settings;
@@ -25,7 +26,7 @@ pub fn run(resolved: &Resolved) -> Result<i32> {
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) => {
-                crate::failure::warn(error);
+                terrace_tool::failure::warn(error);
                 continue;
             }
         };
@@ -55,21 +56,21 @@ pub fn run(resolved: &Resolved) -> Result<i32> {
         table.row([decision.mode.to_string(), tier, show_bytes(size), prefetch.into(), shown(relative)]);
     }
     if table.is_empty() {
-        println!("there is no file below {}", settings.root.display());
+        outln!("there is no file below {}", settings.root.display());
         return Ok(0);
     }
-    print!("{table}");
-    println!();
+    out!("{table}");
+    outln!();
     for mode in [Mode::Copy, Mode::Move, Mode::Keep, Mode::Remove] {
         if let Some((files, bytes)) = modes.get(mode.as_str()) {
-            println!("{mode}: {files} files, {}: {}", show_bytes(*bytes), crate::explain::meaning(mode));
+            outln!("{mode}: {files} files, {}: {}", show_bytes(*bytes), crate::explain::meaning(mode));
         }
     }
     for (tier, (files, bytes)) in &tiers {
-        println!("tier `{tier}` would take {files} files, {}", show_bytes(*bytes));
+        outln!("tier `{tier}` would take {files} files, {}", show_bytes(*bytes));
     }
     if prefetched.0 > 0 {
-        println!("prefetched at the start: {} files, {}", prefetched.0, show_bytes(prefetched.1));
+        outln!("prefetched at the start: {} files, {}", prefetched.0, show_bytes(prefetched.1));
     }
     Ok(0)
 }
@@ -80,6 +81,6 @@ fn add(total: &mut (u64, u64), size: u64) {
 }
 
 fn leads_to_a_tier(resolved: &Resolved, link: &std::path::Path) -> bool {
-    let directories = crate::list::object_directories(&resolved.settings);
+    let directories = crate::places::object_directories(&resolved.settings);
     std::fs::read_link(link).is_ok_and(|target| directories.iter().any(|directory| target.starts_with(directory)))
 }

@@ -1,18 +1,8 @@
 //! The agent's two entry points, as commands of this program.
 
-use crate::failure::{Failure, Result};
 use std::path::Path;
 use terrace_core::settings::Settings;
-
-impl From<terrace_agent::Error> for Failure {
-    fn from(error: terrace_agent::Error) -> Failure {
-        let failure = Failure::new(error.to_string());
-        match error.hint() {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        }
-    }
-}
+use terrace_tool::failure::Result;
 
 /// `terrace agent --settings FILE`: serves until its work is done. Another agent that was faster is no failure.
 pub fn serve(file: &Path) -> Result<()> {

@@ -3,14 +3,15 @@
 use crate::agent_process;
 use crate::args::PathArgs;
 use crate::control_client::running;
-use crate::failure::{Failure, Result};
-use crate::list::json;
 use crate::places::below_root;
-use crate::resolve::resolve;
 use terrace_core::control::{Request, Response, Status};
 use terrace_core::policy::{Decision, Mode, Policy};
 use terrace_core::settings::Settings;
 use terrace_core::size::show_bytes;
+use terrace_tool::failure::{Failure, Result};
+use terrace_tool::outln;
+use terrace_tool::resolve::resolve;
+use terrace_tool::table::json;
 
 pub fn explain(args: &PathArgs) -> Result<i32> {
     let resolved = resolve(&args.settings)?;
@@ -43,7 +44,7 @@ pub fn explain(args: &PathArgs) -> Result<i32> {
     let now = now.unwrap_or_else(|| seen_in_tree(&path));
     let (tier, reason) = placement(&settings, status.as_ref());
     if args.json {
-        println!(
+        outln!(
             "{}",
             json(&serde_json::json!({
                 "path": path.to_string_lossy(), "mode": decision.mode, "rule": decision.rule, "prefetch": decision.prefetch,
@@ -52,12 +53,12 @@ pub fn explain(args: &PathArgs) -> Result<i32> {
         );
         return Ok(0);
     }
-    println!("{}", relative.display());
-    println!("  mode      {}: {}", decision.mode, meaning(decision.mode));
-    println!("  rule      {}", rule(&decision));
-    println!("  prefetch  {}", if decision.prefetch { "yes: brought up at the start of a run" } else { "no" });
-    println!("  placed in {tier}: {reason}");
-    println!("  now       {now}");
+    outln!("{}", relative.display());
+    outln!("  mode      {}: {}", decision.mode, meaning(decision.mode));
+    outln!("  rule      {}", rule(&decision));
+    outln!("  prefetch  {}", if decision.prefetch { "yes: brought up at the start of a run" } else { "no" });
+    outln!("  placed in {tier}: {reason}");
+    outln!("  now       {now}");
     Ok(0)
 }
 

@@ -4,7 +4,6 @@
 
 use crate::agent_process::{Connection, Joined, ensure};
 use crate::control_client::{Client, lost, unexpected};
-use crate::failure::{Failure, Result};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -13,6 +12,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use terrace_core::control::{Request, Response, Status};
 use terrace_core::settings::Settings;
+use terrace_tool::errln;
+use terrace_tool::failure::{Failure, Result};
 
 /// An agent that dies so often in a row will not get better.
 const DEATHS_MAX: u32 = 5;
@@ -108,7 +109,7 @@ fn keep(mut client: Client, shared: &Shared, settings: Settings, command: &[Stri
             Ok((new, begun)) => {
                 shared.restarts.fetch_add(1, SeqCst);
                 if !quiet {
-                    crate::failure::warn(format!(
+                    terrace_tool::failure::warn(format!(
                         "the agent had died and was started again (process {})",
                         begun.agent_pid
                     ));
@@ -121,7 +122,7 @@ fn keep(mut client: Client, shared: &Shared, settings: Settings, command: &[Stri
             }
             Err(failure) => {
                 failure.print();
-                eprintln!("terrace: the program goes on; its files are safe in their tiers until `terrace recover`");
+                errln!("terrace: the program goes on; its files are safe in their tiers until `terrace recover`");
                 return;
             }
         }

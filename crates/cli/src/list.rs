@@ -3,18 +3,18 @@
 use crate::agent_process;
 use crate::args::{ListArgs, StatusArgs};
 use crate::control_client::{lost, running, unexpected};
-use crate::failure::{Failure, Result, code};
-use crate::move_files::links_into_tiers;
-use crate::places::below_root;
-use crate::resolve::{resolve, uid};
-use crate::table::Table;
-use std::io::{IsTerminal, Write};
+use crate::places::{below_root, directories_of, links_into_tiers};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use terrace_core::control::{FileEntry, Request, Response, Status};
 use terrace_core::policy::Policy;
-use terrace_core::settings::{Settings, object_dir};
+use terrace_core::settings::Settings;
 use terrace_core::size::{show_bytes, show_seconds};
+use terrace_tool::failure::{Failure, Result, code};
+use terrace_tool::resolve::resolve;
+use terrace_tool::table::{Table, json};
+use terrace_tool::{out, outln};
 
 pub fn status(args: &StatusArgs) -> Result<i32> {
     let settings = resolve(&args.settings)?.settings;
@@ -28,24 +28,23 @@ pub fn status(args: &StatusArgs) -> Result<i32> {
         };
         seen = true;
         if args.json {
-            println!("{}", json(&status));
+            outln!("{}", json(&status));
         } else {
             if args.watch && std::io::stdout().is_terminal() {
-                print!("\x1b[H\x1b[2J");
+                out!("\x1b[H\x1b[2J");
             }
             print_status(&status);
         }
-        if !args.watch {
+        if !args.watch || terrace_tool::output::is_over() {
             return Ok(0);
         }
-        let _ = std::io::stdout().flush();
         std::thread::sleep(Duration::from_secs(1));
     }
 }
 
 fn no_agent(settings: &Settings, as_json: bool) -> Result<i32> {
     if as_json {
-        println!("{}", json(&serde_json::json!({ "running": false, "root": settings.root.to_string_lossy() })));
+        outln!("{}", json(&serde_json::json!({ "running": false, "root": settings.root.to_string_lossy() })));
         return Ok(code::FAILED);
     }
     Err(Failure::new(format!("no agent serves {}", settings.root.display()))
@@ -53,7 +52,7 @@ fn no_agent(settings: &Settings, as_json: bool) -> Result<i32> {
 }
 
 fn print_status(status: &Status) {
-    println!("agent {} serves {} for {}", status.agent_pid, status.root.display(), show_seconds(status.uptime_s));
+    outln!("agent {} serves {} for {}", status.agent_pid, status.root.display(), show_seconds(status.uptime_s));
     let mut tiers = Table::new(&["tier", ">used", ">capacity", ">files", "directories"]);
     for tier in &status.tiers {
         let paths: Vec<String> = tier.paths.iter().map(|path| path.display().to_string()).collect();
@@ -63,10 +62,10 @@ fn print_status(status: &Status) {
         };
         tiers.row([tier.name.clone(), used, capacity, tier.files.to_string(), paths.join(", ")]);
     }
-    print!("{tiers}");
-    println!("to be flushed: {} files, {}", status.unflushed_files, show_bytes(status.unflushed_bytes));
+    out!("{tiers}");
+    outln!("to be flushed: {} files, {}", status.unflushed_files, show_bytes(status.unflushed_bytes));
     let counters = &status.counters;
-    println!(
+    outln!(
         "so far: flushed {} files ({}), evicted {}, prefetched {}, moved down while open {}, removed {}",
         counters.flushed_files,
         show_bytes(counters.flushed_bytes),
@@ -75,28 +74,25 @@ fn print_status(status: &Status) {
         counters.moved_live_files,
         counters.removed_files
     );
-    println!(
+    outln!(
         "opens: {} in a faster tier, {} in the durable one; new files: {} and {}",
-        counters.opens_tier, counters.opens_durable, counters.creates_tier, counters.creates_durable
+        counters.opens_tier,
+        counters.opens_durable,
+        counters.creates_tier,
+        counters.creates_durable
     );
     print_staging(status);
     for run in &status.runs {
-        println!(
-            "run {} (process {}) for {}: {}",
-            run.run,
-            run.pid,
-            show_seconds(run.elapsed_s),
-            run.command.join(" ")
-        );
+        outln!("run {} (process {}) for {}: {}", run.run, run.pid, show_seconds(run.elapsed_s), run.command.join(" "));
     }
     for path in &status.moving {
-        println!("moving: {}", path.display());
+        outln!("moving: {}", path.display());
     }
     for failure in &status.failures {
-        println!("failed: {}: {}", failure.path.display(), failure.reason);
+        outln!("failed: {}: {}", failure.path.display(), failure.reason);
     }
     for warning in &status.warnings {
-        println!("warning: {warning}");
+        outln!("warning: {warning}");
     }
 }
 
@@ -115,7 +111,7 @@ fn print_staging(status: &Status) {
         ]);
     }
     if !containers.is_empty() {
-        print!("{containers}");
+        out!("{containers}");
     }
     let mut forwards = Table::new(&["forward", "to", "state", ">queued", ">lag", ">rate", ">sent"]);
     for line in &status.forwards {
@@ -130,12 +126,12 @@ fn print_staging(status: &Status) {
         ]);
     }
     if !forwards.is_empty() {
-        print!("{forwards}");
+        out!("{forwards}");
     }
     let mut told = vec![];
     for line in &status.forwards {
         if let Some(reason) = line.reason.as_ref().filter(|reason| !told.contains(*reason)) {
-            println!("forward to {}: {reason}", line.target);
+            outln!("forward to {}: {reason}", line.target);
             told.push(reason.clone());
         }
     }
@@ -152,7 +148,7 @@ pub fn ls(args: &ListArgs) -> Result<i32> {
         None => left_in_tiers(&settings, prefix.as_deref())?,
     };
     if args.json {
-        println!("{}", json(&files));
+        outln!("{}", json(&files));
         return Ok(0);
     }
     let mut table = Table::new(&["tier", "state", "mode", ">size", "path"]);
@@ -162,8 +158,8 @@ pub fn ls(args: &ListArgs) -> Result<i32> {
         table.row([file.tier.clone(), state, file.mode.to_string(), show_bytes(file.size), shown(path)]);
     }
     match table.is_empty() {
-        true => println!("no file below {} is in a faster tier", prefix.unwrap_or(settings.root).display()),
-        false => print!("{table}"),
+        true => outln!("no file below {} is in a faster tier", prefix.unwrap_or(settings.root).display()),
+        false => out!("{table}"),
     }
     Ok(0)
 }
@@ -194,17 +190,4 @@ fn left_in_tiers(settings: &Settings, prefix: Option<&Path>) -> Result<Vec<FileE
     };
     let links = links_into_tiers(&settings).into_iter();
     Ok(links.filter(|(path, _)| prefix.is_none_or(|prefix| path.starts_with(prefix))).map(entry).collect())
-}
-
-fn directories_of<'a>(settings: &Settings, paths: &'a [PathBuf]) -> impl Iterator<Item = PathBuf> + use<'a> {
-    let id = settings.id();
-    paths.iter().map(move |path| object_dir(path, uid(), &id))
-}
-
-pub fn object_directories(settings: &Settings) -> Vec<PathBuf> {
-    settings.tiers.iter().flat_map(|tier| directories_of(settings, &tier.paths)).collect()
-}
-
-pub fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string_pretty(value).expect("these are plain data")
 }

@@ -1,8 +1,11 @@
 //! The `terrace` program: each subcommand is a module of the same or a near name.
 //!
-//!   args ─▶ resolve (settings) ─▶ check ─▶ agent_process / control_client ─▶ what the command does
+//!   args ─▶ terrace_tool::resolve (settings) ─▶ check ─▶ agent_process / control_client ─▶ what the command does
 //!
 //! Exit codes: the program's own for `run`, 0; 1 could not be done; 2 bad input; 74 data is not durable; 126 and 127 as in env(1).
+
+// They panic when nobody reads; `terrace_tool::output` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod agent_process;
 mod args;
@@ -17,36 +20,32 @@ mod door;
 mod dry_run;
 mod engine;
 mod explain;
-mod failure;
-mod filesystem;
 mod keeper;
 mod limits;
 mod list;
+mod mounts;
 mod move_files;
 mod npy;
 mod objects;
 mod places;
-mod predict;
 mod private_mount;
 mod program;
+mod programs;
 mod progress;
 mod recover;
 mod report;
-mod resolve;
 mod run;
 mod serve;
 mod signals;
 mod sql;
 mod supervision;
-mod table;
 mod web;
 
-use args::{Cli, Command};
-use clap::Parser;
+use args::Command;
 
 fn main() {
     limits::crash_only();
-    let command = Cli::parse().command;
+    let command = args::parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit()).command;
     if matches!(command, Command::Keep { .. } | Command::Supervise(_) | Command::View { .. } | Command::Agent { .. }) {
         limits::be_a_service();
     }
@@ -76,7 +75,7 @@ fn main() {
         Command::Keep { settings, socket } => supervision::keep(&settings, socket).map(|()| 0),
         Command::Supervise(args) => supervision::supervise(args).map(|()| 0),
         Command::View { settings, socket } => private_mount::view(&settings, socket).map(|()| 0),
-        Command::Predict(args) => predict::predict(&args),
+        Command::Predict { arguments } => programs::become_program("terrace-predict", arguments),
         Command::Sql(args) => sql::sql(&args),
         Command::Savime(args) => sql::savime(&args),
         Command::Bench { arguments } => bench::bench(&arguments),
@@ -86,5 +85,5 @@ fn main() {
         failure.print();
         failure.code
     });
-    std::process::exit(code);
+    std::process::exit(terrace_tool::output::finish(code));
 }

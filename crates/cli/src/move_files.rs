@@ -4,14 +4,14 @@ use crate::agent_process::{self, ensure};
 use crate::args::{FlushArgs, PathsArgs};
 use crate::check;
 use crate::control_client::{Client, Moved, lost, running};
-use crate::failure::{Failure, Result, code, warn};
 use crate::places::all_below_root;
 use crate::progress::Progress;
-use crate::resolve::resolve;
-use std::path::PathBuf;
 use terrace_core::control::Request;
 use terrace_core::settings::Settings;
 use terrace_core::size::show_bytes;
+use terrace_tool::failure::{Failure, Result, code, warn};
+use terrace_tool::outln;
+use terrace_tool::resolve::resolve;
 
 pub fn flush(args: &FlushArgs) -> Result<i32> {
     let settings = resolve(&args.settings)?.settings;
@@ -67,7 +67,7 @@ fn ask(client: &mut Client, request: &Request, what: &'static str, quiet: bool) 
 
 fn tell(moved: Moved, done: &str, quiet: bool) -> Result<i32> {
     if !quiet {
-        println!("{done} {} files, {}", moved.files, show_bytes(moved.bytes));
+        outln!("{done} {} files, {}", moved.files, show_bytes(moved.bytes));
         for path in &moved.open_files {
             warn(format!("{} is open for writing", path.display()));
         }
@@ -79,15 +79,4 @@ fn tell(moved: Moved, done: &str, quiet: bool) -> Result<i32> {
     Err(Failure::new(format!("{} files could not be {done}:{}", lines.len(), lines.concat()))
         .hint("they are safe where they are; remove the cause and try again")
         .code(if done == "flushed" { code::NOT_DURABLE } else { code::FAILED }))
-}
-
-/// Files in the tiers as the tree shows them, without an agent: (link, object).
-pub fn links_into_tiers(settings: &Settings) -> Vec<(PathBuf, PathBuf)> {
-    let directories = crate::list::object_directories(settings);
-    let walk = walkdir::WalkDir::new(&settings.root).sort_by_file_name().into_iter().flatten();
-    let link = |entry: walkdir::DirEntry| {
-        let target = entry.path_is_symlink().then(|| std::fs::read_link(entry.path()).ok()).flatten()?;
-        directories.iter().any(|directory| target.starts_with(directory)).then(|| (entry.into_path(), target))
-    };
-    walk.filter_map(link).collect()
 }

@@ -2,36 +2,23 @@
 
 use crate::agent_process::{self, ensure};
 use crate::args::{GetArgs, ObjectsArgs, PutArgs, RemoveArgs, TagArgs};
-use crate::failure::{Failure, Result, code};
-use crate::list::json;
-use crate::resolve::{named_agent, resolve};
 use crate::{check, npy};
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::Path;
-use terrace_client::{
-    Array, ArraySpec, Create, Kind, ObjectError, ObjectKind, Region, Session, Status, TagMatch, TagQuery, TagValue,
-};
+use terrace_client::{Array, ArraySpec, Create, ObjectKind, Region, Session, Status, TagMatch, TagQuery, TagValue};
 use terrace_core::settings::Settings;
 use terrace_core::size::show_bytes;
+use terrace_tool::failure::{Failure, Result};
+use terrace_tool::outln;
+use terrace_tool::resolve::{named_agent, resolve};
+use terrace_tool::table::json;
 
 /// Bytes that are moved at a time.
 const PIECE: usize = 16 << 20;
 
-impl From<ObjectError> for Failure {
-    fn from(error: ObjectError) -> Failure {
-        let failure = Failure::new(error.message);
-        let failure = match error.hint {
-            Some(hint) => failure.hint(hint),
-            None => failure,
-        };
-        let is_bad_input = matches!(error.kind, Kind::Invalid | Kind::OutOfBounds | Kind::WrongKind);
-        if is_bad_input { failure.code(code::BAD_INPUT) } else { failure }
-    }
-}
-
 /// A session with the agent of these settings; one is started if none runs, and leaves when nobody needs it.
-fn session(args: &crate::args::SettingArgs) -> Result<Session> {
+fn session(args: &terrace_tool::setting_args::SettingArgs) -> Result<Session> {
     if let Some(index) = named_agent(args) {
         return Ok(Session::open(&index)?);
     }
@@ -60,7 +47,7 @@ pub fn stat(args: &ObjectsArgs) -> Result<i32> {
     let found: Vec<(&String, Status)> =
         args.names.iter().map(|name| Ok((name, session.stat(name)?))).collect::<Result<_>>()?;
     if args.json {
-        println!("{}", json(&found));
+        outln!("{}", json(&found));
         return Ok(0);
     }
     for (name, status) in found {
@@ -75,9 +62,9 @@ pub fn stat(args: &ObjectsArgs) -> Result<i32> {
             _ => "bytes".into(),
         };
         let durable = if status.is_durable { "durable" } else { "not yet durable" };
-        println!("{name}: {what}, {}, {} ({durable})", show_bytes(status.bytes), status.tier);
+        outln!("{name}: {what}, {}, {} ({durable})", show_bytes(status.bytes), status.tier);
         for (key, value) in session.tags(name)? {
-            println!("  {key} = {value}");
+            outln!("  {key} = {value}");
         }
     }
     Ok(0)
@@ -106,7 +93,7 @@ pub fn tag(args: &TagArgs) -> Result<i32> {
             _ => TagMatch::Any,
         };
         let query = TagQuery { key: key.clone(), matches, below: args.name.clone().unwrap_or_default() };
-        session.query(&query)?.iter().for_each(|name| println!("{name}"));
+        session.query(&query)?.iter().for_each(|name| outln!("{name}"));
         return Ok(0);
     }
     let Some(name) = &args.name else {
@@ -117,13 +104,13 @@ pub fn tag(args: &TagArgs) -> Result<i32> {
             Some((key, value)) => session.put_tag(name, key, TagValue::parse(value))?,
             None if args.delete => session.delete_tag(name, change)?,
             None => match session.get_tag(name, change)? {
-                Some(value) => println!("{value}"),
+                Some(value) => outln!("{value}"),
                 None => return Err(Failure::new(format!("`{name}` has no tag `{change}`"))),
             },
         }
     }
     if args.changes.is_empty() {
-        session.tags(name)?.iter().for_each(|(key, value)| println!("{key}={value}"));
+        session.tags(name)?.iter().for_each(|(key, value)| outln!("{key}={value}"));
     }
     Ok(0)
 }

@@ -1,9 +1,11 @@
-//! Paths that a user names on the command line, as the agent knows them: absolute, below the canonical root.
+//! Places of files: what a user names on the command line as the agent knows it (absolute, below the canonical root), and what
+//! lies in the tiers as the tree shows it.
 
-use crate::failure::{Failure, Result};
-use crate::resolve::absolute;
 use std::path::{Path, PathBuf};
-use terrace_core::settings::Settings;
+use terrace_core::settings::{Settings, object_dir};
+use terrace_tool::absolute;
+use terrace_tool::failure::{Failure, Result};
+use terrace_tool::resolve::uid;
 
 /// The file need not exist; a last component that is a link is not followed, for it may be one of ours.
 pub fn below_root(path: &Path, settings: &Settings) -> Result<PathBuf> {
@@ -33,6 +35,26 @@ fn resolve_parent(path: &Path) -> PathBuf {
         Ok(parent) => parent.join(name),
         Err(_) => resolve_parent(parent).join(name),
     }
+}
+
+pub fn directories_of<'a>(settings: &Settings, paths: &'a [PathBuf]) -> impl Iterator<Item = PathBuf> + use<'a> {
+    let id = settings.id();
+    paths.iter().map(move |path| object_dir(path, uid(), &id))
+}
+
+pub fn object_directories(settings: &Settings) -> Vec<PathBuf> {
+    settings.tiers.iter().flat_map(|tier| directories_of(settings, &tier.paths)).collect()
+}
+
+/// Files in the tiers as the tree shows them, without an agent: (link, object).
+pub fn links_into_tiers(settings: &Settings) -> Vec<(PathBuf, PathBuf)> {
+    let directories = object_directories(settings);
+    let walk = walkdir::WalkDir::new(&settings.root).sort_by_file_name().into_iter().flatten();
+    let link = |entry: walkdir::DirEntry| {
+        let target = entry.path_is_symlink().then(|| std::fs::read_link(entry.path()).ok()).flatten()?;
+        directories.iter().any(|directory| target.starts_with(directory)).then(|| (entry.into_path(), target))
+    };
+    walk.filter_map(link).collect()
 }
 
 #[cfg(test)]

@@ -12,7 +12,6 @@
 
 use crate::agent_process::read_settings;
 use crate::control_client::Client;
-use crate::failure::{Failure, Result, warn};
 use crate::keeper::Keeper;
 use crate::supervision::{
     ENDED, LAST_STEPS, MESSAGE_MAX, PATIENCE, Supervised, inherit, inherited, log_of, own_program, pair, receive,
@@ -25,6 +24,8 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use terrace_core::control::Request;
+use terrace_tool::errln;
+use terrace_tool::failure::{Failure, Result, warn};
 use terrace_view::{Namespace, Refused};
 
 const MOUNTED: u8 = b'M';
@@ -50,37 +51,6 @@ pub fn namespace(root: &Path) -> Result<Namespace> {
 
 fn no_mount(refused: &Refused) -> Failure {
     Failure::bad_input(format!("a private mount can't be had here: {refused}"), refused.advice())
-}
-
-/// True in a program of a run whose private mount is at `root`.
-pub fn is_at(root: &Path) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    let Ok(mounts) = std::fs::read("/proc/self/mountinfo") else { return false };
-    mounts.split(|byte| *byte == b'\n').any(|line| {
-        let mut words = line.split(|byte| *byte == b' ');
-        let is_root = words.nth(4).is_some_and(|at| unescaped(at) == root.as_os_str().as_bytes());
-        is_root && words.skip_while(|word| *word != b"-").nth(1) == Some(b"fuse.terrace")
-    })
-}
-
-/// A path in mountinfo: blanks and backslashes are three octal digits (proc_pid_mountinfo(5)).
-fn unescaped(text: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![];
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.filter(|_| *first == b'\\').and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    bytes
 }
 
 impl PrivateMount {
@@ -157,13 +127,13 @@ impl PrivateMount {
 }
 
 fn tell_costs(root: &Path, in_user_namespace: bool) {
-    eprintln!(
+    errln!(
         "terrace: private mount at {}: each look-up, read and write passes through user space; a look at a file or an open takes some 50 \
-         times as long as natively (docs/programs-matrix.md)",
+         times as long as natively (docs/reference/programs-matrix.md)",
         root.display()
     );
     if in_user_namespace {
-        eprintln!(
+        errln!(
             "terrace: its programs are in a user namespace: files of other users belong to nobody there, and setuid programs gain no rights"
         );
     }
@@ -208,7 +178,7 @@ pub fn view(settings: &Path, socket: RawFd) -> Result<()> {
             Ok(()) => Event::Served,
             Err(error) if is_aborted(error) => Event::Aborted,
             Err(error) => {
-                eprintln!("the private mount of {} could not be served: {error}", root.display());
+                errln!("the private mount of {} could not be served: {error}", root.display());
                 Event::NotServed
             }
         });
@@ -274,15 +244,4 @@ fn go_on(
     let request = Request::Flush { paths: vec![], all: false, end_of_run: true };
     let flushed = Client::connect(settings).and_then(|mut client| client.move_files(&request, |_| {}));
     flushed.map(|_| ()).map_err(crate::control_client::lost)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_in_mountinfo_are_read_as_they_are() {
-        assert_eq!(unescaped(br"/a\040b\134c\0"), br"/a b\c\0");
-        assert!(!is_at(Path::new("/proc")));
-    }
 }

@@ -4,15 +4,16 @@ use crate::agent_process;
 use crate::args::RecoverArgs;
 use crate::check;
 use crate::control_client::{lost, running};
-use crate::failure::{Failure, Result, code};
-use crate::list::json;
-use crate::move_files::links_into_tiers;
+use crate::places::links_into_tiers;
 use crate::progress::Progress;
-use crate::resolve::resolve;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use terrace_core::control::Request;
 use terrace_core::settings::Settings;
+use terrace_tool::failure::{Failure, Result, code};
+use terrace_tool::outln;
+use terrace_tool::resolve::resolve;
+use terrace_tool::table::json;
 
 /// How long an agent may take to begin or to end.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -84,7 +85,7 @@ fn tell(args: &RecoverArgs, settings: &Settings, report: &terrace_agent::Recover
     if args.json {
         let lost: Vec<_> = report.lost.iter().map(|(path, reason)| pair(path, reason)).collect();
         let failures: Vec<_> = report.failures.iter().map(|failure| pair(&failure.path, &failure.reason)).collect();
-        println!(
+        outln!(
             "{}",
             json(&serde_json::json!({
                 "root": settings.root.to_string_lossy(),
@@ -95,7 +96,7 @@ fn tell(args: &RecoverArgs, settings: &Settings, report: &terrace_agent::Recover
         );
         return;
     }
-    println!(
+    outln!(
         "{}: {} files made durable; {} unfinished copies and {} files without a name removed",
         settings.root.display(),
         report.flushed.len(),
@@ -107,7 +108,7 @@ fn tell(args: &RecoverArgs, settings: &Settings, report: &terrace_agent::Recover
         ("kept in its tier, as policy says", &report.kept),
         ("back in its last durable version, for its tier is gone", &report.restored),
     ] {
-        paths.iter().for_each(|path| println!("  {}: {what}", path.display()));
+        paths.iter().for_each(|path| outln!("  {}: {what}", path.display()));
     }
 }
 
@@ -117,12 +118,12 @@ fn flush_running(args: &RecoverArgs, client: &mut crate::control_client::Client,
     let moved = client.move_files(&request, |response| progress.show(response)).map_err(lost)?;
     drop(progress);
     if args.json {
-        println!(
+        outln!(
             "{}",
             json(&serde_json::json!({ "agent": agent_pid, "flushed": moved.files, "failures": moved.failures }))
         );
     } else {
-        println!("the agent (process {agent_pid}) lives and owns these files; it flushed {} of them now", moved.files);
+        outln!("the agent (process {agent_pid}) lives and owns these files; it flushed {} of them now", moved.files);
     }
     match moved.failures.is_empty() {
         true => Ok(0),

@@ -13,19 +13,23 @@
 //!   prediction           lower_s, upper_s, durable_alone_s, flush_s, basis; or reason, when there is none
 //!   agent_restarts, shared (other runs used the same agent meanwhile, so counters are of all of them), warnings[]
 
+mod gain;
+
 use crate::control_client::Moved;
 use crate::door::Door;
-use crate::resolve::Resolved;
-use crate::table::Table;
 use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 use terrace_core::control::{Counters, Failure, Status, TierStatus};
 use terrace_core::size::{show_bytes, show_seconds};
 use terrace_model::{RunProfile, TierRates, TierTraffic, predict_run};
+use terrace_tool::resolve::Resolved;
+use terrace_tool::table::Table;
 
 /// Flushed bytes below this say little about a bandwidth.
 const MEASURABLE_BYTES: u64 = 8 << 20;
+/// So do files below this, on average: their time is the latency of the durable tier.
+const MEASURABLE_FILE_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -178,14 +182,16 @@ fn tier_since(before: &Status, tier: &TierStatus) -> TierStatus {
 fn predict(resolved: &Resolved, tiers: &[TierStatus], counters: &Counters) -> Prediction {
     let none = |reason: &str| Prediction::None { reason: reason.into() };
     let given = resolved.wanted.number("model.write_bandwidth").map(|rate| rate as f64);
-    let measured = (counters.flushed_bytes >= MEASURABLE_BYTES && counters.flush_s > 0.0)
+    let is_measurable = counters.flushed_bytes >= MEASURABLE_BYTES
+        && counters.flushed_bytes / counters.flushed_files.max(1) >= MEASURABLE_FILE_BYTES;
+    let measured = (is_measurable && counters.flush_s > 0.0)
         .then(|| counters.flushed_bytes as f64 / counters.flush_s * busy_movers(resolved, counters) as f64);
     let (durable_rate, source) = match (given, measured) {
         (Some(rate), _) => (rate, "as given"),
         (None, Some(rate)) => (rate, "as measured by this run's flushes"),
         (None, None) => {
             return none(
-                "no bandwidth of the durable tier is known: set `model.write_bandwidth`, or flush more than 8 MiB",
+                "the bandwidth of the durable tier is unknown: set `model.write_bandwidth`, or flush more than 8 MiB in files of 1 MiB or more",
             );
         }
     };
@@ -248,20 +254,23 @@ impl fmt::Display for Report {
         let counters = &self.counters;
         writeln!(
             f,
-            "terrace: the program ran {} and ended with code {}; the final flush took {} more",
+            "terrace: the program ran for {} and exited with code {}; the final flush took {} more",
             show_seconds(self.program_s),
             self.program_exit_code,
             show_seconds(self.flush_wait_s)
         )?;
-        writeln!(f, "  programs were reached by {}", self.door.describe())?;
-        let mut table = Table::new(&["tier", ">files written", ">written", ">held now", ">capacity"]);
+        writeln!(f, "  programs were intercepted by {}", self.door.describe())?;
+        let mut table =
+            Table::new(&["tier", ">files created", ">written", ">files flushed here", ">held now", ">capacity"]);
         for tier in &self.tiers {
             let capacity = if tier.durable { "-".into() } else { show_bytes(tier.capacity_bytes) };
             let held = if tier.durable { "-".into() } else { show_bytes(tier.used_bytes) };
+            let flushed = if tier.durable { counters.flushed_files.to_string() } else { "-".into() };
             table.row([
                 tier.name.clone(),
                 tier.written_files.to_string(),
                 show_bytes(tier.written_bytes),
+                flushed,
                 held,
                 capacity,
             ]);
@@ -291,32 +300,19 @@ impl fmt::Display for Report {
             let opens = self.hits.opens_tier + self.hits.opens_durable;
             writeln!(
                 f,
-                "terrace: {} of {opens} opens of existing files found them in a faster tier ({:.0}%)",
+                "terrace: {} of {opens} opens of existing files were served by a faster tier ({:.0}%)",
                 self.hits.opens_tier,
                 ratio * 100.0
             )?;
         }
-        match &self.prediction {
-            Prediction::Of { basis, lower_s, upper_s, durable_alone_s, .. } => {
-                let (lower, upper) = (show_seconds(*lower_s), show_seconds(*upper_s));
-                let bounds = if lower == upper { format!("at least {lower}") } else { format!("{lower} to {upper}") };
-                writeln!(
-                    f,
-                    "terrace: predicted {bounds}, and {} with the durable tier alone; measured {}",
-                    show_seconds(*durable_alone_s),
-                    show_seconds(self.program_s + self.flush_wait_s)
-                )?;
-                writeln!(f, "  the prediction counts {basis}")?;
-            }
-            Prediction::None { reason } => writeln!(f, "terrace: no prediction: {reason}")?,
-        }
+        write!(f, "{}", gain::Gain::of(self))?;
         if self.shared {
-            writeln!(f, "terrace: other runs used the same agent; the numbers are of all of them together")?;
+            writeln!(f, "terrace: other runs shared the agent; the numbers are for all of them together")?;
         }
         if self.agent_restarts > 0 {
             writeln!(
                 f,
-                "terrace: the agent was started again {} times; the numbers are since the last start",
+                "terrace: the agent was restarted {} times; the numbers are since the last restart",
                 self.agent_restarts
             )?;
         }

@@ -10,13 +10,11 @@ use crate::args::RunArgs;
 use crate::child::{self, Ended, Start};
 use crate::control_client::{Client, Moved, running};
 use crate::door::Door;
-use crate::failure::{Failure, Result, code, warn};
 use crate::keeper::{Begun, Keeper};
 use crate::private_mount::{self, PrivateMount};
 use crate::program::{Kind, Program, Weight, reach};
 use crate::progress::Progress;
 use crate::report::{Facts, Report};
-use crate::resolve::{self, Resolved};
 use crate::signals::{Signals, wake};
 use crate::supervision::{Supervised, Supervision};
 use crate::{check, dry_run};
@@ -26,6 +24,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use terrace_core::control::Request;
 use terrace_core::settings::Settings;
+use terrace_tool::errln;
+use terrace_tool::failure::{Failure, Result, code, warn};
+use terrace_tool::resolve::{self, Resolved};
 
 /// A prefetch that takes longer goes on beside the program.
 const PREFETCH_PATIENCE: Duration = Duration::from_secs(1);
@@ -48,11 +49,13 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     if let Some(report) = &args.report {
         check_report_place(report)?;
     }
+    // Also beside an agent that has other tiers: a slip is to be named, and not to be without effect.
+    resolved.settings.tiers.iter().try_for_each(check::capacity)?;
     check::settings(&resolved.settings, running(&resolved.settings)?.is_some())?;
     let driver = args.cfitsio.then(|| cfitsio_driver(&resolved.settings)).transpose()?;
     resolved.settings.library = loadable(&resolved.settings, &resolved.settings.library, resolve::LIBRARY)?;
     let settings = &resolved.settings;
-    let door = args.doors.door(resolved.door())?;
+    let door = args.doors.door(Door::of(&resolved))?;
     check_program(&args.command, door, args.quiet)?;
     check::library_version(&settings.library)?;
     let namespace = (door == Door::Mount).then(|| private_mount::namespace(&settings.root)).transpose()?;
@@ -122,7 +125,7 @@ fn finish(
     };
     report.exit_code = exit_code;
     if !args.quiet {
-        eprint!("{report}");
+        terrace_tool::output::tell(format_args!("{report}"));
         if let Ok(moved) = &flushed {
             for path in &moved.open_files {
                 warn(format!("{} was still open for writing: what had been written is flushed", path.display()));
@@ -298,11 +301,11 @@ pub fn flush_attended(settings: &Settings, signals: &Signals, quiet: bool) -> Re
             Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT) => {
                 interrupts += 1;
                 if interrupts == 1 {
-                    eprintln!(
+                    errln!(
                         "terrace: the program has ended; its files are still being flushed (interrupt again to stop waiting)"
                     );
                 } else if taken.is_some_and(|taken| taken.signal == libc::SIGINT) {
-                    return Err(Failure::new("you stopped waiting for the flush; the agent goes on with it"));
+                    return Err(Failure::new("interrupted; the agent keeps flushing in the background"));
                 }
             }
             _ => {}

@@ -4,30 +4,27 @@
 //! A program of its own, because its library (DataFusion) would make every other command several times as large.
 
 use crate::agent_process::{self, ensure};
-use crate::args::{AskedArgs, SavimeArgs, SettingArgs, SqlArgs};
-use crate::bench::beside;
+use crate::args::{AskedArgs, SqlArgs};
 use crate::check;
-use crate::failure::{Failure, Result, code};
-use crate::resolve::{named_agent, resolve};
+use crate::programs::beside;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use terrace_index::INDEX_ENV;
+use terrace_tool::failure::{Failure, Result, code};
+use terrace_tool::resolve::{named_agent, resolve};
 
 pub fn sql(args: &SqlArgs) -> Result<i32> {
-    let mut told = Told::of(&args.file, &args.format, &args.asked);
+    let mut told = Told::of(&args.asked);
     told.option("--watch", args.watch.clone());
     told.option("--from", args.from.clone());
     told.option("--steps", args.steps.clone());
-    told.query(&args.query);
-    call("sql", told, &args.asked.connect, &args.settings)
+    call("sql", told, &args.asked)
 }
 
-pub fn savime(args: &SavimeArgs) -> Result<i32> {
-    let mut told = Told::of(&args.file, &args.format, &args.asked);
-    told.query(&args.query);
-    call("savime", told, &args.asked.connect, &args.settings)
+pub fn savime(args: &AskedArgs) -> Result<i32> {
+    call("savime", Told::of(args), args)
 }
 
 /// Arguments that are handed on.
@@ -35,11 +32,11 @@ pub fn savime(args: &SavimeArgs) -> Result<i32> {
 struct Told(Vec<OsString>);
 
 impl Told {
-    fn of(file: &Option<PathBuf>, format: &Option<OsString>, asked: &AskedArgs) -> Told {
+    fn of(asked: &AskedArgs) -> Told {
         let path = |path: &Option<PathBuf>| path.clone().map(OsString::from);
         let mut told = Told::default();
-        told.option("--file", path(file));
-        told.option("--format", format.clone());
+        told.option("--file", path(&asked.file));
+        told.option("--format", asked.format.clone());
         told.option("--output", path(&asked.output));
         told.option("--memory", asked.memory.clone());
         told.option("--spill", path(&asked.spill));
@@ -63,20 +60,21 @@ impl Told {
     }
 }
 
-fn call(language: &str, told: Told, connect: &Option<String>, settings: &SettingArgs) -> Result<i32> {
+fn call(language: &str, mut told: Told, asked: &AskedArgs) -> Result<i32> {
+    told.query(&asked.query);
     let program = beside("terrace-query")?;
     let mut command = Command::new(&program);
     command.arg(language);
     // Kept open into the program: the agent stays for as long as somebody is connected.
     let mut connection = None;
-    match connect {
+    match &asked.connect {
         Some(target) => {
             command.args(["--connect", target]);
         }
         // It is in the environment already.
-        None if named_agent(settings).is_some() => {}
+        None if named_agent(&asked.settings).is_some() => {}
         None => {
-            let settings = resolve(settings)?.settings;
+            let settings = resolve(&asked.settings)?.settings;
             let settings = match crate::control_client::running(&settings)? {
                 Some(_) => settings,
                 None => agent_process::in_force(&settings).unwrap_or(settings),

@@ -13,7 +13,6 @@
 use crate::agent_process::read_settings;
 use crate::args::SuperviseArgs;
 use crate::control_client::Client;
-use crate::failure::{Failure, Result, code, warn};
 use crate::keeper::Keeper;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -26,6 +25,8 @@ use std::time::Duration;
 use terrace_core::control::Request;
 use terrace_core::settings::Settings;
 use terrace_supervise::{Filter, HOPELESS};
+use terrace_tool::errln;
+use terrace_tool::failure::{Failure, Result, code, warn};
 
 const LISTENER: u8 = b'L';
 pub const ENDED: u8 = b'E';
@@ -181,7 +182,7 @@ pub fn keep(settings: &Path, socket: RawFd) -> Result<()> {
         let start = |listener: BorrowedFd<'_>, board: BorrowedFd<'_>| {
             start_supervisor(&settings, library.as_fd(), listener, board, thread_socket.as_fd())
         };
-        let died = |how: String| eprintln!("the supervisor ended ({how}) and is started again");
+        let died = |how: String| errln!("the supervisor ended ({how}) and is started again");
         let kept = terrace_supervise::keep(&listener, umask, start, died);
         if kept.is_err() {
             let _ = send(thread_socket.as_fd(), LOST, &[], None);
@@ -367,7 +368,7 @@ pub fn receive_from_program(socket: &OwnedFd, kind: u8) -> Result<Option<OwnedFd
             Ok((_, Some(sent))) if buffer[0] == kind => return Ok(Some(sent)),
             Ok((_, None)) if buffer[0] == ENDED => return Ok(None),
             Ok(_) => {}
-            Err(error) => return Err(Failure::new(format!("can't hear the run: {error}"))),
+            Err(error) => return Err(Failure::new(format!("lost the connection to `terrace run`: {error}"))),
         }
     }
 }

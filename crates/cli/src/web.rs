@@ -3,12 +3,10 @@
 //! A program of its own: its library (an HTTP server) stays out of every other command, and what is sent to it harms no agent.
 
 use crate::agent_process::{self, ensure};
-use crate::args::{SettingArgs, WebArgs};
-use crate::bench::beside;
+use crate::args::WebArgs;
 use crate::check;
-use crate::failure::{Failure, Result, code, warn};
 use crate::objects::has_several_agents;
-use crate::resolve::{named_agent, resolve};
+use crate::programs::beside;
 use crate::serve::listening;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -20,6 +18,10 @@ use std::thread::JoinHandle;
 use terrace_client::Session;
 use terrace_core::settings::{ListenSettings, Protection};
 use terrace_index::INDEX_ENV;
+use terrace_tool::errln;
+use terrace_tool::failure::{Failure, Result, code, warn};
+use terrace_tool::resolve::{named_agent, resolve};
+use terrace_tool::setting_args::SettingArgs;
 
 /// Where programs of an environment find the store and the page.
 pub const URL_ENV: &str = "TERRACE_HTTP";
@@ -112,13 +114,13 @@ impl Web {
         };
         let url = page.split("/?").next().unwrap_or(page).to_owned();
         if !quiet {
-            eprintln!("terrace: page: {page}");
+            errln!("terrace: page: {page}");
         }
         let ending = Arc::new(AtomicBool::new(false));
         let is_ending = ending.clone();
         let watch = std::thread::spawn(move || {
             for line in words.map_while(std::result::Result::ok).filter(|_| !quiet) {
-                eprintln!("terrace: {line}");
+                errln!("terrace: {line}");
             }
             watch(child, &is_ending);
         });

@@ -12,9 +12,9 @@
 //! The file is sparse: a page that nobody touched takes no memory. All zeroes is the valid empty state.
 #![cfg_attr(not(test), no_std)]
 
-pub mod behalf;
 pub mod calls;
 pub mod guard;
+pub mod proxy;
 pub mod ring;
 pub mod table;
 

@@ -37,7 +37,7 @@ struct Control([u8; 64]);
 
 /// EIO when there is no agent within the patience.
 pub fn call(index: Index, request: &Request) -> Answer {
-    crate::behalf::about_to_wait();
+    crate::caller::about_to_wait();
     let mut answer = Answer { status: libc::EIO, fd: -1, reply: Scratch::new() };
     for attempt in 0..PATIENCE_MS / 10 {
         match try_call(index, request, &mut answer) {
@@ -140,7 +140,7 @@ unsafe fn exchange_message(index: Index, request: &Request, answer: &mut Answer,
 }
 
 /// Asks the agent to make the record's file a real one in the root. 0, or an errno.
-pub fn settle(index: Index, record: u32) -> i32 {
+pub fn materialise(index: Index, record: u32) -> i32 {
     call(index, &Request { kind: CallKind::Settle, record, size: 0, path: b"", fd: -1 }).status
 }
 
@@ -151,7 +151,7 @@ pub fn carry(index: Index, record: u32) {
 }
 
 /// Asks the agent to make all placed files below a directory real ones. 0, or an errno.
-pub fn settle_below(index: Index, directory: &[u8]) -> i32 {
+pub fn materialise_below(index: Index, directory: &[u8]) -> i32 {
     call(
         index,
         &Request { kind: CallKind::Settle, record: terrace_index::ring::NO_RECORD, size: 0, path: directory, fd: -1 },

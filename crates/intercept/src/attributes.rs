@@ -9,7 +9,7 @@ use terrace_index::Index;
 const CWD: c_int = libc::AT_FDCWD;
 
 /// `flags` without AT_SYMLINK_NOFOLLOW if the name is a link of ours.
-pub fn through(dirfd: i32, path: *const c_char, flags: i32) -> i32 {
+pub fn follow_if_ours(dirfd: i32, path: *const c_char, flags: i32) -> i32 {
     if flags & libc::AT_SYMLINK_NOFOLLOW != 0 && is_ours(dirfd, path) {
         flags & !libc::AT_SYMLINK_NOFOLLOW
     } else {

@@ -1,9 +1,9 @@
 //! What a name leads to, as text: readlink and realpath.
 
 use crate::agent_call::{Request, call};
-use crate::create::{Parent, Path};
+use crate::path::{Parent, Path};
 use crate::scratch::Scratch;
-use crate::{gate, link, process, real};
+use crate::{entry, gate, link, process, real};
 use core::ffi::{CStr, c_char, c_int};
 use terrace_index::calls::CallKind;
 use terrace_index::{Index, PATH_MAX};
@@ -15,6 +15,9 @@ pub fn readlink_at(dirfd: i32, path: *const c_char, out: *mut c_char, size: usiz
     // SAFETY: the program's own arguments.
     let len = unsafe { gate::call4(libc::SYS_readlinkat, dirfd as usize, path as usize, out as usize, size) };
     let Some(index) = process::index() else { return len };
+    if len == -(libc::EFAULT as isize) && link::read(index, dirfd, path).is_some() {
+        return -(libc::EINVAL as isize); // of what is no link nothing is written
+    }
     if len <= 0 {
         return len;
     }
@@ -145,6 +148,7 @@ pub unsafe extern "C" fn realpath(path: *const c_char, out: *mut c_char) -> *mut
     if path.is_null() {
         return native();
     }
+    entry::expect_internal_readlink();
     // Only a path that leads to an object needs our answer; one stat tells (it is what realpath does for its last component anyway).
     // SAFETY: a zeroed stat is valid.
     let leads_to_object = unsafe {

@@ -7,10 +7,10 @@
 //! - a clean file is two, the root's file and its replica in a tier, and of two descriptors one may be of each. What changes here
 //!   of one changes of the other too.
 
-use crate::attributes::{is_ours, through};
+use crate::attributes::{follow_if_ours, is_ours};
 use crate::names::{BUSY, WAIT_US, between_commits, in_guard};
 use crate::objects::Object;
-use crate::{agent_call, behalf, data, gate, link, open, process, real, stat};
+use crate::{agent_call, caller, data, durable, gate, link, open, process, readable, real, stat};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::*;
 use terrace_index::{Index, State};
@@ -103,10 +103,10 @@ fn change(index: Index, look: impl Fn() -> Option<libc::stat>, set: impl Fn() ->
 /// The root's file has another time of change now. That its bytes are still its replica's, the unchanged rest says.
 fn note_version(index: Index, before: &libc::stat, after: Option<libc::stat>) {
     let bytes = |status: &libc::stat| (status.st_ino, status.st_size, status.st_mtime, status.st_mtime_nsec);
-    if let Some((_, record)) = open::record_of_durable(index, before)
+    if let Some((_, record)) = durable::record_of_durable(index, before)
         && let Some(after) = after.filter(|after| bytes(after) == bytes(before))
     {
-        let changed = open::nanoseconds(after.st_ctime, after.st_ctime_nsec);
+        let changed = durable::nanoseconds(after.st_ctime, after.st_ctime_nsec);
         record.ctime_ns.store(changed, Release);
         record.durable_ctime_ns.store(changed, Release);
     }
@@ -129,8 +129,8 @@ fn copy_status(status: &libc::stat, path: *const c_char) {
 fn change_at(dirfd: c_int, path: *const c_char, flags: c_int, set: impl Fn() -> isize, twin: Twin<'_>) -> isize {
     match process::index() {
         // The supervisor knows what its paths lead to.
-        Some(index) if behalf::is_active() || process::may_be_below_root(index, dirfd, path) => {
-            change(index, || stat::natively(dirfd, path, flags & NOFOLLOW), set, twin)
+        Some(index) if caller::is_supervisor() || process::may_be_below_root(index, dirfd, path) => {
+            change(index, || stat::kernel_stat(dirfd, path, flags & NOFOLLOW), set, twin)
         }
         _ => set(),
     }
@@ -146,12 +146,29 @@ fn change_open(fd: c_int, set: impl Fn() -> isize, twin: Twin<'_>) -> isize {
 pub fn concerns(dirfd: c_int, path: *const c_char, flags: c_int) -> bool {
     let Some(index) = process::index() else { return false };
     is_ours(dirfd, path)
-        || stat::natively(dirfd, path, flags & NOFOLLOW).is_some_and(|status| Known::of(index, &status).is_some())
+        || stat::kernel_stat(dirfd, path, flags & NOFOLLOW).is_some_and(|status| Known::of(index, &status).is_some())
+}
+
+/// Since Linux 6.6: fchmodat(2) with flags.
+pub const SYS_FCHMODAT2: i64 = 452;
+
+/// fchmodat2(2), as the kernel returns it. Not by the C library's function, which the supervisor can't find: the library is loaded
+/// behind the C library there.
+pub fn fchmodat2(dirfd: c_int, path: *const c_char, mode: u32, flags: c_int) -> isize {
+    let flags = follow_if_ours(dirfd, path, flags);
+    // SAFETY: the program's own arguments.
+    let set = || unsafe {
+        match flags {
+            0 => gate::call3(libc::SYS_fchmodat, dirfd as usize, path as usize, mode as usize),
+            _ => gate::call4(SYS_FCHMODAT2, dirfd as usize, path as usize, mode as usize, flags as usize),
+        }
+    };
+    change_at(dirfd, path, flags, set, Twin::Status)
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fchmodat(dirfd: c_int, path: *const c_char, mode: u32, flags: c_int) -> c_int {
-    let flags = through(dirfd, path, flags);
+    let flags = follow_if_ours(dirfd, path, flags);
     // SAFETY: the program's own arguments, here and below.
     let set = || unsafe {
         if flags == 0 {
@@ -181,11 +198,11 @@ pub unsafe extern "C" fn fchmod(fd: c_int, mode: u32) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fchownat(dirfd: c_int, path: *const c_char, owner: u32, group: u32, flags: c_int) -> c_int {
-    let flags = through(dirfd, path, flags);
+    let flags = follow_if_ours(dirfd, path, flags);
     let set = || unsafe {
         gate::call5(libc::SYS_fchownat, dirfd as usize, path as usize, owner as usize, group as usize, flags as usize)
     };
-    if flags & libc::AT_EMPTY_PATH != 0 && stat::is_empty(path) {
+    if flags & libc::AT_EMPTY_PATH != 0 && readable::is_text(path) && stat::is_empty(path) {
         return real::outcome(change_open(dirfd, set, Twin::Status)) as c_int;
     }
     real::outcome(change_at(dirfd, path, flags, set, Twin::Status)) as c_int
@@ -218,8 +235,8 @@ fn times_at(dirfd: c_int, path: *const c_char, flags: c_int, set: impl Fn() -> i
 }
 
 fn is_directory_of_root(index: Index, dirfd: c_int, path: *const c_char, flags: c_int) -> bool {
-    (behalf::is_active() || process::may_be_below_root(index, dirfd, path))
-        && stat::natively(dirfd, path, flags & NOFOLLOW).is_some_and(|found| {
+    (caller::is_supervisor() || process::may_be_below_root(index, dirfd, path))
+        && stat::kernel_stat(dirfd, path, flags & NOFOLLOW).is_some_and(|found| {
             found.st_mode & libc::S_IFMT == libc::S_IFDIR && found.st_dev == index.header.root_dev.load(Relaxed)
         })
 }
@@ -232,7 +249,7 @@ pub fn times(dirfd: c_int, path: *const c_char, times: *const libc::timespec, fl
     if path.is_null() {
         return real::outcome(change_open(dirfd, || set(flags), Twin::Status)) as c_int;
     }
-    let flags = through(dirfd, path, flags);
+    let flags = follow_if_ours(dirfd, path, flags);
     times_at(dirfd, path, flags, || set(flags))
 }
 
@@ -339,7 +356,7 @@ impl Value {
         if result == -(libc::EOPNOTSUPP as isize)
             && !path.is_null()
             && let Some(index) = process::index()
-            && open::settle_path(index, CWD, path, follow)
+            && open::materialise_path(index, CWD, path, follow)
         {
             result = set();
         }

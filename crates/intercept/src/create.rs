@@ -6,165 +6,18 @@
 //! atomic step that says who created the file (EEXIST: somebody else did).
 //! What can't be placed (no room, another file system, a mode its owner may not read) is created natively.
 
+use crate::events::publish;
 use crate::link::{LINK_MAX, record};
-use crate::scratch::Scratch;
-use crate::{behalf, data, gate, link, process, recent, stat};
+use crate::path::{Parent, Path, below_root, descriptor_link, split};
+use crate::{caller, data, gate, link, process, recent, stat};
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use terrace_index::ring::EventKind;
-use terrace_index::{Device, Index, NAME_LEN, PATH_MAX, State};
+use terrace_index::{Device, Index, NAME_LEN, State};
 
 /// A device with less than this free takes no new files.
 const ROOM_MIN: i64 = 64 << 10;
 const UNCOUNTED_ROOM_MAX: i64 = 1 << 30;
-
-/// A canonical path in a buffer.
-pub struct Path {
-    bytes: Scratch,
-    len: usize,
-}
-
-impl Path {
-    pub fn new() -> Path {
-        let mut path = Path { bytes: Scratch::new(), len: 0 };
-        path.clear();
-        path
-    }
-    pub fn get(&self) -> &[u8] {
-        &self.bytes.bytes()[..self.len]
-    }
-    /// With a terminator; the length always leaves room for it.
-    pub fn as_ptr(&self) -> *const c_char {
-        self.bytes.as_ptr() as *const c_char
-    }
-    /// False if it does not fit.
-    pub fn push(&mut self, part: &[u8]) -> bool {
-        if self.len + part.len() >= PATH_MAX {
-            return false;
-        }
-        let bytes = self.bytes.bytes_mut();
-        bytes[self.len..self.len + part.len()].copy_from_slice(part);
-        self.len += part.len();
-        bytes[self.len] = 0;
-        true
-    }
-    pub fn clear(&mut self) {
-        self.len = 0;
-        self.bytes.bytes_mut()[0] = 0;
-    }
-    /// Fills it with what a descriptor's magic link says.
-    pub fn of_descriptor(&mut self, fd: i32) -> bool {
-        let name = descriptor_link(fd);
-        // SAFETY: our buffers.
-        let len = unsafe {
-            gate::call4(
-                libc::SYS_readlinkat,
-                libc::AT_FDCWD as usize,
-                name.as_ptr() as usize,
-                self.bytes.as_mut_ptr() as usize,
-                PATH_MAX - 1,
-            )
-        };
-        self.len = len.max(0) as usize;
-        self.bytes.bytes_mut()[self.len] = 0;
-        len > 0
-    }
-}
-
-/// `/proc/self/fd/N`, terminated.
-pub fn descriptor_link(fd: i32) -> [u8; 32] {
-    let mut name = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
-    let mut digits = [0u8; 10];
-    let (mut value, mut count) = (fd.max(0) as u32, 0);
-    loop {
-        digits[count] = b'0' + (value % 10) as u8;
-        value /= 10;
-        count += 1;
-        if value == 0 {
-            break;
-        }
-    }
-    for i in 0..count {
-        name[14 + i] = digits[count - 1 - i];
-    }
-    name
-}
-
-/// The directory part of a path (with its slash, or empty) and the last component; `None` if that names no new entry.
-pub fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
-    let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    let base = &path[start..];
-    let names = !(base.is_empty() || base == b"." || base == b".." || start >= PATH_MAX);
-    names.then_some((&path[..start], base))
-}
-
-/// The directory part of a path, opened, and the last component. Closes itself.
-pub struct Parent {
-    pub fd: i32,
-    pub base: *const c_char,
-    pub base_len: usize,
-}
-
-impl Drop for Parent {
-    fn drop(&mut self) {
-        // SAFETY: our own descriptor.
-        unsafe { gate::call1(libc::SYS_close, self.fd as usize) };
-    }
-}
-
-impl Parent {
-    pub fn base(&self) -> &[u8] {
-        // SAFETY: points into the program's path, with this length.
-        unsafe { core::slice::from_raw_parts(self.base as *const u8, self.base_len) }
-    }
-
-    /// `Ok(None)`: the path has no last component that names a new entry (`..`, a trailing slash, empty).
-    pub fn of(dirfd: i32, path: *const c_char) -> Result<Option<Parent>, isize> {
-        if process::is_no_address(path) {
-            return Ok(None);
-        }
-        // SAFETY: the program's C string.
-        let bytes = unsafe { core::ffi::CStr::from_ptr(path) }.to_bytes();
-        let Some((text, base)) = split(bytes) else { return Ok(None) };
-        let mut dir = Path::new();
-        if !dir.push(if text.is_empty() { b"." } else { text }) {
-            return Err(-(libc::ENAMETOOLONG as isize));
-        }
-        // SAFETY: a terminated buffer of ours.
-        let fd = unsafe {
-            gate::call4(
-                libc::SYS_openat,
-                dirfd as usize,
-                dir.as_ptr() as usize,
-                (libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC) as usize,
-                0,
-            )
-        };
-        if fd < 0 {
-            return Err(fd);
-        }
-        Ok(Some(Parent { fd: fd as i32, base: base.as_ptr() as *const c_char, base_len: base.len() }))
-    }
-
-    /// The canonical path of the entry, if its directory lies below the root (and is not ours).
-    pub fn path_below_root(&self, index: Index, out: &mut Path) -> bool {
-        out.of_descriptor(self.fd) && below_root(index, out.get()) && out.push(b"/") && out.push(self.base())
-    }
-}
-
-/// A canonical path: the root or something below it, but not in Terrace's own directory.
-pub fn below_root(index: Index, path: &[u8]) -> bool {
-    let root = index.header.root.get();
-    let Some(rest) = path.strip_prefix(root) else { return false };
-    if !(rest.is_empty() || rest[0] == b'/') {
-        return false;
-    }
-    let private = terrace_index::PRIVATE_DIR.as_bytes();
-    match rest.get(1..).and_then(|rest| rest.strip_prefix(private)) {
-        Some(after) => !(after.is_empty() || after[0] == b'/'),
-        None => true,
-    }
-}
 
 pub enum Created {
     /// The raw result of the open: a descriptor, or what the program must see.
@@ -211,7 +64,7 @@ fn directory_of(index: Index, dirfd: i32, path: *const c_char) -> Result<Option<
         return Err(-(libc::ENAMETOOLONG as isize));
     }
     // Each file that is made there changes its times, which are nothing to us: no server is asked for them.
-    let status = stat::kernels(dirfd, text.as_ptr(), libc::AT_STATX_DONT_SYNC)?;
+    let status = stat::kernel_stat_or_error(dirfd, text.as_ptr(), libc::AT_STATX_DONT_SYNC)?;
     if !takes_files(index, &status) {
         return Ok(None);
     }
@@ -307,9 +160,9 @@ fn link_object(index: Index, number: u32, object: Object, dirfd: i32, path: *con
         return undo(index, number, &object, Created::Native);
     }
     record.set_state(State::Current);
-    if behalf::is_active() {
+    if caller::is_supervisor() {
         data::bind(index, number);
-        behalf::announce(number, record.serial.load(Relaxed));
+        caller::announce(number, record.serial.load(Relaxed));
     }
     // SAFETY: terminated strings.
     let linked =
@@ -337,7 +190,7 @@ fn undo(index: Index, number: u32, object: &Object, result: Created) -> Created 
 
 /// What a new file may need before somebody looks: of a program that counts nothing, a part of the device.
 fn room_min(device: &Device) -> i64 {
-    match behalf::is_active() {
+    match caller::is_supervisor() {
         true => (device.capacity.load(Relaxed) / 8).clamp(ROOM_MIN, UNCOUNTED_ROOM_MAX),
         false => ROOM_MIN,
     }
@@ -357,29 +210,6 @@ fn best_device(index: Index, tried: u32) -> Option<u32> {
         }
     }
     best.map(|(number, ..)| number)
-}
-
-/// Tells the agent of a name; waits a little when the ring is full, and gives up after that: the agent then walks the tree.
-pub fn publish(index: Index, kind: EventKind, record: u32, path: &[u8], path2: &[u8]) {
-    let pid = process::pid();
-    for _ in 0..2000 {
-        let pushed = index.ring_push(pid, kind, record, path, path2);
-        if !pushed || index.ring_is_filling() {
-            ring_bell(index);
-        }
-        if pushed {
-            return;
-        }
-        process::sleep_us(500);
-    }
-}
-
-fn ring_bell(index: Index) {
-    let bell = &index.header.bell;
-    if bell.load(Relaxed) != 0 && bell.swap(0, AcqRel) != 0 {
-        // SAFETY: the futex is a word of the mapped index.
-        unsafe { gate::call3(libc::SYS_futex, bell as *const _ as usize, libc::FUTEX_WAKE as usize, 1) };
-    }
 }
 
 /// 64 random bits for an object's name.

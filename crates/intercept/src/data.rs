@@ -12,7 +12,7 @@
 //! Invariant: between a guard's entry and its leaving, a record that was seen not `Moving` does not become `Moved`.
 
 use crate::agent_call::{Request, call};
-use crate::create::publish;
+use crate::events::publish;
 use crate::{gate, link, process, real};
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::*};
 use terrace_index::calls::CallKind;
@@ -312,7 +312,7 @@ pub fn opened(index: Index, fd: i32, number: u32, writable: bool) {
     if !matches!(link::record(&index, number).state(), State::Moving | State::Moved) {
         set_seen(fd, seq);
     }
-    if writable && !crate::behalf::is_active() {
+    if writable && !crate::caller::is_supervisor() {
         crate::entry::patch();
     }
 }

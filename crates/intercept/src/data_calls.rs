@@ -1,7 +1,7 @@
 //! The C library's calls on descriptors that read, write, seek or size a file.
 
 use crate::data::{self, Need, reading, writing};
-use crate::{entry, gate, process, real, real::outcome};
+use crate::{gate, process, readable, real, real::outcome};
 use core::ffi::{c_int, c_void};
 
 /// Bytes of one step where the kernel takes a length far beyond the file (copy_file_range of "everything").
@@ -9,14 +9,14 @@ const STEP: usize = 4 << 20;
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: usize) -> isize {
-    let real = entry::real_write();
+    let real = real::real_write();
     // SAFETY: the program's buffer, here and in all hooks of this module.
     writing(fd, Need::Growth(count as i64), || unsafe { real(fd, buffer, count) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: usize) -> isize {
-    let real = entry::real_read();
+    let real = real::real_read();
     reading(fd, || unsafe { real(fd, buffer, count) })
 }
 
@@ -74,8 +74,14 @@ read_hooks! {
 }
 
 fn bytes_of(vector: iov, count: c_int) -> i64 {
+    /// The kernel refuses more (UIO_MAXIOV).
+    const VECTORS_MAX: usize = 1024;
+    let count = usize::try_from(count).unwrap_or(0);
+    if count > VECTORS_MAX || !readable::are_bytes(vector as *const c_void, count * size_of::<libc::iovec>()) {
+        return 0;
+    }
     let mut sum = 0i64;
-    for i in 0..count.max(0) as usize {
+    for i in 0..count {
         // SAFETY: the program gives `count` entries; the kernel would read them as well.
         sum = sum.saturating_add(unsafe { (*vector.add(i)).iov_len } as i64);
     }
@@ -162,7 +168,8 @@ fn available(fd: c_int, offset: *const i64, count: usize) -> usize {
     // SAFETY: a zeroed stat is valid; `offset` is the program's, or null.
     unsafe {
         let mut status: libc::stat = core::mem::zeroed();
-        if gate::call2(libc::SYS_fstat, fd as usize, &raw mut status as usize) != 0
+        if !(offset.is_null() || readable::are_bytes(offset as *const c_void, size_of::<i64>()))
+            || gate::call2(libc::SYS_fstat, fd as usize, &raw mut status as usize) != 0
             || status.st_mode & libc::S_IFMT != libc::S_IFREG
         {
             return count;
@@ -315,6 +322,9 @@ pub unsafe extern "C" fn mmap(
         } else {
             data::mapped(index, fd);
         }
+    }
+    if !address.is_null() && (protection & libc::PROT_READ == 0 || flags & libc::MAP_FIXED != 0) {
+        readable::forget(address as usize, length);
     }
     outcome(unsafe {
         gate::call6(

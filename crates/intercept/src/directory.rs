@@ -30,7 +30,7 @@ fn commits(index: Index) -> Option<u64> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closedir(dir: *mut c_void) -> c_int {
     let real = crate::real!("closedir": fn(*mut c_void) -> c_int);
-    entry::looks_by_itself();
+    entry::expect_internal_calls();
     if ON_ROOT.load(Relaxed) == dir {
         ON_ROOT.store(core::ptr::null_mut(), Relaxed);
     }
@@ -41,8 +41,8 @@ pub unsafe extern "C" fn closedir(dir: *mut c_void) -> c_int {
 /// Where the entries come from: a stream, or a descriptor.
 trait Source {
     fn fd(&self) -> i32;
-    /// The supervisor saw the call, and dressed the regular files already: a number that is shown may be another file's own.
-    fn came_dressed(&self) -> bool;
+    /// The supervisor saw the call, and rewrote the regular files already: a number that is shown may be another file's own.
+    fn is_rewritten(&self) -> bool;
     fn is_on_root(&self, index: Index) -> bool {
         on_root(index, self.fd()).is_some()
     }
@@ -56,7 +56,7 @@ impl Source for Stream {
     fn fd(&self) -> i32 {
         dirfd(self.0)
     }
-    fn came_dressed(&self) -> bool {
+    fn is_rewritten(&self) -> bool {
         gate::is_served()
     }
     fn is_on_root(&self, index: Index) -> bool {
@@ -91,13 +91,13 @@ impl Stream {
 struct Descriptor {
     fd: i32,
     is_on_root: bool,
-    came_dressed: bool,
+    is_rewritten: bool,
     read_at: Option<u64>,
 }
 
 impl Descriptor {
-    fn new(index: Index, fd: i32, came_dressed: bool, read_at: Option<u64>) -> Descriptor {
-        Descriptor { fd, is_on_root: on_root(index, fd).is_some(), came_dressed, read_at }
+    fn new(index: Index, fd: i32, is_rewritten: bool, read_at: Option<u64>) -> Descriptor {
+        Descriptor { fd, is_on_root: on_root(index, fd).is_some(), is_rewritten, read_at }
     }
 }
 
@@ -105,8 +105,8 @@ impl Source for Descriptor {
     fn fd(&self) -> i32 {
         self.fd
     }
-    fn came_dressed(&self) -> bool {
-        self.came_dressed
+    fn is_rewritten(&self) -> bool {
+        self.is_rewritten
     }
     fn is_on_root(&self, _: Index) -> bool {
         self.is_on_root
@@ -122,7 +122,7 @@ enum Entry {
 }
 
 /// Makes an entry look as programs know the file.
-fn dress(index: Index, source: &impl Source, ino: &mut u64, kind: &mut u8, name: *const c_char) -> Entry {
+fn rewrite(index: Index, source: &impl Source, ino: &mut u64, kind: &mut u8, name: *const c_char) -> Entry {
     match *kind {
         libc::DT_LNK => {
             if index.records_end() == 0 {
@@ -140,7 +140,7 @@ fn dress(index: Index, source: &impl Source, ino: &mut u64, kind: &mut u8, name:
             // The program's own link, or one of ours that was committed since the kernel read the directory.
             look_again(source, ino, kind, name);
         }
-        libc::DT_REG if index.header.durable_count.load(Relaxed) > 0 && !source.came_dressed() => {
+        libc::DT_REG if index.header.durable_count.load(Relaxed) > 0 && !source.is_rewritten() => {
             let shown = stat::shown_ino(index, *ino, 1);
             if is_as_read(index, source) {
                 if let Some(shown) = shown && source.is_on_root(index) {
@@ -186,12 +186,12 @@ fn dirfd(dir: *mut c_void) -> i32 {
     unsafe { dirfd(dir) }
 }
 
-unsafe fn dress_dirent(index: Index, source: &impl Source, entry: *mut libc::dirent64) -> Entry {
+unsafe fn rewrite_dirent(index: Index, source: &impl Source, entry: *mut libc::dirent64) -> Entry {
     // SAFETY: an entry that libc returned; `dirent` and `dirent64` are the same here.
     unsafe {
         let mut ino = (*entry).d_ino;
         let mut kind = (*entry).d_type;
-        let shown = dress(index, source, &mut ino, &mut kind, (*entry).d_name.as_ptr());
+        let shown = rewrite(index, source, &mut ino, &mut kind, (*entry).d_name.as_ptr());
         (*entry).d_ino = ino;
         (*entry).d_type = kind;
         shown
@@ -211,7 +211,7 @@ macro_rules! readdir_hooks {
                 }
                 match process::index() {
                     // SAFETY: libc's entry.
-                    Some(index) => match unsafe { dress_dirent(index, &Stream::at(index, dir, entry), entry) } {
+                    Some(index) => match unsafe { rewrite_dirent(index, &Stream::at(index, dir, entry), entry) } {
                         Entry::Shown => return entry,
                         Entry::Hidden => continue,
                     },
@@ -237,7 +237,7 @@ macro_rules! readdir_hooks {
                 }
                 let Some(index) = process::index() else { return status };
                 // SAFETY: libc's entry.
-                if let Entry::Shown = unsafe { dress_dirent(index, &Stream::at(index, dir, entry), entry) } {
+                if let Entry::Shown = unsafe { rewrite_dirent(index, &Stream::at(index, dir, entry), entry) } {
                     return status;
                 }
             }
@@ -313,7 +313,7 @@ unsafe fn choose(
         let mut kept = 0;
         for i in 0..count as usize {
             let entry = *list.add(i);
-            let hidden = fd >= 0 && matches!(dress_dirent(index, &source, entry), Entry::Hidden);
+            let hidden = fd >= 0 && matches!(rewrite_dirent(index, &source, entry), Entry::Hidden);
             if hidden || filter.is_some_and(|filter| filter(entry) == 0) {
                 free(entry as *mut c_void);
             } else {
@@ -331,7 +331,7 @@ unsafe fn choose(
     }
 }
 
-/// getdents64(2) as the kernel returns it, with our entries dressed and the hidden one taken out.
+/// getdents64(2) as the kernel returns it, with our entries rewritten and the hidden one taken out.
 pub fn getdents(fd: i32, buffer: *mut c_void, size: usize) -> isize {
     loop {
         // SAFETY: the program's own arguments.
@@ -350,7 +350,7 @@ pub fn getdents(fd: i32, buffer: *mut c_void, size: usize) -> isize {
             unsafe {
                 let entry = (buffer as *mut u8).add(at) as *mut libc::dirent64;
                 let step = (*entry).d_reclen as usize;
-                match dress_dirent(index, &source, entry) {
+                match rewrite_dirent(index, &source, entry) {
                     Entry::Shown => at += step,
                     Entry::Hidden => {
                         let next = (buffer as *mut u8).add(at + step);

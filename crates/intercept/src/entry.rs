@@ -4,8 +4,9 @@
 //! outgrows its tier could not be saved from outside. So, in a process that writes placed files, the first bytes of these
 //! functions become a jump to our hook, and what was there moves to a trampoline that the hook calls.
 //!
-//! In a supervised process, also those of `getdents64` and `fstatat`: the C library calls them for each directory and stream that
-//! it opens, and each such call would go to the supervisor.
+//! In a supervised process, also those that the C library calls by itself, because each such call would go to the supervisor:
+//! `getdents64` and `fstatat` for each directory and stream that it opens, `readlink` for each component of a realpath(3) (a
+//! compiler makes a thousand of them for one source file), and `execve` for each directory of PATH.
 //!
 //! Only two forms of first instruction are patched (after an optional `endbr64`, or `mov %ecx, %r10d`), both known to be movable:
 //!   80 3d rel32 00   cmpb $0, disp(%rip)     (the single-thread check; rel32 is adjusted)
@@ -13,34 +14,36 @@
 //! Anything else stays as it is: then stdio on a placed file gets ENOSPC when the tier's file system is full, and `terrace
 //! doctor` says so. The store is one aligned 8-byte write, so another thread sees the old entry or the new one.
 
-use crate::{data_calls, directory, gate, real::Real, stat};
-use core::ffi::{c_int, c_void};
+use crate::gate;
+use crate::real::{READ, Real, WRITE};
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 
-type Write = unsafe extern "C" fn(c_int, *const c_void, usize) -> isize;
-type Read = unsafe extern "C" fn(c_int, *mut c_void, usize) -> isize;
-
-static WRITE: Real = Real::new(c"write");
-static READ: Real = Real::new(c"read");
 static LSEEK: Real = Real::new(c"lseek");
 static GETDENTS: Real = Real::new(c"getdents64");
 static FSTATAT: Real = Real::new(c"fstatat64");
+static READLINK: Real = Real::new(c"readlink");
+static EXECVE: Real = Real::new(c"execve");
+/// The hooks that are jumped to; `lib.rs` names them, because they stand above this module.
+pub struct Hooks {
+    pub write: *const (),
+    pub read: *const (),
+    pub lseek: *const (),
+    pub getdents64: *const (),
+    pub fstatat: *const (),
+    pub readlink: *const (),
+    pub execve: *const (),
+}
+
+// SAFETY: addresses of functions.
+unsafe impl Sync for Hooks {}
+
 /// 0: not yet; 1: done or under way.
 static PATCHED: AtomicU32 = AtomicU32::new(0);
 static TRAMPOLINES: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 
 const PAGE: usize = 4096;
 const TRAMPOLINE_BYTES: usize = 64;
-
-pub fn real_write() -> Write {
-    // SAFETY: write(2)'s signature; the pointer is libc's function or its trampoline.
-    unsafe { core::mem::transmute::<*mut c_void, Write>(WRITE.get()) }
-}
-
-pub fn real_read() -> Read {
-    // SAFETY: as above.
-    unsafe { core::mem::transmute::<*mut c_void, Read>(READ.get()) }
-}
 
 /// Patches once per process (a forked child has it already). Cheap when it is done.
 pub fn patch() {
@@ -54,9 +57,9 @@ pub fn patch() {
             return;
         }
         TRAMPOLINES.store(page, Release);
-        patch_one(&WRITE, data_calls::write as *const () as usize, page);
-        patch_one(&READ, data_calls::read as *const () as usize, page.add(TRAMPOLINE_BYTES));
-        patch_one(&LSEEK, data_calls::lseek as *const () as usize, page.add(2 * TRAMPOLINE_BYTES));
+        patch_one(&WRITE, crate::HOOKS.write as usize, page);
+        patch_one(&READ, crate::HOOKS.read as usize, page.add(TRAMPOLINE_BYTES));
+        patch_one(&LSEEK, crate::HOOKS.lseek as usize, page.add(2 * TRAMPOLINE_BYTES));
         gate::call3(libc::SYS_mprotect, page as usize, PAGE, (libc::PROT_READ | libc::PROT_EXEC) as usize);
     }
 }
@@ -68,7 +71,7 @@ const SERVED_MIN: u32 = 2;
 
 /// The C library is about to look at a directory or a stream by calls of its own.
 #[inline]
-pub fn looks_by_itself() {
+pub fn expect_internal_calls() {
     if gate::is_served() && SERVED.load(Relaxed) < SERVED_MIN {
         patch_looks();
     }
@@ -84,8 +87,44 @@ fn patch_looks() {
         let near = GETDENTS.get() as usize;
         let page = if near == 0 { core::ptr::null_mut() } else { page_near(near) };
         if !page.is_null() {
-            patch_one(&GETDENTS, directory::getdents64 as *const () as usize, page);
-            patch_one(&FSTATAT, stat::fstatat64 as *const () as usize, page.add(TRAMPOLINE_BYTES));
+            patch_one(&GETDENTS, crate::HOOKS.getdents64 as usize, page);
+            patch_one(&FSTATAT, crate::HOOKS.fstatat as usize, page.add(TRAMPOLINE_BYTES));
+            gate::call3(libc::SYS_mprotect, page as usize, PAGE, (libc::PROT_READ | libc::PROT_EXEC) as usize);
+        }
+    }
+}
+
+static READLINK_LED: AtomicU32 = AtomicU32::new(0);
+static EXECVE_LED: AtomicU32 = AtomicU32::new(0);
+
+/// The C library is about to read links by calls of its own.
+#[inline]
+pub fn expect_internal_readlink() {
+    if gate::is_served() && READLINK_LED.load(Relaxed) == 0 {
+        lead(&READLINK_LED, &READLINK, crate::HOOKS.readlink as usize);
+    }
+}
+
+/// The C library is about to start programs by calls of its own. A vfork child may come here: what it patches, its parent keeps.
+#[inline]
+pub fn expect_internal_execve() {
+    if gate::is_served() && EXECVE_LED.load(Relaxed) == 0 {
+        lead(&EXECVE_LED, &EXECVE, crate::HOOKS.execve as usize);
+    }
+}
+
+/// Leads one function of the C library to our hook, once.
+#[cold]
+fn lead(led: &AtomicU32, function: &Real, hook: usize) {
+    if led.swap(1, AcqRel) != 0 {
+        return;
+    }
+    // SAFETY: a function of the C library with our hook of the same signature.
+    unsafe {
+        let near = function.get() as usize;
+        let page = if near == 0 { core::ptr::null_mut() } else { page_near(near) };
+        if !page.is_null() {
+            patch_one(function, hook, page);
             gate::call3(libc::SYS_mprotect, page as usize, PAGE, (libc::PROT_READ | libc::PROT_EXEC) as usize);
         }
     }

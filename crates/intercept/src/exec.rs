@@ -6,7 +6,7 @@
 //! A vfork child shares its parent's memory: nothing here allocates or keeps anything but on its own stack, except for an
 //! environment of more than `ENTRIES` variables, which takes a mapping that exec drops.
 
-use crate::{gate, open, process, real, stat};
+use crate::{entry, gate, open, process, readable, real, stat};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
 use terrace_index::{INDEX_ENV, Index, PATH_MAX};
@@ -122,15 +122,15 @@ fn join(out: &mut [u8; PATH_MAX], parts: &[&[u8]]) -> bool {
     true
 }
 
-fn settle(index: Index, dirfd: i32, path: *const c_char) {
+fn materialise(index: Index, dirfd: i32, path: *const c_char) {
     if !path.is_null() && process::may_be_below_root(index, dirfd, path) {
-        open::settle_path(index, dirfd, path, true);
+        open::materialise_path(index, dirfd, path, true);
     }
 }
 
 /// Its file says that whoever runs it becomes another user or group.
 fn gives_rights(dirfd: i32, path: *const c_char, flags: i32) -> bool {
-    stat::natively(dirfd, path, flags & (libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW))
+    stat::kernel_stat(dirfd, path, flags & (libc::AT_EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW))
         .is_some_and(|found| found.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0)
 }
 
@@ -156,9 +156,10 @@ pub unsafe fn exec_at(
             }
         };
         let Some(index) = process::index() else { return run(envp) };
-        settle(index, dirfd, path);
+        materialise(index, dirfd, path);
         let mut environment = Environment::new();
-        run(environment.complete(index, envp))
+        // Of what can't be read the kernel says so.
+        run(if readable::are_texts(envp) { environment.complete(index, envp) } else { envp })
     }
 }
 
@@ -196,8 +197,9 @@ pub unsafe extern "C" fn execvpe(file: *const c_char, argv: *const *const c_char
     unsafe {
         let Some(index) = process::index() else { return real(file, argv, envp) };
         if !file.is_null() && CStr::from_ptr(file).to_bytes().contains(&b'/') {
-            settle(index, libc::AT_FDCWD, file);
+            materialise(index, libc::AT_FDCWD, file);
         }
+        entry::expect_internal_execve();
         let mut environment = Environment::new();
         real(file, argv, environment.complete(index, envp))
     }
@@ -225,8 +227,9 @@ macro_rules! spawn_hooks {
             unsafe {
                 let Some(index) = process::index() else { return real(pid, path, actions, attributes, argv, envp) };
                 if !path.is_null() && CStr::from_ptr(path).to_bytes().contains(&b'/') {
-                    settle(index, libc::AT_FDCWD, path);
+                    materialise(index, libc::AT_FDCWD, path);
                 }
+                entry::expect_internal_execve();
                 let mut environment = Environment::new();
                 real(pid, path, actions, attributes, argv, environment.complete(index, envp))
             }

@@ -13,6 +13,20 @@ unsafe extern "C" fn enter() {
     naked_asm!("syscall", "ret")
 }
 
+/// From a C function's registers (the number, then six arguments) to a system call's.
+macro_rules! arguments {
+    () => {
+        "mov rax, rdi
+         mov rdi, rsi
+         mov rsi, rdx
+         mov rdx, rcx
+         mov r10, r8
+         mov r8, r9
+         mov r9, [rsp + 8]"
+    };
+}
+pub(crate) use arguments;
+
 /// The raw system call: arguments as for `syscall(2)`, result as the kernel gives it (negative errno).
 ///
 /// # Safety
@@ -20,13 +34,7 @@ unsafe extern "C" fn enter() {
 #[unsafe(naked)]
 pub unsafe extern "C" fn call6(nr: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
     naked_asm!(
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, [rsp + 8]",
+        arguments!(),
         "jmp [rip + {enter}]",
         enter = sym ENTER,
     )
@@ -38,17 +46,7 @@ pub unsafe extern "C" fn call6(nr: i64, a: usize, b: usize, c: usize, d: usize, 
 /// That of the system call.
 #[unsafe(naked)]
 pub unsafe extern "C" fn outside6(nr: i64, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> isize {
-    naked_asm!(
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, [rsp + 8]",
-        "syscall",
-        "ret",
-    )
+    naked_asm!(arguments!(), "syscall", "ret",)
 }
 
 const PAGE: usize = 4096;

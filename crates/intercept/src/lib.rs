@@ -9,7 +9,7 @@
 //!   keeps count of what is written                      data.rs, entry.rs
 //!   changes no name in the middle of a commit           names.rs
 //!   follows programs into other programs                exec.rs, system_call.rs
-//!   decides for programs that it can't reach            behalf.rs (loaded by their supervisor)
+//!   decides for programs that it can't reach            proxy.rs, caller.rs (loaded by their supervisor)
 //!
 //! Invariants: it allocates nothing, locks nothing, uses no thread-local and no Rust `std`: hooks run between `fork` and
 //! `exec`, in signal handlers and inside `malloc`. Every system call of its own goes through one page of code (gate.rs), so
@@ -25,14 +25,16 @@ compile_error!("the preload library is written for Linux on x86-64 (system calls
 
 mod agent_call;
 mod attributes;
-mod behalf;
+mod caller;
 mod canonical;
 mod changes;
 mod create;
 mod data;
 mod data_calls;
 mod directory;
+mod durable;
 mod entry;
+mod events;
 mod exec;
 mod gate;
 mod link;
@@ -40,7 +42,10 @@ mod names;
 mod objects;
 mod open;
 mod open_how;
+mod path;
 mod process;
+mod proxy;
+mod readable;
 mod real;
 mod recent;
 mod scratch;
@@ -56,6 +61,31 @@ pub static VERSION: [u8; terrace_index::VERSION.len()] = {
     let mut bytes = [0; terrace_index::VERSION.len()];
     bytes.copy_from_slice(terrace_index::VERSION.as_bytes());
     bytes
+};
+
+/// What `entry.rs` leads the C library's own calls to.
+static HOOKS: entry::Hooks = entry::Hooks {
+    write: data_calls::write as *const (),
+    read: data_calls::read as *const (),
+    lseek: data_calls::lseek as *const (),
+    getdents64: directory::getdents64 as *const (),
+    fstatat: stat::fstatat64 as *const (),
+    readlink: canonical::readlink as *const (),
+    execve: exec::execve as *const (),
+};
+
+/// Runs before the program's main: patches the C library if the program inherited descriptors of placed files.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static CONSTRUCTOR: extern "C" fn() = {
+    extern "C" fn construct() {
+        if let Some(index) = process::index()
+            && (0..3).any(|fd| data::is_placed(index, fd))
+        {
+            entry::patch();
+        }
+    }
+    construct
 };
 
 /// Overflow checks and bounds are proven or wanted here; a broken invariant must end the program, not corrupt its data.

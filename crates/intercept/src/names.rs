@@ -6,12 +6,13 @@
 //! A hard link needs a real file (a link of ours has one inode with one text, its copies would lose their target), so the
 //! agent settles it first.
 
-use crate::agent_call::{settle, settle_below};
-use crate::create::{Parent, Path, publish};
+use crate::agent_call::{materialise, materialise_below};
+use crate::events::publish;
 use crate::link::{self, Link, Opened, record};
 use crate::objects::Object;
-use crate::open::settle_path;
-use crate::{data, gate, process, real, stat};
+use crate::open::materialise_path;
+use crate::path::{Parent, Path};
+use crate::{data, gate, process, readable, real, stat};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use terrace_index::guard::Domain;
@@ -90,7 +91,7 @@ fn known_record(index: Index, dirfd: i32, path: *const c_char) -> Option<u32> {
     if index.header.durable_count.load(Relaxed) <= 0 {
         return None;
     }
-    let status = stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW)?;
+    let status = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW)?;
     if status.st_mode & libc::S_IFMT != libc::S_IFREG || status.st_nlink != 1 {
         return None;
     }
@@ -136,7 +137,7 @@ pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
     let native = || unsafe { gate::call3(libc::SYS_unlinkat, dirfd as usize, path as usize, flags as usize) };
     let Some(index) = process::index() else { return native() };
     if path.is_null()
-        || flags & libc::AT_REMOVEDIR != 0
+        || flags != 0 // a directory, or what the kernel refuses
         || !process::may_be_below_root(index, dirfd, path) && link::read(index, dirfd, path).is_none()
     {
         return native();
@@ -209,12 +210,12 @@ impl End {
         }
     }
     fn is_directory(&self) -> bool {
-        stat::natively(self.dirfd, self.path, libc::AT_SYMLINK_NOFOLLOW)
+        stat::kernel_stat(self.dirfd, self.path, libc::AT_SYMLINK_NOFOLLOW)
             .is_some_and(|found| found.st_mode & libc::S_IFMT == libc::S_IFDIR)
     }
     /// Where the name is, in full. `Below`: in `out`.
     fn locate(&self, index: Index, out: &mut Path) -> Place {
-        if process::is_no_address(self.path) {
+        if !readable::is_text(self.path) {
             return Place::Unknown;
         }
         let mut plain = Path::new();
@@ -243,7 +244,7 @@ impl End {
 
 /// A text that lies outside the root may name something of ours all the same, by a link that leads there.
 pub fn leads_to_ours(index: Index, dirfd: i32, path: *const c_char) -> bool {
-    let Some(found) = stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) else { return false };
+    let Some(found) = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) else { return false };
     let is_on_roots_device = found.st_dev == index.header.root_dev.load(Relaxed);
     match found.st_mode & libc::S_IFMT {
         libc::S_IFLNK => link::read(index, dirfd, path).is_some(),
@@ -357,10 +358,10 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
             break;
         }
         if source_leaves {
-            settle_path(index, olddir, old, false);
+            materialise_path(index, olddir, old, false);
         }
         if target_leaves {
-            settle_path(index, newdir, new, false);
+            materialise_path(index, newdir, new, false);
         }
         result = in_guard(index, &mut attempt);
     }
@@ -388,7 +389,7 @@ fn replace_durable(index: Index, native: impl Fn() -> isize, source: &End, targe
     if flags != 0 || index.header.durable_count.load(Relaxed) <= 0 {
         return native();
     }
-    let ino = |end: &End| stat::natively(end.dirfd, end.path, libc::AT_SYMLINK_NOFOLLOW).map(|status| status.st_ino);
+    let ino = |end: &End| stat::kernel_stat(end.dirfd, end.path, libc::AT_SYMLINK_NOFOLLOW).map(|status| status.st_ino);
     in_guard(index, || {
         let replaced = known_record(index, target.dirfd, target.path).filter(|_| ino(source) != ino(target));
         if is_busy_record(&index, replaced) {
@@ -425,8 +426,11 @@ fn rename_directory(index: Index, native: impl Fn() -> isize, source: &End, targ
     let from_place = source.locate(index, &mut from);
     let to_place = target.locate(index, &mut to);
     // What leaves the root must not depend on us any more. If that fails: as between two file systems.
-    if to_place == Place::Elsewhere && from_place == Place::Below && settle_below(index, from.get()) != 0
-        || exchanges && from_place == Place::Elsewhere && to_place == Place::Below && settle_below(index, to.get()) != 0
+    if to_place == Place::Elsewhere && from_place == Place::Below && materialise_below(index, from.get()) != 0
+        || exchanges
+            && from_place == Place::Elsewhere
+            && to_place == Place::Below
+            && materialise_below(index, to.get()) != 0
     {
         return -(libc::EXDEV as isize);
     }
@@ -452,7 +456,7 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         }
     };
     let Some(index) = process::index() else { return native() };
-    if process::is_no_address(old) || process::is_no_address(new) {
+    if !readable::is_text(old) || !readable::is_text(new) {
         return native();
     }
     if flags & libc::AT_EMPTY_PATH != 0 {
@@ -466,7 +470,7 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
     }
     for _ in 0..10 {
         // Whatever its text: a link from outside may lead to it.
-        if !settle_path(index, olddir, old, follow) {
+        if !materialise_path(index, olddir, old, follow) {
             break;
         }
         if link::read(index, olddir, old).is_none() {
@@ -493,7 +497,7 @@ fn cannot_be_made(dirfd: i32, path: *const c_char) -> bool {
             (libc::AT_EACCESS | libc::AT_EMPTY_PATH) as usize,
         )
     };
-    stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some() || allowed == -(libc::EACCES as isize)
+    stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some() || allowed == -(libc::EACCES as isize)
 }
 
 fn settle_descriptor(index: Index, fd: i32) {
@@ -506,7 +510,7 @@ fn settle_descriptor(index: Index, fd: i32) {
         data::record_of(index, fd, &status)
     };
     if let Some(number) = number {
-        settle(index, number);
+        materialise(index, number);
         data::follow(index, fd);
     }
 }

@@ -4,14 +4,17 @@
 //! durable file from its clean replica, make a replica current again before it is written, and notice when a file was
 //! committed or moved while the open waited (the mover's lease holds a writer back).
 
-use crate::agent_call::{Request, call, settle};
-use crate::create::{Created, Path, create, publish};
+use crate::agent_call::{Request, call, materialise};
+use crate::create::{Created, create};
+use crate::durable::record_of_durable;
+use crate::events::publish;
 use crate::objects::Object;
-use crate::{behalf, data, gate, link, process, real, stat};
+use crate::path::{Path, below_root};
+use crate::{caller, data, gate, link, process, real, stat};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
-use terrace_index::behalf::LEAVE;
 use terrace_index::calls::CallKind;
+use terrace_index::proxy::LEAVE;
 use terrace_index::ring::EventKind;
 use terrace_index::{Index, Record, State};
 
@@ -102,7 +105,7 @@ const LOOKS_IN_VAIN: u32 = 8;
 /// says enough, and following a link of ours would be one more request.
 fn open_replica_first(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> Option<isize> {
     let nothing = -(libc::ENOENT as isize);
-    let opened = match stat::kernels(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) {
+    let opened = match stat::kernel_stat_or_error(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) {
         Ok(status) if status.st_dev == index.header.root_dev.load(Relaxed) => open_replica(index, &status, flags),
         Err(errno) if errno == nothing => return Some(nothing),
         _ => None,
@@ -200,7 +203,7 @@ pub fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mod
         }
     }
     // A name that changes under every attempt; the kernel's own answer is as good as any.
-    if behalf::is_active() {
+    if caller::is_supervisor() {
         return LEAVE;
     }
     native(dirfd, path, flags, mode)
@@ -246,7 +249,7 @@ fn refused(
                 }
                 Created::Native => {
                     index.header.creates_durable.fetch_add(1, Relaxed);
-                    if behalf::is_active() {
+                    if caller::is_supervisor() {
                         return Opened::Done(LEAVE);
                     }
                     let fd = native(dirfd, path, *flags, mode);
@@ -261,7 +264,7 @@ fn refused(
         libc::ENOENT if index.header.evictions_seq.load(Acquire) != before.evictions => Opened::Again,
         // No object went meanwhile, so there is no name, or a link whose object was lost before.
         libc::ENOENT if index.header.removals_seq.load(Acquire) == before.removals => Opened::Done(-(errno as isize)),
-        libc::ENOENT => match stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) {
+        libc::ENOENT => match stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) {
             // The object is gone and the link is not: a commit in progress, or a tier that was lost.
             Some(found) if is_link(&found) && link::read(index, dirfd, path).is_some() => {
                 process::sleep_us(1000);
@@ -271,6 +274,8 @@ fn refused(
             Some(found) if !is_link(&found) => Opened::Again,
             _ => Opened::Done(-(errno as isize)),
         },
+        // A file, and a slash behind it: of what might be made the kernel says EISDIR.
+        libc::ENOTDIR if *flags & libc::O_CREAT != 0 => Opened::Done(native(dirfd, path, *flags, mode)),
         libc::ELOOP if *flags & libc::O_NOFOLLOW != 0 && link::read(index, dirfd, path).is_some() => {
             *flags &= !libc::O_NOFOLLOW;
             NOFOLLOW_MEETS_OURS.store(true, Relaxed);
@@ -279,7 +284,7 @@ fn refused(
         // It was committed between the two looks, and is a real file now.
         libc::ELOOP
             if *flags & libc::O_NOFOLLOW != 0
-                && stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(|found| !is_link(&found)) =>
+                && stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(|found| !is_link(&found)) =>
         {
             Opened::Again
         }
@@ -307,10 +312,10 @@ fn forget_last_file(index: Index, fd: i32) {
 
 /// Not there, and yet the link could not be made: another program was faster, or the name is a dangling link.
 fn exists_after_all(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> Opened {
-    let dangling = stat::natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(|found| is_link(&found));
+    let dangling = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(|found| is_link(&found));
     if dangling && link::read(index, dirfd, path).is_none() {
         // The program's own dangling link: the kernel creates its target.
-        if behalf::is_active() {
+        if caller::is_supervisor() {
             return Opened::Done(LEAVE);
         }
         let fd = native(dirfd, path, flags, mode);
@@ -351,12 +356,19 @@ fn accept(
     attempt: usize,
     replace: &mut bool,
 ) -> Opened {
-    if flags & (libc::O_ACCMODE | libc::O_PATH | libc::O_TRUNC) == libc::O_RDONLY && is_fine_for_reading(index) {
+    if flags & (libc::O_ACCMODE | libc::O_PATH | libc::O_TRUNC | libc::O_CREAT) == libc::O_RDONLY
+        && is_fine_for_reading(index)
+    {
         data::forget(fd);
         return Opened::Done(fd as isize);
     }
     let status = fstat(fd);
     let kind = status.st_mode & libc::S_IFMT;
+    if kind == libc::S_IFDIR && flags & (libc::O_CREAT | libc::O_PATH) == libc::O_CREAT {
+        // The kernel opens no directory that it might have to make; it was asked without O_CREAT.
+        close(fd);
+        return Opened::Done(-(libc::EISDIR as isize));
+    }
     if flags & libc::O_PATH != 0 {
         // O_PATH | O_NOFOLLOW opens the link itself.
         if kind == libc::S_IFLNK && link::read(index, dirfd, path).is_some() {
@@ -437,7 +449,7 @@ fn accept_object(index: Index, fd: i32, number: u32, flags: i32, attempt: usize)
         }
         _ => {}
     }
-    if writable && behalf::is_active() && !data::bind(index, number) {
+    if writable && caller::is_supervisor() && !data::bind(index, number) {
         close(fd);
         return Opened::Again;
     }
@@ -445,22 +457,6 @@ fn accept_object(index: Index, fd: i32, number: u32, flags: i32, attempt: usize)
     index.header.opens_tier.fetch_add(if writable { 1 } else { opens_meant(index) }, Relaxed);
     data::opened(index, fd, number, writable);
     Opened::Done(truncated(fd, flags))
-}
-
-/// The record of a durable file that is still as it was when it was equal to its object.
-pub fn record_of_durable(index: Index, status: &libc::stat) -> Option<(u32, &'static Record)> {
-    let number = index.record_of_root_ino(status.st_ino)?;
-    // SAFETY: the index is mapped for the life of the process.
-    let record: &'static Record = unsafe { &*(link::record(&index, number) as *const Record) };
-    let same = record.durable_ino.load(Acquire) == status.st_ino
-        && record.durable_size.load(Relaxed) == status.st_size as u64
-        && record.durable_mtime_ns.load(Relaxed) == nanoseconds(status.st_mtime, status.st_mtime_nsec)
-        && record.durable_ctime_ns.load(Relaxed) == nanoseconds(status.st_ctime, status.st_ctime_nsec);
-    same.then_some((number, record))
-}
-
-pub fn nanoseconds(seconds: i64, nanoseconds: i64) -> i64 {
-    seconds.wrapping_mul(1_000_000_000).wrapping_add(nanoseconds)
 }
 
 fn accept_durable_writing(index: Index, fd: i32, status: &libc::stat, flags: i32, replace: &mut bool) -> Opened {
@@ -489,7 +485,7 @@ fn accept_durable_writing(index: Index, fd: i32, status: &libc::stat, flags: i32
     let truncates = flags & libc::O_TRUNC != 0 && status.st_size > 0;
     if truncates && *replace && status.st_nlink == 1 && index.header.accepts.load(Relaxed) != 0 {
         let mut name = Path::new();
-        if name.of_descriptor(fd) && crate::create::below_root(index, name.get()) {
+        if name.of_descriptor(fd) && below_root(index, name.get()) {
             // The agent replaces it only if nobody has it open: not even we.
             close(fd);
             *replace = false;
@@ -533,13 +529,13 @@ fn accept_durable_reading(index: Index, fd: i32, status: &libc::stat, flags: i32
 
 /// Makes the placed file that `path` leads to a real one; for what only the root's own file system can do.
 /// True if there was one: then the caller tries its call again.
-pub fn settle_path(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> bool {
+pub fn materialise_path(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> bool {
     let number = match follow {
-        true => stat::natively(dirfd, path, 0)
+        true => stat::kernel_stat(dirfd, path, 0)
             .and_then(|status| index.record_of_object(status.st_dev, status.st_ino, status.st_nlink)),
         false => link::read(index, dirfd, path).map(|link| link.record),
     };
-    number.is_some_and(|number| settle(index, number) == 0)
+    number.is_some_and(|number| materialise(index, number) == 0)
 }
 
 macro_rules! open_hooks {

@@ -6,12 +6,12 @@
 //! Invariant: every other step of the way is taken by the kernel under the restrictions that were asked for. What isn't one
 //! of our links, or a file of the root, is the kernel's alone.
 
-use crate::create::{Parent, Path, split};
+use crate::path::{Parent, Path, split};
 use crate::scratch::Scratch;
-use crate::{data, gate, link, open, process, stat};
-use core::ffi::{CStr, c_char};
+use crate::{data, gate, link, open, process, readable, stat};
+use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::Ordering::*;
-use terrace_index::behalf::How;
+use terrace_index::proxy::How;
 use terrace_index::{Index, PATH_MAX};
 
 const LOOPS_MAX: usize = 40;
@@ -25,8 +25,8 @@ fn native(dirfd: i32, path: *const c_char, how: *const How, size: usize) -> isiz
 pub fn open_how(dirfd: i32, path: *const c_char, how: *const How, size: usize) -> isize {
     let ours = process::index().filter(|_| {
         // Flags, modes and sizes are looked at before the path: of a good request, the kernel minds only that there is none.
-        !process::is_no_address(path)
-            && !process::is_no_address(how as *const c_char)
+        readable::is_text(path)
+            && readable::are_bytes(how as *const c_void, size_of::<How>())
             && native(libc::AT_FDCWD, core::ptr::null(), how, size) == -(libc::EFAULT as isize)
     });
     if let Some(index) = ours {
@@ -63,7 +63,7 @@ pub fn within(
         let (directory, base) = split(text.get())?;
         let base = base.as_ptr() as *const c_char;
         let parent = directory_of(dirfd, directory, base, how.resolve)?;
-        match stat::natively(parent.fd, base, libc::AT_SYMLINK_NOFOLLOW) {
+        match stat::kernel_stat(parent.fd, base, libc::AT_SYMLINK_NOFOLLOW) {
             None if how.flags & libc::O_CREAT as u64 == 0 => return None,
             None => {}
             Some(found) if found.st_mode & libc::S_IFMT == libc::S_IFREG => {
@@ -73,6 +73,8 @@ pub fn within(
                 }
             }
             Some(found) if found.st_mode & libc::S_IFMT != libc::S_IFLNK => return None,
+            // A process's own links are the kernel's alone: they lead where their text doesn't say.
+            Some(_) if is_in_proc(parent.fd) => return None,
             Some(_) if link::read(index, parent.fd, base).is_none() => {
                 text = follow(&parent, directory, base, how)?;
                 continue;
@@ -98,6 +100,15 @@ fn directory_of(dirfd: i32, directory: &[u8], base: *const c_char, resolve: u64)
     // SAFETY: a terminated string.
     let base_len = unsafe { CStr::from_ptr(base) }.count_bytes();
     (fd >= 0).then_some(Parent { fd: fd as i32, base, base_len })
+}
+
+fn is_in_proc(directory: i32) -> bool {
+    // SAFETY: a zeroed statfs is valid, and the kernel fills it.
+    unsafe {
+        let mut status: libc::statfs = core::mem::zeroed();
+        gate::call2(libc::SYS_fstatfs, directory as usize, &raw mut status as usize) == 0
+            && status.f_type == libc::PROC_SUPER_MAGIC
+    }
 }
 
 /// The kernel finds the name too: nothing is mounted over it.

@@ -5,7 +5,7 @@
 //! `fork` wipes, so that a child gets its own.
 
 use crate::scratch::Scratch;
-use crate::{gate, real};
+use crate::{gate, readable, real};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering::*};
 use terrace_index::guard::{Domain, Entered};
@@ -229,23 +229,17 @@ fn slot(index: Index) -> u32 {
 }
 
 pub fn sleep_us(us: i64) {
-    crate::behalf::about_to_wait();
+    crate::caller::about_to_wait();
     let time = libc::timespec { tv_sec: 0, tv_nsec: us * 1000 };
     // SAFETY: a valid timespec.
     unsafe { gate::call2(libc::SYS_nanosleep, &raw const time as usize, 0) };
 }
 
-/// No program has memory there: the kernel answers EFAULT, and we must not look.
-#[inline]
-pub fn is_no_address(path: *const c_char) -> bool {
-    !(4096..0x7fff_ffff_f000).contains(&(path as usize))
-}
-
 /// True unless the path certainly lies outside the root: what is true is looked at more closely, what is false is native.
 #[inline]
 pub fn may_be_below_root(index: Index, dirfd: i32, path: *const c_char) -> bool {
-    if is_no_address(path) {
-        return false;
+    if !readable::is_text(path) {
+        return false; // the kernel says EFAULT
     }
     // SAFETY: `path` is the program's C string.
     unsafe {
@@ -375,17 +369,3 @@ macro_rules! cwd_hook {
 }
 cwd_hook!(chdir(path: *const c_char), libc::SYS_chdir);
 cwd_hook!(fchdir(fd: i32), libc::SYS_fchdir);
-
-/// Runs before the program's main: patches the C library if the program inherited descriptors of placed files.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static CONSTRUCTOR: extern "C" fn() = {
-    extern "C" fn construct() {
-        if let Some(index) = index()
-            && (0..3).any(|fd| crate::data::is_placed(index, fd))
-        {
-            crate::entry::patch();
-        }
-    }
-    construct
-};

@@ -61,6 +61,23 @@ impl Real {
     }
 }
 
+type Write = unsafe extern "C" fn(c_int, *const c_void, usize) -> isize;
+type Read = unsafe extern "C" fn(c_int, *mut c_void, usize) -> isize;
+
+/// What `entry.rs` replaces by trampolines where it patches the C library.
+pub static WRITE: Real = Real::new(c"write");
+pub static READ: Real = Real::new(c"read");
+
+pub fn real_write() -> Write {
+    // SAFETY: write(2)'s signature; the pointer is libc's function or its trampoline.
+    unsafe { core::mem::transmute::<*mut c_void, Write>(WRITE.get()) }
+}
+
+pub fn real_read() -> Read {
+    // SAFETY: as above.
+    unsafe { core::mem::transmute::<*mut c_void, Read>(READ.get()) }
+}
+
 /// `real!("name": fn(args) -> ret)` gives the next library's function as an `unsafe extern "C" fn`.
 /// A name that this libc lacks gives a function that must not be called: our hook of that name is never reached then.
 #[macro_export]

@@ -6,7 +6,7 @@
 //!
 //! One entry under a sequence lock: a reader that was disturbed, and a writer that finds another one, do without.
 
-use crate::create::Path;
+use crate::path::Path;
 use crate::process;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering::*, fence};

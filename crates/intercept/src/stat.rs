@@ -1,9 +1,9 @@
 //! The stat family: a placed file looks like a regular file of the root, with one `st_dev` and `st_ino` for life.
 
+use crate::durable::{nanoseconds, record_of_durable};
 use crate::link::{self, is_live, record};
 use crate::objects::Object;
-use crate::open::{nanoseconds, record_of_durable};
-use crate::{behalf, data, gate, process, real};
+use crate::{caller, data, gate, process, real};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::Ordering::*;
 use terrace_index::{FLAG_RENAMING, FLAG_UNLINKED, Index, State};
@@ -18,7 +18,7 @@ fn native(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32) -> 
 }
 
 /// fstatat(2) as the kernel sees it, where one of our links is a link; or its error, as the kernel returns it.
-pub fn kernels(dirfd: i32, path: *const c_char, flags: i32) -> Result<libc::stat, isize> {
+pub fn kernel_stat_or_error(dirfd: i32, path: *const c_char, flags: i32) -> Result<libc::stat, isize> {
     // SAFETY: a zeroed stat is valid.
     let mut status: libc::stat = unsafe { core::mem::zeroed() };
     match native(dirfd, path, &mut status, flags) {
@@ -27,9 +27,9 @@ pub fn kernels(dirfd: i32, path: *const c_char, flags: i32) -> Result<libc::stat
     }
 }
 
-/// As `kernels`, where the error says nothing.
-pub fn natively(dirfd: i32, path: *const c_char, flags: i32) -> Option<libc::stat> {
-    kernels(dirfd, path, flags).ok()
+/// As `kernel_stat_or_error`, where the error says nothing.
+pub fn kernel_stat(dirfd: i32, path: *const c_char, flags: i32) -> Option<libc::stat> {
+    kernel_stat_or_error(dirfd, path, flags).ok()
 }
 
 /// fstatat(2), as the kernel returns it, for what the program calls the file.
@@ -61,8 +61,8 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         }
         match status.st_mode & libc::S_IFMT {
             libc::S_IFREG if attempt == 0 && has_moved(index, status) => continue,
-            libc::S_IFREG if !dress(index, dirfd, path, status) => continue,
-            libc::S_IFDIR if !dress_directory(index, status, &mut changed_ns) => continue,
+            libc::S_IFREG if !rewrite_regular(index, dirfd, path, status) => continue,
+            libc::S_IFDIR if !rewrite_directory(index, status, &mut changed_ns) => continue,
             _ => {}
         }
         return 0;
@@ -73,11 +73,11 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
 /// Where the kernel found nothing: a rename replaced the file, and its object went, while the kernel was on the way there.
 fn is_there(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> bool {
     // The supervisor's own paths begin with /proc/TID.
-    let may_be_ours = behalf::is_active() || process::may_be_below_root(index, dirfd, path);
+    let may_be_ours = caller::is_supervisor() || process::may_be_below_root(index, dirfd, path);
     if flags & libc::AT_SYMLINK_NOFOLLOW != 0 || !may_be_ours {
         return false;
     }
-    natively(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(|found| {
+    kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(|found| {
         found.st_mode & libc::S_IFMT != libc::S_IFLNK
             || link::read(index, dirfd, path).is_some_and(|link| is_live(record(&index, link.record).state()))
     })
@@ -123,7 +123,7 @@ fn look_through(
             && frees == self::frees(index);
         if found && is_this {
             *status = object;
-            dress_object(index, number, status);
+            rewrite_object(index, number, status);
             return Looked::Done;
         }
     }
@@ -141,7 +141,7 @@ fn look_through(
         return Looked::Again;
     }
     *status = object;
-    if !has_moved(index, status) && dress(index, dirfd, path, status) { Looked::Done } else { Looked::Again }
+    if !has_moved(index, status) && rewrite_regular(index, dirfd, path, status) { Looked::Done } else { Looked::Again }
 }
 
 /// An object that lost its name since the kernel looked at it: another look finds where it is now, or that it has no name.
@@ -153,7 +153,7 @@ fn has_moved(index: Index, status: &libc::stat) -> bool {
 }
 
 /// Gives a regular file the identity that programs know. False: its descriptor moved, ask again.
-fn dress(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat) -> bool {
+fn rewrite_regular(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat) -> bool {
     if index.device_of_dev(status.st_dev)
         && let Some(number) = index.record_of_object(status.st_dev, status.st_ino, status.st_nlink)
     {
@@ -162,15 +162,15 @@ fn dress(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat)
         if by_descriptor && (record.state() == State::Moved || record.moved_to.load(Acquire) != 0) {
             return data::exchange_fd(index, dirfd, number) != 0;
         }
-        dress_object(index, number, status);
+        rewrite_object(index, number, status);
         return true;
     }
-    dress_durable(index, status);
+    rewrite_durable(index, status);
     true
 }
 
 /// A directory has the times from before the agent's renames in it. False: it changed while we looked, ask again.
-fn dress_directory(index: Index, status: &mut libc::stat, changed_ns: &mut i64) -> bool {
+fn rewrite_directory(index: Index, status: &mut libc::stat, changed_ns: &mut i64) -> bool {
     if index.header.durable_count.load(Relaxed) <= 0 || status.st_dev != index.header.root_dev.load(Relaxed) {
         return true;
     }
@@ -192,7 +192,7 @@ fn dress_directory(index: Index, status: &mut libc::stat, changed_ns: &mut i64) 
 }
 
 /// A file of the root itself: the inode that programs know, and the change time from before the flush.
-fn dress_durable(index: Index, status: &mut libc::stat) {
+fn rewrite_durable(index: Index, status: &mut libc::stat) {
     if index.header.durable_count.load(Relaxed) > 0
         && status.st_dev == index.header.root_dev.load(Relaxed)
         && let Some(ino) = shown_ino(index, status.st_ino, status.st_nlink)
@@ -207,7 +207,7 @@ fn dress_durable(index: Index, status: &mut libc::stat) {
     }
 }
 
-fn dress_object(index: Index, number: u32, status: &mut libc::stat) {
+fn rewrite_object(index: Index, number: u32, status: &mut libc::stat) {
     status.st_dev = index.header.root_dev.load(Relaxed);
     status.st_ino = record(&index, number).ino.load(Relaxed);
 }

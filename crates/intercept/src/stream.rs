@@ -1,6 +1,6 @@
 //! stdio: a stream is opened on a descriptor of ours. Its own reads and writes need no hook but those of entry.rs.
 
-use crate::create::descriptor_link;
+use crate::path::descriptor_link;
 use crate::{entry, gate, open, process, real};
 use core::ffi::{CStr, c_char, c_int, c_void};
 
@@ -45,7 +45,7 @@ macro_rules! stream_hooks {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $fopen(path: *const c_char, mode: *const c_char) -> *mut c_void {
             // Its own open, and the look at the file before the first read, would go to the supervisor.
-            entry::looks_by_itself();
+            entry::expect_internal_calls();
             // SAFETY: the program's arguments, in all of this.
             unsafe {
                 match open_stream(path, mode, gate::is_served()) {

@@ -26,13 +26,7 @@ pub unsafe extern "C" fn syscall() -> i64 {
         "3:",
         "jmp {vfork_hook}",
         "2:",
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, [rsp + 8]",
+        gate::arguments!(),
         "syscall",
         "4:",
         "cmp rax, -4095",
@@ -140,6 +134,7 @@ unsafe extern "C" fn dispatch(nr: i64, a: usize, b: usize, c: usize, d: usize, e
             libc::SYS_getdents => directory::getdents_old(a as i32, b as *mut _, c),
             libc::SYS_chmod => return changes::chmod(path(a), b as u32) as i64,
             libc::SYS_fchmodat => return changes::fchmodat(a as c_int, path(b), c as u32, 0) as i64,
+            changes::SYS_FCHMODAT2 => changes::fchmodat2(a as c_int, path(b), c as u32, d as c_int),
             libc::SYS_fchmod => return changes::fchmod(a as c_int, b as u32) as i64,
             libc::SYS_chown => return changes::chown(path(a), b as u32, c as u32) as i64,
             libc::SYS_lchown => return changes::lchown(path(a), b as u32, c as u32) as i64,
@@ -149,7 +144,7 @@ unsafe extern "C" fn dispatch(nr: i64, a: usize, b: usize, c: usize, d: usize, e
             }
             libc::SYS_utimensat => return changes::times(a as c_int, path(b), c as *const _, d as c_int) as i64,
             SETXATTRAT..=REMOVEXATTRAT => {
-                let flags = attributes::through(a as c_int, path(b), c as c_int);
+                let flags = attributes::follow_if_ours(a as c_int, path(b), c as c_int);
                 gate::call6(nr, a, b, flags as usize, d, e, f)
             }
             // Among them those that only a supervisor serves, or notes.

@@ -6,7 +6,6 @@
 //! calls: a ticket and a prepared statement are the text of their query. Queries are computed on the engine's threads, and clients
 //! served on others: no query keeps anybody from being heard.
 
-use crate::failure::Failure;
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::error::FlightError;
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
@@ -31,19 +30,12 @@ use terrace_analysis::arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatch
 use terrace_analysis::arrow::datatypes::{DataType, Schema, SchemaRef};
 use terrace_analysis::datafusion::prelude::{DataFrame, SessionContext};
 use terrace_analysis::{Engine, Error, plan};
+use terrace_tool::failure::Failure;
+use terrace_tool::server_args::ServerArgs;
 use tokio::runtime::Handle;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
-
-pub struct Listening<'a> {
-    pub address: &'a str,
-    pub token_file: &'a Path,
-    /// Certificate and key, PEM.
-    pub tls: Option<(&'a Path, &'a Path)>,
-    /// Others may read what travels.
-    pub is_plain: bool,
-}
 
 const TOKEN_LENGTH_MIN: usize = 16;
 const SERVING_THREADS: usize = 2;
@@ -52,32 +44,32 @@ const END_PATIENCE: Duration = Duration::from_secs(3);
 /// Batches that are made before they are sent.
 const BATCHES_AHEAD: usize = 2;
 
-pub fn serve(engine: &Engine, listening: &Listening<'_>) -> Result<(), Failure> {
+pub fn serve(engine: &Engine, listening: &ServerArgs) -> Result<(), Failure> {
     let read = |path: &Path| {
-        std::fs::read(path).map_err(|error| Failure::bad_input(format!("can't read {}: {error}", path.display())))
+        std::fs::read(path).map_err(|error| Failure::invalid(format!("can't read {}: {error}", path.display())))
     };
-    let token = String::from_utf8_lossy(&read(listening.token_file)?).trim().to_owned();
+    let token = String::from_utf8_lossy(&read(&listening.token_file)?).trim().to_owned();
     if token.len() < TOKEN_LENGTH_MIN {
-        return Err(Failure::bad_input(format!("the token in {} is short", listening.token_file.display()))
+        return Err(Failure::invalid(format!("the token in {} is short", listening.token_file.display()))
             .hint(format!("{TOKEN_LENGTH_MIN} characters or more: openssl rand -hex 32")));
     }
-    let wrong_address = |why: String| Failure::bad_input(format!("can't listen on {}: {why}", listening.address));
+    let wrong_address = |why: String| Failure::invalid(format!("can't listen on {}: {why}", &listening.listen));
     let address: SocketAddr = listening
-        .address
+        .listen
         .to_socket_addrs()
         .map_err(|error| wrong_address(error.to_string()))?
         .next()
         .ok_or_else(|| wrong_address("it is no address".into()))?;
-    if listening.tls.is_none() && !listening.is_plain && !address.ip().is_loopback() {
+    if listening.tls().is_none() && !listening.plain && !address.ip().is_loopback() {
         return Err(wrong_address("others reach it, and the token would travel in the clear".into())
             .hint("give --certificate and --key, or listen on a loopback address and tunnel to it"));
     }
     let mut server = Server::builder();
-    if let Some((certificate, key)) = listening.tls {
+    if let Some((certificate, key)) = listening.tls() {
         let identity = Identity::from_pem(read(certificate)?, read(key)?);
         server = server
             .tls_config(ServerTlsConfig::new().identity(identity))
-            .map_err(|error| Failure::bad_input(format!("the certificate or its key can't be used: {error}")))?;
+            .map_err(|error| Failure::invalid(format!("the certificate or its key can't be used: {error}")))?;
     }
     let service = Service::new(engine.queries().context().clone(), engine.runtime().handle().clone(), &token)?;
     let guard = move |request: Request<()>| match is_known(&request, &token) {

@@ -4,7 +4,6 @@
 //!   sql: a query, a file of them, or a prompt ─▶ rows in a format
 //!   worker: queries of a program that started it, by pipe                flight: queries of Flight SQL's clients
 
-mod failure;
 mod flight;
 #[cfg(test)]
 mod fuzz;
@@ -15,13 +14,14 @@ mod statements;
 mod worker;
 
 use clap::{Args, Parser, Subcommand};
-use failure::Failure;
 use language::Language;
 use output::Format;
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
 use terrace_analysis::{Engine, Options, Watch};
 use terrace_client::Session;
+use terrace_tool::failure::Failure;
+use terrace_tool::server_args::ServerArgs;
 
 #[derive(Parser)]
 #[command(name = "terrace-query", version, about = "Queries on objects (called by `terrace sql`)")]
@@ -106,21 +106,8 @@ struct SqlArgs {
 struct FlightArgs {
     #[command(flatten)]
     engine: EngineArgs,
-    /// Where clients come to; what is listened on is written on the standard output
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: String,
-    /// The token that clients must show
-    #[arg(long, value_name = "FILE")]
-    token_file: PathBuf,
-    /// PEM
-    #[arg(long, value_name = "FILE", requires = "key")]
-    certificate: Option<PathBuf>,
-    /// PEM
-    #[arg(long, value_name = "FILE", requires = "certificate")]
-    key: Option<PathBuf>,
-    /// No TLS anywhere: token and data can be read by whoever listens on the network
-    #[arg(long, conflicts_with = "certificate")]
-    plain: bool,
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
 fn main() {
@@ -134,7 +121,7 @@ fn main() {
         Err(error) => Err(Failure::new(format!("no thread can be started: {error}"))),
     };
     if let Err(failure) = done {
-        failure.print();
+        failure.print_as("");
         std::process::exit(failure.code);
     }
 }
@@ -153,12 +140,12 @@ fn engine(args: &EngineArgs) -> Result<Engine, Failure> {
         None => None,
         Some(text) => {
             let size = terrace_core::size::Size::parse(text)
-                .map_err(|error| Failure::bad_input(format!("--memory {text}: {error}")))?;
+                .map_err(|error| Failure::invalid(format!("--memory {text}: {error}")))?;
             Some(size.bytes(available_memory()) as usize)
         }
     };
     if let Some(directory) = args.spill.as_ref().filter(|directory| !directory.is_dir()) {
-        return Err(Failure::bad_input(format!("--spill {}: there is no such directory", directory.display())));
+        return Err(Failure::invalid(format!("--spill {}: there is no such directory", directory.display())));
     }
     let options =
         Options { memory_bytes_max, spill: args.spill.clone(), threads: args.threads, array_plans: !args.generic };
@@ -175,13 +162,7 @@ fn available_memory() -> u64 {
 }
 
 fn flight(args: &FlightArgs) -> Result<(), Failure> {
-    let listening = flight::Listening {
-        address: &args.listen,
-        token_file: &args.token_file,
-        tls: args.certificate.as_deref().zip(args.key.as_deref()),
-        is_plain: args.plain,
-    };
-    flight::serve(&engine(&args.engine)?, &listening)
+    flight::serve(&engine(&args.engine)?, &args.server)
 }
 
 fn sql(args: &SqlArgs) -> Result<(), Failure> {
@@ -196,7 +177,7 @@ fn format(args: &Asked) -> Result<Format, Failure> {
     Ok(match (args.format, &args.output) {
         (Some(format), _) => format,
         (None, Some(path)) => Format::of_path(path).ok_or_else(|| {
-            Failure::bad_input(format!("{}: its name does not say which format is wanted", path.display()))
+            Failure::invalid(format!("{}: its name does not say which format is wanted", path.display()))
                 .hint("give --format, or a name that ends in .csv, .json, .ndjson, .arrow or .parquet")
         })?,
         (None, None) => Format::Table,
@@ -208,22 +189,22 @@ fn answer(engine: &Engine, args: &Asked, language: Language) -> Result<(), Failu
     let texts = match (&args.query, &args.file) {
         (Some(query), _) => query.clone(),
         (None, Some(file)) => std::fs::read_to_string(file)
-            .map_err(|error| Failure::bad_input(format!("can't read {}: {error}", file.display())))?,
+            .map_err(|error| Failure::invalid(format!("can't read {}: {error}", file.display())))?,
         (None, None) if std::io::stdin().is_terminal() => return prompt::run(engine, format, language),
         (None, None) => {
             let mut text = String::new();
             std::io::stdin()
                 .read_to_string(&mut text)
-                .map_err(|error| Failure::bad_input(format!("can't read the standard input: {error}")))?;
+                .map_err(|error| Failure::invalid(format!("can't read the standard input: {error}")))?;
             text
         }
     };
     let queries = language.split(&texts);
     if queries.is_empty() {
-        return Err(Failure::bad_input("there is no query").hint(language.example()));
+        return Err(Failure::invalid("there is no query").hint(language.example()));
     }
     if queries.len() > 1 && args.output.is_some() {
-        return Err(Failure::bad_input(format!("{} queries, and one file for their rows", queries.len()))
+        return Err(Failure::invalid(format!("{} queries, and one file for their rows", queries.len()))
             .hint("give one query with --output"));
     }
     for query in queries {
@@ -243,7 +224,10 @@ fn watch(engine: &Engine, container: &str, query: &str, args: &SqlArgs, format: 
     let mut is_first = true;
     while left > 0 {
         let Some(answer) = engine.runtime().block_on(watch.next(None))? else { continue };
-        output::step(&answer, format, is_first)?;
+        match output::step(&answer, format, is_first) {
+            Err(failure) if output::is_reader_gone(&failure) => return Ok(()),
+            done => done?,
+        }
         is_first &= answer.rows.iter().all(|batch| batch.num_rows() == 0);
         left -= 1;
     }

@@ -1,6 +1,5 @@
 //! Rows in a format. All but tables stream: nothing is kept until the end.
 
-use crate::failure::Failure;
 use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
 use parquet::arrow::ArrowWriter;
@@ -8,6 +7,7 @@ use std::fs::OpenOptions;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use terrace_analysis::{Answer, Batches};
+use terrace_tool::failure::Failure;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Format {
@@ -46,8 +46,7 @@ impl Format {
 pub fn to_stdout(batches: Batches<'_>, format: Format) -> Result<(), Failure> {
     let out = BufWriter::with_capacity(1 << 20, std::io::stdout());
     match write(batches, format, out) {
-        // Whoever read it has seen enough.
-        Err(failure) if failure.message.contains("Broken pipe") => Ok(()),
+        Err(failure) if is_reader_gone(&failure) => Ok(()),
         done => done,
     }
 }
@@ -92,7 +91,12 @@ fn linked(path: &Path) -> std::io::Result<PathBuf> {
     Err(std::io::Error::other("too many links lead to one another"))
 }
 
-fn broken(error: std::io::Error) -> Failure {
+/// Whoever read the rows has seen enough: no failure of ours.
+pub fn is_reader_gone(failure: &Failure) -> bool {
+    failure.message.contains("Broken pipe")
+}
+
+fn broken(error: impl std::fmt::Display) -> Failure {
     Failure::new(format!("rows can't be written: {error}"))
 }
 
@@ -104,35 +108,35 @@ pub fn write(batches: Batches<'_>, format: Format, mut out: impl Write + Send) -
             let mut writer = arrow::csv::WriterBuilder::new().with_header(true).build(&mut out);
             let mut any = false;
             for batch in batches {
-                writer.write(&texts_of_lists(batch?)?)?;
+                writer.write(&texts_of_lists(batch?)?).map_err(broken)?;
                 any = true;
             }
             if !any {
-                writer.write(&texts_of_lists(RecordBatch::new_empty(schema))?)?;
+                writer.write(&texts_of_lists(RecordBatch::new_empty(schema))?).map_err(broken)?;
             }
         }
         Format::Json => {
             let mut writer = arrow::json::ArrayWriter::new(&mut out);
             for batch in batches {
-                writer.write(&batch?)?;
+                writer.write(&batch?).map_err(broken)?;
             }
-            writer.finish()?;
+            writer.finish().map_err(broken)?;
             drop(writer);
             writeln!(out).map_err(broken)?;
         }
         Format::Ndjson => {
             let mut writer = arrow::json::LineDelimitedWriter::new(&mut out);
             for batch in batches {
-                writer.write(&batch?)?;
+                writer.write(&batch?).map_err(broken)?;
             }
-            writer.finish()?;
+            writer.finish().map_err(broken)?;
         }
         Format::Arrow => {
-            let mut writer = arrow::ipc::writer::StreamWriter::try_new(&mut out, &schema)?;
+            let mut writer = arrow::ipc::writer::StreamWriter::try_new(&mut out, &schema).map_err(broken)?;
             for batch in batches {
-                writer.write(&batch?)?;
+                writer.write(&batch?).map_err(broken)?;
             }
-            writer.finish()?;
+            writer.finish().map_err(broken)?;
         }
         Format::Savime => savime(batches, &schema, &mut out)?,
         Format::Parquet => {
@@ -164,7 +168,7 @@ fn savime(
     writeln!(out, "#{}", said.collect::<Vec<_>>().join("|")).map_err(broken)?;
     let mut writer = arrow::csv::WriterBuilder::new().with_header(false).build(&mut *out);
     for batch in batches {
-        writer.write(&texts_of_lists(batch?)?)?;
+        writer.write(&texts_of_lists(batch?)?).map_err(broken)?;
     }
     Ok(())
 }
@@ -179,7 +183,7 @@ fn texts_of_lists(batch: RecordBatch) -> Result<RecordBatch, Failure> {
     let mut columns: Vec<(String, ArrayRef)> = vec![];
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
         let column = if column.data_type().is_nested() {
-            let formatter = ArrayFormatter::try_new(column, &FormatOptions::default())?;
+            let formatter = ArrayFormatter::try_new(column, &FormatOptions::default()).map_err(broken)?;
             let texts = (0..column.len()).map(|row| formatter.value(row).to_string());
             std::sync::Arc::new(StringArray::from_iter_values(texts)) as ArrayRef
         } else {
@@ -204,7 +208,7 @@ fn table(batches: Batches<'_>, mut out: impl Write) -> Result<(), Failure> {
     if shown.is_empty() {
         shown.push(RecordBatch::new_empty(schema));
     }
-    let text = pretty_format_batches(&shown)?;
+    let text = pretty_format_batches(&shown).map_err(broken)?;
     let plural = if rows == 1 { "" } else { "s" };
     writeln!(out, "{text}\n{rows} row{plural}").map_err(broken)?;
     if rows > TABLE_ROWS_MAX {
@@ -224,20 +228,20 @@ pub fn step(answer: &Answer, format: Format, is_first: bool) -> Result<(), Failu
         Format::Csv => {
             let mut writer = arrow::csv::WriterBuilder::new().with_header(is_first).build(&mut out);
             for batch in &answer.rows {
-                writer.write(&texts_of_lists(batch.clone())?)?;
+                writer.write(&texts_of_lists(batch.clone())?).map_err(broken)?;
             }
         }
         Format::Json | Format::Ndjson => {
             let mut writer = arrow::json::LineDelimitedWriter::new(&mut out);
-            writer.write_batches(&answer.rows.iter().collect::<Vec<_>>())?;
-            writer.finish()?;
+            writer.write_batches(&answer.rows.iter().collect::<Vec<_>>()).map_err(broken)?;
+            writer.finish().map_err(broken)?;
         }
         Format::Table => {
-            let text = pretty_format_batches(&answer.rows)?;
+            let text = pretty_format_batches(&answer.rows).map_err(broken)?;
             writeln!(out, "step {}\n{text}", answer.step).map_err(broken)?;
         }
         Format::Arrow | Format::Parquet | Format::Savime => {
-            return Err(Failure::bad_input("a standing query's rows are written as a table, CSV, JSON or NDJSON"));
+            return Err(Failure::invalid("a standing query's rows are written as a table, CSV, JSON or NDJSON"));
         }
     }
     out.flush().map_err(broken)

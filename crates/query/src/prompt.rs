@@ -1,6 +1,5 @@
 //! The prompt: queries over several lines until a semicolon, a history in a file, names completed from the catalogue.
 
-use crate::failure::Failure;
 use crate::language::Language;
 use crate::output::{self, Format};
 use rustyline::completion::{Completer, Pair};
@@ -14,6 +13,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use terrace_analysis::Engine;
 use terrace_analysis::arrow::array::{Array, AsArray};
+use terrace_tool::failure::Failure;
+use terrace_tool::{errln, outln};
 
 const WORDS: [&str; 32] = [
     "SELECT",
@@ -88,7 +89,7 @@ const SAVIME_WORDS: [&str; 28] = [
 
 const SAVIME_HELP: &str =
     "A command ends with a semicolon. TARs are containers with arrays, by name: study, \"study/run1\".
-  show();   scan(study);   aggregate(where(study, v > 1), avg, v, mean, x);   docs/savime.md has them all
+  show();   scan(study);   aggregate(where(study, v > 1), avg, v, mean, x);   docs/reference/savime.md has them all
   \\format csv    how rows are written: table, csv, json, ndjson, savime
   \\q             ends (so does Ctrl-D)";
 
@@ -173,14 +174,14 @@ pub fn run(engine: &Engine, mut format: Format, language: Language) -> Result<()
     if let Some(file) = &history {
         let _ = editor.load_history(file);
     }
-    println!("Tables of {}; \\? for help", engine.queries().objects().session.root().display());
+    outln!("Tables of {}; \\? for help", engine.queries().objects().session.root().display());
     loop {
         let line = match editor.readline(if language == Language::Sql { "terrace> " } else { "savime> " }) {
             Ok(line) => line,
             Err(ReadlineError::Interrupted) => continue,
             Err(ReadlineError::Eof) => break,
             Err(ReadlineError::Io(error)) if error.kind() == std::io::ErrorKind::InvalidData => {
-                eprintln!("what was typed is not UTF-8");
+                errln!("what was typed is not UTF-8");
                 continue;
             }
             Err(error) => return Err(failed(error)),
@@ -191,21 +192,21 @@ pub fn run(engine: &Engine, mut format: Format, language: Language) -> Result<()
         let _ = editor.add_history_entry(line.as_str());
         match line.trim() {
             "\\q" | "exit" | "quit" => break,
-            "\\?" | "help" => println!("{}", if language == Language::Sql { HELP } else { SAVIME_HELP }),
+            "\\?" | "help" => outln!("{}", if language == Language::Sql { HELP } else { SAVIME_HELP }),
             other if other.starts_with("\\format") => match other.split_whitespace().nth(1) {
                 Some("table") => format = Format::Table,
                 Some("csv") => format = Format::Csv,
                 Some("json") => format = Format::Json,
                 Some("ndjson") => format = Format::Ndjson,
                 Some("savime") => format = Format::Savime,
-                _ => println!("\\format table, csv, json, ndjson or savime"),
+                _ => outln!("\\format table, csv, json, ndjson or savime"),
             },
-            other if other.starts_with('\\') => println!("`{other}` is not a command; \\? for help"),
+            other if other.starts_with('\\') => outln!("`{other}` is not a command; \\? for help"),
             text => {
                 for query in language.split(text) {
                     let done = language.run(engine, query).map_err(Failure::from);
                     if let Err(failure) = done.and_then(|batches| output::to_stdout(batches, format)) {
-                        failure.print();
+                        failure.print_as("");
                     }
                 }
                 if let Some(helper) = editor.helper_mut() {

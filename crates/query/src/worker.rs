@@ -6,11 +6,11 @@
 //!
 //! Why a process and not a library: DataFusion in an interpreter would be 60 MB more to load for programs that ask nothing.
 
-use crate::failure::Failure;
 use crate::language::Language;
 use crate::output::{self, Format};
 use std::io::{ErrorKind, Read, Write};
 use terrace_analysis::Engine;
+use terrace_tool::failure::Failure;
 
 const ROWS: u8 = 0;
 const ERROR: u8 = 1;
@@ -30,7 +30,7 @@ pub fn serve(engine: &Engine) -> Result<(), Failure> {
         let flags = u32::from_le_bytes(length);
         let length = flags & !(IS_SAVIME | AS_TEXT);
         if length > QUERY_BYTES_MAX {
-            return Err(Failure::bad_input(format!("a query of {length} bytes: at most {QUERY_BYTES_MAX}")));
+            return Err(Failure::invalid(format!("a query of {length} bytes: at most {QUERY_BYTES_MAX}")));
         }
         let mut text = vec![0; length as usize];
         input.read_exact(&mut text).map_err(broken)?;

@@ -7,13 +7,13 @@
 //! and what we decided must be about what is done.
 
 use crate::attributes::Times;
-use crate::board::{RIGHTS_VARY, UMASKS_VARY, VIEWS_VARY};
 use crate::filter::{
     ARCH_X86_64, NEW_VIEW, SYS_FCHMODAT2, SYS_GETXATTRAT, SYS_LANDLOCK_CREATE_RULESET, SYS_LISTXATTRAT,
     SYS_REMOVEXATTRAT, SYS_SETXATTRAT,
 };
 use crate::listener::{Answer, Notification};
 use crate::serve::Worker;
+use crate::state::{RIGHTS_VARY, UMASKS_VARY, VIEWS_VARY};
 use crate::target::{Target, is_of_its_reader, is_of_the_system, names_its_reader};
 use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -120,7 +120,21 @@ impl Worker {
             return Answer::Continue;
         }
         let varies = match call.nr as i64 {
+            libc::SYS_umask if call.args[0] as u32 & 0o777 == self.shared.state.umask() => 0,
             libc::SYS_umask => UMASKS_VARY,
+            // make(1) says so before each program that it starts, and has no other.
+            libc::SYS_setuid
+            | libc::SYS_setgid
+            | libc::SYS_setreuid
+            | libc::SYS_setregid
+            | libc::SYS_setresuid
+            | libc::SYS_setresgid
+            | libc::SYS_setfsuid
+            | libc::SYS_setfsgid
+                if self.asks_for_own_rights(call) =>
+            {
+                return Answer::Continue;
+            }
             libc::SYS_setuid
             | libc::SYS_setgid
             | libc::SYS_setreuid
@@ -144,17 +158,17 @@ impl Worker {
             _ => 0,
         };
         if varies != 0 {
-            self.shared.board.note(varies);
+            self.shared.state.note(varies);
             return Answer::Continue;
         }
         if let Some(answer) = self.refuse(call) {
             return answer;
         }
-        if self.shared.board.varies(VIEWS_VARY) && !target.shares_our_view() {
+        if self.shared.state.varies(VIEWS_VARY) && !target.shares_our_view() {
             self.warn_of_another_view(call);
             return Answer::Continue;
         }
-        if self.shared.board.varies(RIGHTS_VARY) {
+        if self.shared.state.varies(RIGHTS_VARY) {
             match target.status() {
                 Ok(status) if !self.own.are(&status.rights) => {
                     return self.with_other_rights(&status.rights, call, again);
@@ -164,6 +178,19 @@ impl Worker {
             }
         }
         self.dispatch(call, again).unwrap_or_else(|taken| taken)
+    }
+
+    /// Users or groups that are all our own, which the run began with: nothing varies by that.
+    fn asks_for_own_rights(&self, call: &Notification) -> bool {
+        let (count, own) = match call.nr as i64 {
+            libc::SYS_setuid | libc::SYS_setfsuid => (1, self.own.user()),
+            libc::SYS_setgid | libc::SYS_setfsgid => (1, self.own.group()),
+            libc::SYS_setreuid => (2, self.own.user()),
+            libc::SYS_setregid => (2, self.own.group()),
+            libc::SYS_setresuid => (3, self.own.user()),
+            _ => (3, self.own.group()),
+        };
+        call.args[..count].iter().all(|&id| id as u32 == own || id as u32 == u32::MAX)
     }
 
     /// What would go past us, or what we would go past: refused as by a kernel that lacks it, which programs expect.
@@ -371,7 +398,7 @@ impl Worker {
         if !self.shared.listener.is_valid(call.id) {
             return Err(Answer::Continue);
         }
-        self.desk.acting.store(1, std::sync::atomic::Ordering::Release);
+        self.slot.acting.store(1, std::sync::atomic::Ordering::Release);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //!
 //!   both below the root, on two file systems ─▶ bytes copied by explicit offsets ─▶ the end noted ─▶ the program's offsets set
 //!
-//! Invariant: the program's offsets change only after what they become is on the desk. So a call that a killed supervisor had
+//! Invariant: the program's offsets change only after what they become is on the slot. So a call that a killed supervisor had
 //! received is either done again from where it began, or only its offsets are set once more.
 
 use crate::calls::{Taken, unreachable_for_us};
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::*;
 
 /// Most bytes of one call: a short count is a right answer, and the program asks for the rest.
 const COPY_MAX: usize = 4 << 20;
-/// `Desk::acting`: the bytes are there, the offsets may not be.
+/// `Slot::acting`: the bytes are there, the offsets may not be.
 const COPIED: u32 = 2;
 
 /// One file of the two, and where in it.
@@ -34,10 +34,10 @@ impl Worker {
         if flags != 0 || !self.is_between_tiers(&source.file, &sink.file) {
             return Ok(Answer::Continue);
         }
-        let desk = self.desk;
-        if again && desk.acting.load(Acquire) == COPIED {
-            let count = desk.intent.record.load(Acquire) as i64;
-            let (source_at, sink_at) = (desk.before.load(Acquire) as i64, desk.intent.serial.load(Acquire) as i64);
+        let slot = self.slot;
+        if again && slot.acting.load(Acquire) == COPIED {
+            let count = slot.intent.record.load(Acquire) as i64;
+            let (source_at, sink_at) = (slot.before.load(Acquire) as i64, slot.intent.serial.load(Acquire) as i64);
             return Ok(self.arrive(call, &source, source_at + count, &sink, sink_at + count, count));
         }
         self.begin(call)?;
@@ -45,10 +45,10 @@ impl Worker {
             Ok(count) => count as i64,
             Err(errno) => return Ok(Answer::Error(errno)),
         };
-        desk.before.store(source.at as u64, Release);
-        desk.intent.serial.store(sink.at as u64, Release);
-        desk.intent.record.store(count as u32, Release);
-        desk.acting.store(COPIED, Release);
+        slot.before.store(source.at as u64, Release);
+        slot.intent.serial.store(sink.at as u64, Release);
+        slot.intent.record.store(count as u32, Release);
+        slot.acting.store(COPIED, Release);
         Ok(self.arrive(call, &source, source.at + count, &sink, sink.at + count, count))
     }
 

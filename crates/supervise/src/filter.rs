@@ -21,7 +21,7 @@ enum Condition {
     NoneOf(u32, u32),
     /// The flags of an open, which see.
     OpenFlags(u32),
-    /// As `OpenFlags`, and not one of the dynamic loader's.
+    /// As `OpenFlags`, and not one of the dynamic loader's or the C library's own.
     OpenAt,
     /// Not one of the dynamic loader's looks at a descriptor.
     Look,
@@ -184,12 +184,13 @@ fn block(condition: Condition, loader: Option<Loader>) -> Vec<libc::sock_filter>
             let mut open = loader.map_or(vec![], |loader| {
                 vec![
                     load(argument(2)),
-                    jump(JEQ, LOADER_OPEN, 0, 6),
+                    jump(JEQ, LOADER_OPEN, 0, 7),
                     load(OFFSET_POINTER + 4),
-                    jump(JGE, LIBRARIES, 0, 4),
+                    jump(JGE, LIBRARIES, 0, 5),
                     load(OFFSET_POINTER),
                     statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, PAGE - 1),
-                    jump(JEQ, loader.open, 0, 1),
+                    jump(JEQ, loader.open, 1, 0),
+                    jump(JEQ, loader.internal_open, 0, 1),
                     give(ALLOW),
                 ]
             });
@@ -295,7 +296,7 @@ impl Filter {
 mod tests {
     use super::*;
 
-    const LOADER: Loader = Loader { open: 0x123, look: 0xffff_f000 };
+    const LOADER: Loader = Loader { open: 0x123, look: 0xffff_f000, internal_open: 0x001 };
 
     /// Runs the program as the kernel does.
     fn verdict(nr: i64, pointer: u64, args: [u64; 6]) -> u32 {
@@ -385,6 +386,8 @@ mod tests {
         let open = [0, 0, LOADER_OPEN as u64, 0, 0, 0];
         assert_eq!(verdict(libc::SYS_openat, 0x7f00_0000_5123, open), ALLOW);
         assert_eq!(verdict(libc::SYS_openat, 0x7f00_0000_5124, open), NOTIFY);
+        assert_eq!(verdict(libc::SYS_openat, 0x7f00_0000_5001, open), ALLOW);
+        assert_eq!(verdict(libc::SYS_openat, 0x40_5001, open), NOTIFY);
         assert_eq!(verdict(libc::SYS_openat, 0x40_5123, open), NOTIFY);
         assert_eq!(verdict(libc::SYS_openat, 0x7f00_0000_5123, [0, 0, libc::O_WRONLY as u64, 0, 0, 0]), NOTIFY);
         let look = |path: u64| [3, path, 0, libc::AT_EMPTY_PATH as u64, 0, 0];

@@ -1,9 +1,9 @@
-//! The keeper: holds the listener and the board, and starts the supervisor again when it dies.
+//! The keeper: holds the listener and the shared state, and starts the supervisor again when it dies.
 //!
 //! Reason: when the last descriptor of a listener is closed, every trapped call of every program fails. A supervisor does much
 //! and may be killed; a keeper does nothing but wait.
 
-use crate::board::Board;
+use crate::state::SharedState;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::process::Child;
@@ -24,12 +24,12 @@ pub fn keep(
     mut died: impl FnMut(String),
 ) -> io::Result<u32> {
     use std::os::fd::AsFd;
-    let board = Board::create(umask)?;
+    let state = SharedState::create(umask)?;
     let mut restarts = 0;
     loop {
         let begun = Instant::now();
         // Programs wait meanwhile: there is nothing better than to try again.
-        let how = match start(listener.as_fd(), board.fd()) {
+        let how = match start(listener.as_fd(), state.fd()) {
             Ok(mut child) => match child.wait() {
                 Ok(status) if status.success() => return Ok(restarts),
                 // Without a listener the programs' calls fail, which is better than to wait for ever.

@@ -2,12 +2,12 @@
 //!
 //!   program ──trapped call──▶ kernel ──notification──▶ supervisor ──▶ the library's decision ──▶ answer, or a descriptor
 //!                                                         ▲
-//!                                    keeper: holds the listener and the board, starts the next supervisor
+//!                                    keeper: holds the listener and the shared state, starts the next supervisor
 //!
 //!   filter     which calls come                     listener   how they come and are answered
-//!   calls      which answer is whose                open, look, names, copy   the answers
+//!   calls      which answer is whose                open, metadata, attributes, names, copy   the answers
 //!   loader     the calls that a starting program makes before any other
-//!   target     the program's memory and rights      board      what a killed supervisor leaves
+//!   target     the program's memory and rights      state      what a killed supervisor leaves
 //!   serve      the supervisor                       keep       the keeper
 //!
 //! Invariant: a call is done once. What the kernel does right is left to it; all else is done here, from the text that was
@@ -17,7 +17,6 @@
 compile_error!("the supervisor is written for Linux on x86-64 (system calls, seccomp filter)");
 
 mod attributes;
-mod board;
 mod calls;
 mod copy;
 mod filter;
@@ -25,12 +24,13 @@ mod keep;
 mod library;
 mod listener;
 mod loader;
-mod look;
+mod metadata;
 mod names;
 mod open;
 mod probe;
 mod rights;
 mod serve;
+mod state;
 mod target;
 
 pub use filter::Filter;

@@ -1,10 +1,10 @@
-//! The preload library, loaded into this process for its decisions (see `terrace_index::behalf`).
+//! The preload library, loaded into this process for its decisions (see `terrace_index::proxy`).
 
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use terrace_index::behalf::{ENTRY, Table};
+use terrace_index::proxy::{ENTRY, Table};
 
 fn unfit(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, reason)

@@ -56,7 +56,7 @@ pub enum Answer {
 impl From<isize> for Answer {
     fn from(raw: isize) -> Answer {
         match raw {
-            terrace_index::behalf::LEAVE => Answer::Continue,
+            terrace_index::proxy::LEAVE => Answer::Continue,
             -4095..0 => Answer::Error(-raw as i32),
             value => Answer::Value(value as i64),
         }

@@ -6,6 +6,9 @@
 //! the instruction to the empty path that it gives is too. Both are learned from a loader at work: one that lists the
 //! libraries of this very program.
 //!
+//! The C library has an open of its own, for what belongs to it: locales, character sets, the names of users. Programs have no way to
+//! call it, so that it opens nothing else, and it opens for reading. Its place in its page is found in this program's own library.
+//!
 //!   fork ─▶ filter on two calls ─▶ exec /proc/self/exe, to list its libraries ─▶ each call is noted, and goes on
 //!
 //! A call of other code that looks the same (an open for reading at that page offset: 1 in 4096 programs has one) gets what an
@@ -22,6 +25,8 @@ pub struct Loader {
     pub open: u32,
     /// From the empty path to the instruction behind its `newfstatat`; the low half.
     pub look: u32,
+    /// The place in its page of the instruction behind the C library's own open; the loader's again where it isn't known.
+    pub internal_open: u32,
 }
 
 /// It lists the libraries of a program in a few milliseconds.
@@ -110,7 +115,25 @@ fn listen(pipe: &OwnedFd) -> Option<Loader> {
         }
         listener.answer(call.id, Answer::Continue);
     }
-    Some(Loader { open: the_one(&opens)?, look: the_one(&looks)? })
+    let open = the_one(&opens)?;
+    Some(Loader { open, look: the_one(&looks)?, internal_open: internal_open().unwrap_or(open) })
+}
+
+/// The one `syscall` instruction near the beginning of the function by which the C library opens its own files.
+fn internal_open() -> Option<u32> {
+    const BYTES: usize = 96;
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    // SAFETY: C strings; of a function that is longer than these bytes, and is followed by others.
+    let code = unsafe {
+        let (name, version) = (c"__open64_nocancel".as_ptr(), c"GLIBC_PRIVATE".as_ptr());
+        let function = libc::dlvsym(libc::RTLD_DEFAULT, name, version);
+        if function.is_null() {
+            return None;
+        }
+        std::slice::from_raw_parts(function as *const u8, BYTES)
+    };
+    let at = code.windows(SYSCALL.len()).position(|bytes| bytes == SYSCALL)?;
+    Some((code.as_ptr() as usize + at + SYSCALL.len()) as u32 & 0xfff)
 }
 
 /// What all have, if there are at least two.

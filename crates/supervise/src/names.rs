@@ -25,7 +25,7 @@ fn inode(place: &Place) -> u64 {
 
 impl Worker {
     fn may_be_done(&self, again: bool) -> bool {
-        again && self.desk.acting.load(Acquire) != 0
+        again && self.slot.acting.load(Acquire) != 0
     }
 
     pub fn unlink(&self, call: &Notification, dirfd: i32, path: u64, flags: i32, again: bool) -> Taken<Answer> {
@@ -40,13 +40,13 @@ impl Worker {
 
     pub fn rename(&self, call: &Notification, old: Named, new: Named, flags: u32, again: bool) -> Taken<Answer> {
         let (from, to) = self.both(call, old, new)?;
-        let (source, before) = (inode(&from), self.desk.before.load(Acquire));
+        let (source, before) = (inode(&from), self.slot.before.load(Acquire));
         // The name that was there is gone, and its file is at the other (by its link, or by now as a real file).
         let has_moved = source != before && inode(&to) == before || source == 0 && inode(&to) != 0;
         if self.may_be_done(again) && before != 0 && has_moved {
             return Ok(Answer::Value(0));
         }
-        self.desk.before.store(source, Release);
+        self.slot.before.store(source, Release);
         self.begin(call)?;
         let result = unsafe { (self.shared.table.rename)(from.dirfd, from.text(), to.dirfd, to.text(), flags) };
         Ok(Answer::from(result))

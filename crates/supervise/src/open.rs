@@ -1,16 +1,16 @@
 //! The open family: the library opens, the program gets the descriptor.
 
-use crate::board::RIGHTS_VARY;
 use crate::calls::{CWD, Place, Taken, unreachable_for_us};
 use crate::listener::{Answer, Notification};
 use crate::serve::Worker;
+use crate::state::RIGHTS_VARY;
 use crate::target::Target;
 use std::ffi::{CStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::*;
-use terrace_index::behalf::How;
+use terrace_index::proxy::How;
 
 impl Worker {
     pub fn open(
@@ -62,7 +62,7 @@ impl Worker {
         unsafe { libc::close(raw as i32) };
         Ok(match given {
             Ok(number) => {
-                self.desk.given.store(number as u32 + 1, Release);
+                self.slot.given.store(number as u32 + 1, Release);
                 Answer::Value(number as i64)
             }
             Err(errno) => Answer::Error(errno),
@@ -71,11 +71,11 @@ impl Worker {
 
     /// The name is of the file that the supervisor before us was about to create for this very call.
     fn was_created(&self, place: &Place) -> bool {
-        let announced = self.desk.intent.record.load(Acquire);
+        let announced = self.slot.intent.record.load(Acquire);
         let mut serial = 0;
         // SAFETY: a place and a variable of ours.
         let found = unsafe { (self.shared.table.record_at)(place.dirfd, place.text(), &mut serial) };
-        announced != 0 && found == announced && serial == self.desk.intent.serial.load(Acquire)
+        announced != 0 && found == announced && serial == self.slot.intent.serial.load(Acquire)
     }
 
     pub fn open_how(&self, call: &Notification, again: bool) -> Taken<Answer> {
@@ -130,7 +130,7 @@ impl Worker {
     /// else the filter takes the rights that their files would give them.
     fn look_at_rights(&self, call: &Notification, dirfd: i32, path: &CStr) {
         let is_root = self.own.is_root();
-        if is_root && self.shared.board.varies(RIGHTS_VARY) {
+        if is_root && self.shared.state.varies(RIGHTS_VARY) {
             return;
         }
         let target = Target { thread: call.thread };
@@ -144,7 +144,7 @@ impl Worker {
         let (mode, set_both) = (found.mode(), libc::S_ISGID | libc::S_IXGRP);
         if is_root {
             if mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
-                self.shared.board.note(RIGHTS_VARY);
+                self.shared.state.note(RIGHTS_VARY);
             }
         } else if mode & libc::S_ISUID != 0 && !self.own.is_user(found.uid()) || mode & set_both == set_both {
             // Its name, not how it was reached.
@@ -164,7 +164,7 @@ impl Worker {
         let place = self.place_of(call, dirfd, path)?;
         if self.shared.listener.is_valid(call.id) {
             // SAFETY: a place of ours.
-            unsafe { (self.shared.table.settle)(place.dirfd, place.text()) };
+            unsafe { (self.shared.table.materialise)(place.dirfd, place.text()) };
         }
         Ok(Answer::Continue)
     }

@@ -52,6 +52,14 @@ impl Own {
         self.rights.user == 0
     }
 
+    pub fn user(&self) -> u32 {
+        self.rights.user
+    }
+
+    pub fn group(&self) -> u32 {
+        self.rights.group
+    }
+
     pub fn is_user(&self, user: u32) -> bool {
         self.rights.user == user
     }

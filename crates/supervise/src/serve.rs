@@ -1,16 +1,16 @@
 //! The supervisor: threads that receive calls, decide with the library, and answer.
 //!
-//!   desk cleared ─▶ receive (the kernel fills the desk) ─▶ answer of `calls` ─▶ sent ─▶ desk cleared
+//!   slot cleared ─▶ receive (the kernel fills the slot) ─▶ answer of `calls` ─▶ sent ─▶ slot cleared
 //!
 //! One thread at a time has the floor: it receives, answers, and receives again. Before it does something that may wait, and when
 //! more calls are waiting, it gives the floor to another thread, and rests when it is done.
 //! Reason: the kernel wakes every thread that waits to receive, for each call.
 //!
-//! The first thing a supervisor does is to finish what a killed one left on its desks.
+//! The first thing a supervisor does is to finish what a killed one left on its slots.
 
-use crate::board::{Board, DESKS, Desk, UMASKS_VARY};
 use crate::listener::{Answer, Listener, Notification};
 use crate::rights::Own;
+use crate::state::{SLOTS, SharedState, Slot, UMASKS_VARY};
 use crate::target::{Handles, Target};
 use crate::{calls, library};
 use std::cell::{Cell, RefCell};
@@ -20,7 +20,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex};
-use terrace_index::behalf::Table;
+use terrace_index::proxy::Table;
 
 /// Where a thread waits for the floor.
 struct Seat {
@@ -35,13 +35,13 @@ thread_local! {
 
 pub struct Supervisor {
     pub listener: Listener,
-    pub board: Board,
+    pub state: SharedState,
     pub table: &'static Table,
     pub root_dev: u64,
     /// Inodes that a program's link into `/proc/self` may lead us to, where it leads the program to others: our program's file,
     /// and the top of the tree.
     own: [Option<(u64, u64)>; 2],
-    /// One bit for each desk that has a thread.
+    /// One bit for each slot that has a thread.
     taken: AtomicU64,
     resting: Mutex<Vec<Arc<Seat>>>,
     /// Warnings for the user, each told once.
@@ -52,7 +52,7 @@ pub struct Supervisor {
 /// One thread's state.
 pub struct Worker {
     pub shared: Arc<Supervisor>,
-    pub desk: &'static Desk,
+    pub slot: &'static Slot,
     pub own: Arc<Own>,
     umask: Cell<u32>,
     /// For what goes through us: listings, link texts, attributes.
@@ -63,7 +63,7 @@ pub struct Worker {
 /// Serves until the last program under the filter has ended. `warn` gets what the user should know.
 pub fn serve(
     listener: OwnedFd,
-    board: OwnedFd,
+    state: OwnedFd,
     library: &Path,
     index: &Path,
     warn: impl Fn(String) + Send + Sync + 'static,
@@ -75,7 +75,7 @@ pub fn serve(
     })?;
     let shared = Arc::new(Supervisor {
         listener: Listener::new(listener),
-        board: Board::open(board)?,
+        state: SharedState::open(state)?,
         table,
         // SAFETY: no arguments.
         root_dev: unsafe { (table.root_dev)() },
@@ -85,16 +85,16 @@ pub fn serve(
         warn: Box::new(warn),
         warned: Mutex::new(vec![]),
     });
-    // What was left is finished on its own desk; a thread with another one receives.
-    let left: Vec<usize> = (0..DESKS).filter(|&number| shared.board.desk(number).call().is_some()).collect();
+    // What was left is finished on its own slot; a thread with another one receives.
+    let left: Vec<usize> = (0..SLOTS).filter(|&number| shared.state.slot(number).call().is_some()).collect();
     for &number in &left {
         shared.taken.fetch_or(1 << number, AcqRel);
     }
     for &number in &left {
         start(&shared, number, false)?;
     }
-    let desk = shared.free_desk().ok_or_else(|| io::Error::other("every desk is taken"))?;
-    start(&shared, desk, true)?;
+    let slot = shared.free_slot().ok_or_else(|| io::Error::other("every slot is taken"))?;
+    start(&shared, slot, true)?;
     wait_for_the_end(&shared.listener);
     Ok(())
 }
@@ -114,9 +114,9 @@ extern "C" fn about_to_wait() {
     });
 }
 
-fn start(shared: &Arc<Supervisor>, desk: usize, has_floor: bool) -> io::Result<()> {
+fn start(shared: &Arc<Supervisor>, slot: usize, has_floor: bool) -> io::Result<()> {
     let shared = shared.clone();
-    std::thread::Builder::new().name(format!("desk {desk}")).stack_size(256 << 10).spawn(move || {
+    std::thread::Builder::new().name(format!("slot {slot}")).stack_size(256 << 10).spawn(move || {
         // A umask, and a view, of this thread's own.
         // SAFETY: by value.
         unsafe {
@@ -125,45 +125,45 @@ fn start(shared: &Arc<Supervisor>, desk: usize, has_floor: bool) -> io::Result<(
         }
         // SAFETY: no arguments.
         let status = Target { thread: unsafe { libc::gettid() } as u32 }.status().expect("our own thread is there");
-        let board_desk = shared.board.desk(desk);
-        // SAFETY: the desk lives as long as the process.
-        unsafe { (shared.table.announce_to)(&board_desk.intent, about_to_wait) };
+        let slot_state = shared.state.slot(slot);
+        // SAFETY: the slot lives as long as the process.
+        unsafe { (shared.table.announce_to)(&slot_state.intent, about_to_wait) };
         let seat = Arc::new(Seat { has_floor: AtomicBool::new(has_floor), thread: std::thread::current() });
         AT_WORK.set(Some((shared.clone(), seat.clone())));
         let own = Arc::new(Own::of(&status));
         let (umask, buffer, handles) = (Cell::new(0), vec![0; 64 << 10], RefCell::default());
-        Worker { shared, desk: board_desk, own, umask, buffer, handles }.work(&seat);
+        Worker { shared, slot: slot_state, own, umask, buffer, handles }.work(&seat);
     })?;
     Ok(())
 }
 
 impl Worker {
     fn work(mut self, seat: &Arc<Seat>) {
-        if let Some(call) = self.desk.call() {
+        if let Some(call) = self.slot.call() {
             self.finish(&call, true);
-            self.desk.clear();
+            self.slot.clear();
             self.shared.rest(seat);
         }
         let shared = self.shared.clone();
         loop {
-            self.desk.clear();
+            self.slot.clear();
             while !seat.has_floor.load(Acquire) {
                 std::thread::park();
             }
-            if shared.listener.receive(self.desk.place()).is_err() {
+            if shared.listener.receive(self.slot.place()).is_err() {
                 // Interrupted, or the thread died before we came, or the end, of which another thread takes care.
                 if !matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EINTR | libc::ENOENT)) {
                     std::thread::sleep(std::time::Duration::from_millis(1));
                 }
                 continue;
             }
-            let Some(call) = self.desk.call() else { continue };
+            let Some(call) = self.slot.call() else { continue };
             if calls::may_take_long(&call) && shared.listener.has_more() {
                 shared.give_floor(seat);
             }
             self.finish(&call, false);
             if !seat.has_floor.load(Acquire) {
-                self.desk.clear();
+                self.slot.clear();
                 shared.rest(seat);
             }
         }
@@ -174,7 +174,7 @@ impl Worker {
         if again && !self.shared.listener.is_valid(call.id) {
             return;
         }
-        let answer = match self.desk.given.load(Acquire) {
+        let answer = match self.slot.given.load(Acquire) {
             0 => self.answer(call, again),
             given => Answer::Value(given as i64 - 1),
         };
@@ -183,9 +183,9 @@ impl Worker {
 
     /// The umask that the thread's new files get.
     pub fn take_umask(&self, target: Target) {
-        let wanted = match self.shared.board.varies(UMASKS_VARY) {
-            true => target.status().map_or(self.shared.board.umask(), |status| status.umask),
-            false => self.shared.board.umask(),
+        let wanted = match self.shared.state.varies(UMASKS_VARY) {
+            true => target.status().map_or(self.shared.state.umask(), |status| status.umask),
+            false => self.shared.state.umask(),
         };
         if self.umask.replace(wanted) != wanted {
             // SAFETY: by value; this thread's own since it was started.
@@ -206,7 +206,7 @@ impl Supervisor {
                 next.has_floor.store(true, Release);
                 next.thread.unpark();
             }
-            None if self.free_desk().is_some_and(|desk| start(self, desk, true).is_ok()) => {}
+            None if self.free_slot().is_some_and(|slot| start(self, slot, true).is_ok()) => {}
             // All are at work: calls wait for this one.
             None => seat.has_floor.store(true, Release),
         }
@@ -220,8 +220,8 @@ impl Supervisor {
         self.resting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// A desk that no thread has; it has one from now on.
-    fn free_desk(&self) -> Option<usize> {
+    /// A slot that no thread has; it has one from now on.
+    fn free_slot(&self) -> Option<usize> {
         let mut taken = self.taken.load(Acquire);
         while taken != u64::MAX {
             let number = taken.trailing_ones();

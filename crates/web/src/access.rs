@@ -2,12 +2,12 @@
 //!
 //! Invariant: nothing of the root is said to a request that shows neither. The token itself never stands in an address.
 
-use crate::failure::Failure;
 use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, COOKIE};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Mutex;
+use terrace_tool::failure::Failure;
 
 /// As `terrace serve --listen` has it.
 const TOKEN_MIN: usize = 16;
@@ -26,14 +26,11 @@ pub struct Access {
 
 pub fn read_token(file: &Path) -> Result<String, Failure> {
     let text = std::fs::read_to_string(file)
-        .map_err(|error| Failure::bad_input(format!("the token {} can't be read: {error}", file.display())))?;
+        .map_err(|error| Failure::invalid(format!("the token {} can't be read: {error}", file.display())))?;
     let token = text.trim();
     if !(TOKEN_MIN..=TOKEN_MAX).contains(&token.len()) {
-        return Err(Failure::bad_input(format!(
-            "the token in {} has fewer than {TOKEN_MIN} characters",
-            file.display()
-        ))
-        .hint("remove the file; a new one is made"));
+        return Err(Failure::invalid(format!("the token in {} has fewer than {TOKEN_MIN} characters", file.display()))
+            .hint("remove the file; a new one is made"));
     }
     Ok(token.to_owned())
 }

@@ -1,6 +1,6 @@
 //! What the agent of this node says of its tiers and of what moves between them.
 
-use crate::failure::{Answer, Refusal};
+use crate::refusal::{Answer, Refusal};
 use axum::http::StatusCode;
 use std::io::{BufRead, BufReader, Error, Read, Write};
 use std::os::fd::AsRawFd;

@@ -1,7 +1,7 @@
 //! What the page asks for: the agent's status, objects, one array, a slice.
 
-use crate::failure::{Answer, Refusal};
 use crate::path::parameter;
+use crate::refusal::{Answer, Refusal};
 use crate::reply::{Reply, json};
 use crate::store::{Store, below, parent};
 use crate::{agent, slice, zarr};

@@ -2,8 +2,8 @@
 //! shows, when that has changed.
 
 use crate::App;
-use crate::failure::{Answer, Refusal};
 use crate::path::{parameter, parts};
+use crate::refusal::{Answer, Refusal};
 use crate::store::{Store, parent};
 use crate::{api, reply};
 use axum::http::StatusCode;

@@ -1,7 +1,5 @@
 //! Where the program listens: by TLS wherever others can read along.
 
-use crate::Cli;
-use crate::failure::Failure;
 use axum::Router;
 use axum_server::Handle;
 use axum_server::accept::NoDelayAcceptor;
@@ -13,6 +11,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
+use terrace_tool::failure::Failure;
+use terrace_tool::server_args::ServerArgs;
 
 pub struct Listener {
     socket: TcpListener,
@@ -22,21 +22,18 @@ pub struct Listener {
 }
 
 impl Listener {
-    pub fn open(cli: &Cli) -> Result<Listener, Failure> {
+    pub fn open(args: &ServerArgs) -> Result<Listener, Failure> {
         let bad = |error: std::io::Error| {
-            Failure::bad_input(format!("can't listen on {}: {error}", cli.listen))
+            Failure::invalid(format!("can't listen on {}: {error}", args.listen))
                 .hint("give an address of this machine, as --http ADDRESS:PORT; port 0 is one that is free")
         };
-        let addresses: Vec<SocketAddr> = cli.listen.to_socket_addrs().map_err(bad)?.collect();
-        let tls = match (&cli.certificate, &cli.key) {
-            (Some(certificate), Some(key)) => Some(tls(certificate, key)?),
-            _ => None,
-        };
+        let addresses: Vec<SocketAddr> = args.listen.to_socket_addrs().map_err(bad)?.collect();
+        let tls = args.tls().map(|(certificate, key)| tls(certificate, key)).transpose()?;
         let is_loopback = addresses.iter().all(|address| address.ip().is_loopback());
-        if tls.is_none() && !is_loopback && !cli.plain {
-            return Err(Failure::bad_input(format!(
+        if tls.is_none() && !is_loopback && !args.plain {
+            return Err(Failure::invalid(format!(
                 "{} is not a loopback address, and a token must not travel in the clear",
-                cli.listen
+                args.listen
             ))
             .hint("give --certificate and --key"));
         }
@@ -71,7 +68,7 @@ impl Listener {
 /// What is spoken, and how the certificate is known.
 fn tls(certificate: &Path, key: &Path) -> Result<(Arc<ServerConfig>, String), Failure> {
     let unusable = |what: &Path, error: &dyn std::fmt::Display| {
-        Failure::bad_input(format!("{} can't be used: {error}", what.display()))
+        Failure::invalid(format!("{} can't be used: {error}", what.display()))
     };
     let chain = CertificateDer::from_pem_file(certificate).map_err(|error| unusable(certificate, &error))?;
     let fingerprint = terrace_client::fingerprint(&chain);

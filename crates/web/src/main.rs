@@ -7,14 +7,17 @@
 //!
 //! Invariant: nothing is written, and whatever a request says, it is answered: a path that makes no sense is an error of the request.
 
+// They panic when nobody reads.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod access;
 mod agent;
 mod api;
 mod events;
-mod failure;
 mod listener;
 mod page;
 mod path;
+mod refusal;
 mod reply;
 mod route;
 mod slice;
@@ -23,14 +26,14 @@ mod zarr;
 
 use access::Access;
 use clap::Parser;
-use failure::Failure;
 use listener::Listener;
 use std::io::{Read, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
 use terrace_client::Session;
+use terrace_tool::failure::Failure;
+use terrace_tool::server_args::ServerArgs;
 use tokio::sync::Semaphore;
 
 /// Threads that read objects; requests beyond wait for their turn.
@@ -48,21 +51,9 @@ struct Cli {
     /// A root's path, or tcp://ADDRESS:PORT of an agent elsewhere [default: the root of this run]
     #[arg(long, value_name = "TARGET", default_value = "")]
     connect: String,
-    /// Where to listen; port 0: one that is free
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
-    listen: String,
-    /// File with the token that clients must show
-    #[arg(long, value_name = "FILE")]
-    token_file: PathBuf,
-    /// TLS with this certificate (PEM)
-    #[arg(long, value_name = "FILE", requires = "key")]
-    certificate: Option<PathBuf>,
-    #[arg(long, value_name = "FILE", requires = "certificate")]
-    key: Option<PathBuf>,
-    /// No TLS, wherever others can read along
-    #[arg(long, conflicts_with = "certificate")]
-    plain: bool,
-    /// End when the standard input does: whoever started this has gone
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Exit at the end of standard input
     #[arg(long, hide = true)]
     until_input_ends: bool,
 }
@@ -77,17 +68,17 @@ pub struct App {
 
 fn main() {
     if let Err(failure) = serve(&Cli::parse()) {
-        failure.print();
+        failure.print_as("terrace-web: ");
         std::process::exit(failure.code);
     }
 }
 
 fn serve(cli: &Cli) -> Result<(), Failure> {
-    let listener = Listener::open(cli)?;
-    let token = access::read_token(&cli.token_file)?;
+    let listener = Listener::open(&cli.server)?;
+    let token = access::read_token(&cli.server.token_file)?;
     let session = Session::connect(&cli.connect)?;
     let access = Access::new(token, listener.address.port(), listener.tls.is_some())?;
-    say_where(&listener, &access, &cli.token_file);
+    say_where(&listener, &access, &cli.server.token_file);
     let app = Arc::new(App {
         access,
         store: Arc::new(Store::new(session)),

@@ -1,6 +1,6 @@
 //! What a request's path names: parts, decoded, of which none leads anywhere but down.
 
-use crate::failure::{Answer, Refusal};
+use crate::refusal::{Answer, Refusal};
 
 /// More than any name of the root has.
 const LENGTH_MAX: usize = 8192;

@@ -1,7 +1,7 @@
 //! Which part of the program answers a request.
 
-use crate::failure::{Answer, Refusal};
 use crate::path::{parameter, parts};
+use crate::refusal::{Answer, Refusal};
 use crate::reply::{Reply, dressed};
 use crate::{App, api, events, page, zarr};
 use axum::Router;

@@ -2,7 +2,7 @@
 //!
 //! `at` has an index for each dimension and `*` for the two that are drawn (one, for an array of one dimension).
 
-use crate::failure::{Answer, Refusal};
+use crate::refusal::{Answer, Refusal};
 use crate::reply::Reply;
 use crate::store::{Store, parent};
 use crate::zarr::metadata::float;

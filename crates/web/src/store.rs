@@ -3,7 +3,7 @@
 //! Invariant: along a dimension that grows, readers see the steps that are complete in all arrays of the container that share the
 //! dimension by name, as tables do; so whoever reads a container's metadata sees all arrays of a step, or none.
 
-use crate::failure::{Answer, Refusal};
+use crate::refusal::{Answer, Refusal};
 use crate::reply::Reply;
 use axum::body::Bytes;
 use axum::http::StatusCode;

@@ -17,6 +17,9 @@ fn operations() -> u64 {
 /// In one life of the file.
 const EACH: u64 = 2000;
 
+/// After each tenth life, `force` has the closed file to itself: so often at least it leaves the tier, on a machine of any speed.
+const PAUSE: &str = "((i % 10)) || { touch $SCRATCH/pause; while test -e $SCRATCH/pause; do sleep 0.01; done; }";
+
 /// Weights of fsx's operations. Maps keep a descriptor from being moved live, so each mix shows another part of the runtime.
 const MAPPED: &str =
     "close_open = 10\nmapread = 5\nmapwrite = 5\nread = 10\nwrite = 10\ntruncate = 10\ninvalidate = 1\n";
@@ -56,7 +59,7 @@ fn exercise(name: &str, weights: &str, operations: u64) {
         scope.spawn(|| force(&place, seed.parse().unwrap_or(1), &forced));
         // Many short lives of one file: each begins empty in the fast tier, and is then moved about.
         let script = format!(
-            "for i in $(seq {}); do {} -N {EACH} -S $(({seed} + i)) -f {} -P $SCRATCH file 2> $SCRATCH/said || {{ cat $SCRATCH/said; exit 1; }}; sleep 0.0$((i % 5)); done",
+            "for i in $(seq {}); do {} -N {EACH} -S $(({seed} + i)) -f {} -P $SCRATCH file 2> $SCRATCH/said || {{ cat $SCRATCH/said; exit 1; }}; sleep 0.0$((i % 5)); {PAUSE}; done",
             operations / EACH,
             fetched("tools/bin/fsx").display(),
             settings.display()
@@ -91,7 +94,13 @@ struct Forced {
 fn force(place: &Workplace, seed: u64, forced: &Forced) {
     let path = place.root().join("file");
     let mut random = seed | 1;
+    let pause = place.scratch().join("pause");
     while !forced.done.load(Relaxed) {
+        if pause.exists() {
+            place.ask(&Request::Flush { paths: vec![path.clone()], all: true, end_of_run: false });
+            place.ask(&Request::Evict { paths: vec![path.clone()] });
+            let _ = std::fs::remove_file(&pause);
+        }
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;

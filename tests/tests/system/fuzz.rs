@@ -232,6 +232,10 @@ fn an_agent_outlives_damaged_conversations_and_gives_nothing_away() {
     let greeting = encode(&Request::Hello { token: TOKEN.into() }, 0).unwrap();
     let socket = place.runtime().join(terrace_core::settings::OBJECTS_SOCKET);
     let turns = std::sync::atomic::AtomicU32::new(0);
+    // The codecs' threads come with the first flush of an array, and stay: they are none that a conversation leaves behind.
+    assert!(
+        place.ask(&terrace_core::control::Request::Flush { paths: vec![], all: true, end_of_run: false }).is_some()
+    );
     let before = holdings(agent);
     let after_a_while = std::sync::OnceLock::new();
     let begun = std::time::Instant::now();

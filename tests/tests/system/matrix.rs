@@ -1,7 +1,7 @@
 //! Kinds of programs, ways to reach them, users: each program does one behaviour (tests/programs/README.md) below an accelerated
 //! root, and says and leaves what it says and leaves natively, or is refused with its reason.
 //!
-//! docs/programs-matrix.md is the table of what happened. A test compares its row; with `TERRACE_MATRIX_WRITE` set it writes it.
+//! docs/reference/programs-matrix.md is the table of what happened. A test compares its row; with `TERRACE_MATRIX_WRITE` set it writes it.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -337,7 +337,7 @@ fn open_up(place: &Workplace) {
 fn in_the_table(row: &Row, line: &str) {
     static TABLE: Mutex<()> = Mutex::new(());
     let _one_at_a_time = TABLE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let page = checkout().join("docs/programs-matrix.md");
+    let page = checkout().join("docs/reference/programs-matrix.md");
     let text = std::fs::read_to_string(&page).unwrap();
     if text.lines().any(|found| found == line) {
         return;
@@ -345,7 +345,7 @@ fn in_the_table(row: &Row, line: &str) {
     if std::env::var_os("TERRACE_MATRIX_WRITE").is_none() {
         let found = text.lines().find(|found| found.ends_with(&format!("| `{}` |", row.test))).unwrap_or("nothing");
         panic!(
-            "docs/programs-matrix.md has another row\n   is: {line}\n  has: {found}\n hint: TERRACE_MATRIX_WRITE=1 writes it"
+            "docs/reference/programs-matrix.md has another row\n   is: {line}\n  has: {found}\n hint: TERRACE_MATRIX_WRITE=1 writes it"
         );
     }
     let mark = format!("| `{}` |", row.test);

@@ -1,7 +1,7 @@
 //! Arrays through the whole system: a client, an agent, the tiers and the root.
 
 use terrace_client::{ArraySpec, Create, DataType, Session};
-use terrace_tests::{Random, Wish, Workplace, compare_at_random};
+use terrace_tests::{Random, Wish, Workplace, again, compare_at_random};
 
 fn session(place: &Workplace) -> Session {
     Session::open(&place.runtime().join("index")).expect("a run has an index")
@@ -92,8 +92,8 @@ fn act() {
 
 fn clients(place: &Workplace, count: u64, operations: u64) -> Vec<std::process::Child> {
     let spawn = |client: u64| {
-        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        command.args(["act", "--exact", "--ignored", "--nocapture"]).stdout(std::process::Stdio::null());
+        let mut command = again(module_path!(), "act");
+        command.arg("--ignored").stdout(std::process::Stdio::null());
         command.env("ACT_CLIENT", client.to_string()).env("ACT_CLIENTS", count.to_string());
         command.env("ACT_OPERATIONS", operations.to_string()).env("ACT_INDEX", place.runtime().join("index"));
         command.spawn().unwrap()

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use terrace_client::{ArraySpec, Create, DataType, LockMode, Region, Session};
-use terrace_tests::{Random, Wish, Workplace, wait_until};
+use terrace_tests::{Random, Wish, Workplace, again, wait_until};
 
 fn session(place: &Workplace) -> Session {
     Session::open(&place.runtime().join("index")).expect("a run has an index")
@@ -34,8 +34,8 @@ fn act() {
 }
 
 fn start(place: &Workplace, turn: u64) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["act", "--exact", "--ignored", "--nocapture"]).stdout(Stdio::piped());
+    let mut command = again(module_path!(), "act");
+    command.arg("--ignored").stdout(Stdio::piped());
     command.env("ACT_TURN", turn.to_string()).env("ACT_INDEX", place.runtime().join("index")).spawn().unwrap()
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use terrace_client::{
     ArraySpec, Create, DataType, Kind, LockMode, ObjectKind, Region, Session, TagMatch, TagQuery, TagValue, Transfer,
 };
-use terrace_tests::{Workplace, wait_until};
+use terrace_tests::{Workplace, again, wait_until};
 
 fn session(place: &Workplace) -> Session {
     Session::open(&place.runtime().join("index")).expect("a run has an index")
@@ -138,8 +138,8 @@ fn act() {
 }
 
 fn another_process(place: &Workplace, act: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["act", "--exact", "--ignored", "--nocapture"]);
+    let mut command = again(module_path!(), "act");
+    command.arg("--ignored");
     command.env("ACT", act).env("ACT_INDEX", place.runtime().join("index"));
     command
 }

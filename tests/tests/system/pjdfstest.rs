@@ -42,7 +42,7 @@ fn all_of_pjdfstest_passes_by_a_private_mount() {
         return;
     }
     // The limit on hard links is the root's own; pathconf(3) tells none of a FUSE file system, so there is nothing to try.
-    // A program that is flushed while it is started has been opened for writing once in five runs (docs/semantics.md, limits).
+    // A program that is flushed while it is started has been opened for writing once in five runs (docs/reference/semantics.md, limits).
     let not_certain = ["link::link_count_max", "open::etxtbsy"];
     compare_but(Wish::default().mount().build(), &not_certain);
     if is_root() {

@@ -1,5 +1,5 @@
 //! Real programs give the same results natively and under `terrace run`, while the mover works and the fast tier is too small
-//! for the data. docs/programs.md lists them.
+//! for the data. docs/reference/programs.md lists them.
 
 use terrace_tests::{Comparison, Wish, Workplace, checkout, fetched, skipped};
 

@@ -10,7 +10,7 @@ use terrace_client::{
 };
 use terrace_core::control::ForwardStatus;
 use terrace_core::objects::wire::Request;
-use terrace_tests::{Outcome, Proxy, Random, Served, Wish, Workplace, is_root, skipped, wait_until};
+use terrace_tests::{Outcome, Proxy, Random, Served, Wish, Workplace, again, is_root, skipped, wait_until};
 
 const ROWS: u64 = 24;
 const COLUMNS: u64 = 40;
@@ -744,16 +744,12 @@ fn an_agent_ends_although_those_were_killed_who_waited_for_an_agent_that_is_away
     let staging = roomy();
     let rule = rule(&staging, "run", &Served::free_address(), "");
     let here = Served::begin(&staging, &["--forward", &rule, "--forward-patience", "1s"]);
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "an_agent_ends_although_those_were_killed_who_waited_for_an_agent_that_is_away",
-            "--nocapture",
-        ])
-        .env("STAGING_WAITS", &here.index)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        again(module_path!(), "an_agent_ends_although_those_were_killed_who_waited_for_an_agent_that_is_away")
+            .env("STAGING_WAITS", &here.index)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
     assert!(lines.any(|line| line.unwrap().ends_with("waits")), "the child does not wait");
     // One of this node, and one of another.
@@ -1154,8 +1150,7 @@ fn a_reader_that_is_killed_at_a_step_goes_on_behind_it() {
     let simulation = simulate(session.clone(), "run", Duration::from_millis(10), 120);
     let mut seen: Vec<u64> = vec![];
     while seen.len() < 120 {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_reader_that_is_killed_at_a_step_goes_on_behind_it", "--nocapture"])
+        let mut child = again(module_path!(), "a_reader_that_is_killed_at_a_step_goes_on_behind_it")
             .env("STAGING_INDEX", &here.index)
             .env("STAGING_FROM", seen.len().to_string())
             .stdout(Stdio::piped())

@@ -11,7 +11,7 @@ use terrace_core::control::Request;
 use terrace_tests::{Outcome, Tree, Wish, Workplace, compile};
 
 fn source_directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/supervise")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/system/supervise")
 }
 
 fn source(name: &str) -> PathBuf {

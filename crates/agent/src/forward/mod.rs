@@ -1,52 +1,75 @@
 //! Forwarding: regions of staged arrays are sent on to other agents as they are published, straight from the tier.
 //!
 //! ```text
-//!  log of an array ──in its order──▶ lane (a target as it is reached, one thread) ══TCP or TLS══▶ agent there: an ordinary put
+//!  log of an array ──in its order──▶ sender (a target as it is reached, one thread) ══TCP or TLS══▶ agent there: an ordinary put
 //!        ▲ mark: all before it have arrived               ▲
-//!        │                                                │ cuts: regions that left the log before they were sent
+//!        │                                                │ unsent: regions that left the log before they were sent
 //!  client publishes                                       new generation of the log (agent)
 //! ```
 //!
 //! An array goes the ways of the first rule that it meets, one for each of the rule's targets. A way says which steps and which cells,
-//! and by which lane: rules that reach a target with the same token and certificate share one, others have lanes of their own, so that
+//! and by which sender: rules that reach a target with the same token and certificate share one, others have senders of their own, so that
 //! nothing travels by what another rule knows.
 //!
 //! The progress of an array on a way is a mark in the log itself, in the tier's memory: a kill of the agent loses nothing of it. What
-//! leaves the log (it is durable, and room was needed) is written down beforehand by whoever cuts the log (`cuts`), and read back
+//! leaves the log (it is durable, and room was needed) is written down beforehand by whoever compacts the log (`unsent`), and read back
 //! from the root. Whatever is sent twice is the same put again, in the same order.
 //!
 //! Invariants:
 //! 1. A record before the mark has arrived: the target has acknowledged the put.
-//! 2. An array goes to a target by one lane, and one connection at a time speaks for a lane: the target ends an older one before it
+//! 2. An array goes to a target by one sender, and one connection at a time speaks for a sender: the target ends an older one before it
 //!    greets the next, so that no put that was on its way when the network was cut comes after newer ones.
-//! 3. A writer never waits for a lane: what can't be sent stays where it is.
+//! 3. A writer never waits for a sender: what can't be sent stays where it is.
 
-mod cuts;
-mod feed;
-mod lane;
-mod sending;
+mod conversation;
+mod message;
+mod reader;
+mod sender;
 mod status;
 mod sync;
 mod tags;
+mod unsent;
 
-use crate::agent::Agent;
+use crate::arrays::Arrays;
 use crate::error::{Error, Result};
-use cuts::Cuts;
-use lane::LaneState;
+use sender::SenderState;
+use std::ops::Deref;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::*};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use terrace_core::objects::few::Condition;
 use terrace_core::objects::{Kind, ObjectError, Region, choose, key_of_chunk, key_of_name};
 use terrace_core::policy::Patterns;
 use terrace_core::settings::{ForwardSettings, Keep, Settings, TargetSettings};
 use terrace_objects::array::{self, Drops, Log, Stage};
+use unsent::Unsent;
+
+/// What is staged, and what of it is sent on. What is in `Arrays` and `Shared` is reached as if it were here.
+pub struct Forwarder {
+    arrays: Arc<Arrays>,
+    pub forwards: Forwards,
+}
+
+impl Deref for Forwarder {
+    type Target = Arrays;
+
+    fn deref(&self) -> &Arrays {
+        &self.arrays
+    }
+}
+
+impl Forwarder {
+    pub fn new(arrays: Arc<Arrays>) -> Result<Forwarder> {
+        let forwards = Forwards::new(&arrays.settings)?;
+        Ok(Forwarder { arrays, forwards })
+    }
+}
 
 pub struct Forwards {
     rules: Vec<Rule>,
-    pub lanes: Vec<Lane>,
-    pub cuts: Cuts,
+    pub senders: Vec<Sender>,
+    pub unsent: Unsent,
     /// Since when the agent has nothing else to do.
     leaving: Mutex<Option<Instant>>,
     /// What has not been sent is made durable, whatever its rule says.
@@ -63,36 +86,36 @@ struct Rule {
 /// What of a rule's arrays goes to one of its targets.
 #[derive(Clone)]
 pub struct Way {
-    /// What marks and cuts are known by: the same as long as the targets, the share and the condition are, whatever the token is.
+    /// What marks and unsent regions are known by: the same as long as the targets, the share and the condition are, whatever the token is.
     pub id: u64,
     /// Which share of the steps, of how many.
     number: u32,
     of: u32,
     /// Cells that don't meet it are not sent.
     condition: Condition,
-    lane: usize,
+    sender: usize,
 }
 
 /// A target, and how it is reached.
-pub struct Lane {
+pub struct Sender {
     number: usize,
     pub target: TargetSettings,
-    pub state: Mutex<LaneState>,
+    pub state: Mutex<SenderState>,
 }
 
 impl Forwards {
     pub fn new(settings: &Settings) -> Result<Forwards> {
-        let (mut rules, mut lanes): (Vec<Rule>, Vec<Lane>) = (vec![], vec![]);
+        let (mut rules, mut senders): (Vec<Rule>, Vec<Sender>) = (vec![], vec![]);
         for rule in &settings.forwards {
             let condition = Condition::parse(&rule.conditions).map_err(|reason| Error::Settings { reason })?;
             let mut ways = vec![];
             for (number, target) in rule.targets.iter().enumerate() {
-                let lane = lanes.iter().position(|lane| lane.target == *target).unwrap_or_else(|| {
-                    lanes.push(Lane { number: lanes.len(), target: target.clone(), state: Mutex::default() });
-                    lanes.len() - 1
+                let sender = senders.iter().position(|sender| sender.target == *target).unwrap_or_else(|| {
+                    senders.push(Sender { number: senders.len(), target: target.clone(), state: Mutex::default() });
+                    senders.len() - 1
                 });
                 let (number, of) = (number as u32, rule.targets.len() as u32);
-                ways.push(Way { id: way_id(rule, number), number, of, condition: condition.clone(), lane });
+                ways.push(Way { id: way_id(rule, number), number, of, condition: condition.clone(), sender });
             }
             rules.push(Rule {
                 containers: Patterns::compile("forward.container", &rule.containers)?,
@@ -104,8 +127,8 @@ impl Forwards {
                 ways,
             });
         }
-        let cuts = Cuts::open(&settings.state.join("forwards"));
-        Ok(Forwards { rules, lanes, cuts, leaving: Mutex::default(), gave_up: AtomicBool::new(false) })
+        let unsent = Unsent::open(&settings.state.join("forwards"));
+        Ok(Forwards { rules, senders, unsent, leaving: Mutex::default(), gave_up: AtomicBool::new(false) })
     }
 
     /// The rule that counts for an array.
@@ -122,17 +145,17 @@ impl Forwards {
         self.rule_of(name).map_or(&[], |rule| &rule.ways)
     }
 
-    /// How an array goes by this lane, if it does.
-    pub fn way(&self, lane: &Lane, name: &str) -> Option<&Way> {
-        self.ways_of(name).iter().find(|way| way.lane == lane.number)
+    /// How an array goes by this sender, if it does.
+    pub fn way(&self, sender: &Sender, name: &str) -> Option<&Way> {
+        self.ways_of(name).iter().find(|way| way.sender == sender.number)
     }
 
-    /// A container whose tags go by this lane: of several lanes to a target one tells it.
-    fn has_container(&self, lane: &Lane, name: &str) -> bool {
+    /// A container whose tags go by this sender: of several senders to a target one tells it.
+    fn has_container(&self, sender: &Sender, name: &str) -> bool {
         for rule in self.rules.iter().filter(|rule| rule.containers.has(Path::new(name))) {
-            let mut lanes = rule.ways.iter().map(|way| &self.lanes[way.lane]);
-            if let Some(first) = lanes.find(|other| other.target.address == lane.target.address) {
-                return first.number == lane.number;
+            let mut senders = rule.ways.iter().map(|way| &self.senders[way.sender]);
+            if let Some(first) = senders.find(|other| other.target.address == sender.target.address) {
+                return first.number == sender.number;
             }
             // None of its arrays is left for another rule.
             if rule.arrays.is_none() {
@@ -182,11 +205,11 @@ pub fn step_of(region: &Region, grows: Option<usize>) -> Option<u64> {
     grows.map(|dimension| region.offset()[dimension])
 }
 
-impl Agent {
+impl Forwarder {
     /// A new generation of an array's log; what leaves it unsent is written down for its ways.
-    pub fn cut_log(&self, stage: &Stage, drops: Drops) -> terrace_core::objects::Result<u64> {
-        let place = &self.objects.place;
-        let forwards = &self.objects.forwards;
+    pub fn compact_log(&self, stage: &Stage, drops: Drops) -> terrace_core::objects::Result<u64> {
+        let place = &self.place;
+        let forwards = &self.forwards;
         let log = Log::open(&stage.log(place))?;
         let name = log.array_path().unwrap_or_default();
         let ways = forwards.ways_of(&name);
@@ -206,7 +229,7 @@ impl Agent {
             if regions.is_empty() {
                 return Ok(());
             }
-            forwards.cuts.add(id, &name, regions).map_err(|error| {
+            forwards.unsent.add(id, &name, regions).map_err(|error| {
                 ObjectError::new(Kind::System, format!("what is to be forwarded could not be written down: {error}"))
             })
         })
@@ -214,12 +237,12 @@ impl Agent {
 
     /// Something of an array has not arrived at all targets yet.
     pub fn is_behind(&self, name: &str, log: Option<&Log>) -> bool {
-        let forwards = &self.objects.forwards;
+        let forwards = &self.forwards;
         forwards.ways_of(name).iter().any(|way| self.is_behind_on(way, name, log))
     }
 
     fn is_behind_on(&self, way: &Way, name: &str, log: Option<&Log>) -> bool {
-        self.objects.forwards.cuts.count(way.id, name) > 0
+        self.forwards.unsent.count(way.id, name) > 0
             || log.is_some_and(|log| log.forwarded(way.id).unwrap_or(0) < log.tail())
     }
 
@@ -231,28 +254,17 @@ impl Agent {
     }
 
     fn some_is_behind(&self) -> bool {
-        let forwards = &self.objects.forwards;
-        if forwards.lanes.is_empty() {
+        let forwards = &self.forwards;
+        if forwards.senders.is_empty() {
             return false;
         }
-        forwards.cuts.names().iter().any(|name| self.is_behind(name, None))
+        forwards.unsent.names().iter().any(|name| self.is_behind(name, None))
             || self.staged_arrays().iter().any(|(name, log)| self.is_behind(name, Some(log)))
-    }
-
-    /// Staged arrays by their names, with their logs.
-    pub fn staged_arrays(&self) -> Vec<(String, Log)> {
-        let place = &self.objects.place;
-        let found = array::stages(place).into_iter().filter_map(|stage| {
-            let log = Log::open(&stage.log(place)).ok()?;
-            let directory = array::directory_of(place, &stage, &log)?;
-            Some((array::relative(place, &directory)?, log))
-        });
-        found.collect()
     }
 
     /// The agent has nothing else to do: should it wait for targets that it can't reach?
     pub fn waits_for_forwards(&self, is_leaving: bool) -> bool {
-        let forwards = &self.objects.forwards;
+        let forwards = &self.forwards;
         let mut leaving = forwards.leaving.lock().unwrap();
         if !is_leaving {
             *leaving = None;

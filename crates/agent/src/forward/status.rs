@@ -1,8 +1,8 @@
 //! What `terrace status` says of staging: containers with their steps, and how far each target is.
 
-use super::lane::{LATELY, Phase};
+use super::Forwarder;
+use super::sender::{LATELY, Phase};
 use super::step_of;
-use crate::agent::Agent;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
@@ -13,7 +13,7 @@ use terrace_objects::array::{Log, Next, Stage, Tail};
 /// A log with so many records that have passed is begun anew: they take room, too.
 const PASSED_MAX: u64 = 1 << 16;
 
-impl Agent {
+impl Forwarder {
     /// Containers that have staged arrays.
     pub fn container_status(&self) -> Vec<ContainerStatus> {
         let mut found: BTreeMap<String, ContainerStatus> = BTreeMap::new();
@@ -43,8 +43,8 @@ impl Agent {
 
     /// One line for each container and each target that it is sent to.
     pub fn forward_status(&self) -> Vec<ForwardStatus> {
-        let (forwards, place) = (&self.objects.forwards, &self.objects.place);
-        if forwards.lanes.is_empty() {
+        let (forwards, place) = (&self.forwards, &self.place);
+        if forwards.senders.is_empty() {
             return vec![];
         }
         let mut logs: BTreeMap<String, (Stage, Log)> = BTreeMap::new();
@@ -55,18 +55,18 @@ impl Agent {
             logs.insert(name, (stage, log));
         }
         let mut lines = vec![];
-        for lane in &forwards.lanes {
-            let mut names = forwards.cuts.names();
+        for sender in &forwards.senders {
+            let mut names = forwards.unsent.names();
             names.extend(logs.keys().cloned());
-            let state = lane.state.lock().unwrap();
+            let state = sender.state.lock().unwrap();
             names.extend(state.arrays.keys().cloned());
             let mut found: BTreeMap<String, ForwardStatus> = BTreeMap::new();
             for name in names {
-                let Some(way) = forwards.way(lane, &name) else { continue };
+                let Some(way) = forwards.way(sender, &name) else { continue };
                 let container = container_of(&name);
                 let line = found.entry(container.clone()).or_insert_with(|| ForwardStatus {
                     container,
-                    target: lane.target.address.clone(),
+                    target: sender.target.address.clone(),
                     state: match state.phase {
                         Phase::Idle => "idle",
                         Phase::Sending => "sending",
@@ -84,7 +84,7 @@ impl Agent {
                 }
                 let lately = state.lately.iter().filter(|(at, array, _)| *array == name && at.elapsed() <= LATELY);
                 line.bytes_s += lately.map(|(.., bytes)| *bytes).sum::<u64>() as f64 / LATELY.as_secs_f64();
-                let cut = forwards.cuts.all(way.id, &name);
+                let cut = forwards.unsent.all(way.id, &name);
                 line.queued_regions += cut.len() as u64;
                 let spec = self.spec_of(&name);
                 let (size, grows) = spec.map_or((0, None), |spec| (spec.data_type.size() as u64, spec.grows_along()));
@@ -111,12 +111,12 @@ impl Agent {
     }
 
     /// The threads that forward.
-    pub fn start_lanes(self: &Arc<Self>) -> std::io::Result<Vec<std::thread::JoinHandle<()>>> {
-        let numbers = 0..self.objects.forwards.lanes.len();
+    pub fn start_senders(self: &Arc<Self>) -> std::io::Result<Vec<std::thread::JoinHandle<()>>> {
+        let numbers = 0..self.forwards.senders.len();
         numbers
             .map(|number| {
                 let agent = self.clone();
-                std::thread::Builder::new().name("forward".into()).spawn(move || agent.run_lane(number))
+                std::thread::Builder::new().name("forward".into()).spawn(move || agent.run_sender(number))
             })
             .collect()
     }
@@ -125,9 +125,9 @@ impl Agent {
     /// uses it again: a new generation of the log takes that from him, so it is for when others need the room, or when nobody puts.
     pub fn drop_forwarded(&self, stage: &Stage, log: &Log, least_bytes: u64) -> terrace_core::objects::Result<()> {
         let name = log.array_path().unwrap_or_default();
-        let ways = self.objects.forwards.ways_of(&name);
+        let ways = self.forwards.ways_of(&name);
         let mark = ways.iter().map(|way| log.forwarded(way.id).unwrap_or(0)).min().unwrap_or(0);
-        let place = &self.objects.place;
+        let place = &self.place;
         let Ok(tail) = Tail::open(place, stage) else { return Ok(()) };
         let left: u64 = (mark..log.tail())
             .map(|record| match tail.look(record) {
@@ -139,7 +139,7 @@ impl Agent {
         if mark == 0 || bytes == 0 || (bytes < least_bytes && mark < PASSED_MAX) {
             return Ok(());
         }
-        let freed = self.cut_log(stage, terrace_objects::array::Drops::Forwarded)?;
+        let freed = self.compact_log(stage, terrace_objects::array::Drops::Forwarded)?;
         self.totals.evicted_bytes.fetch_add(freed, Relaxed);
         Ok(())
     }

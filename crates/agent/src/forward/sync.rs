@@ -1,7 +1,7 @@
 //! A request for what has arrived: waits as long as its client does, and not for a target that refuses.
 
-use super::{Way, lane::Refusal};
-use crate::agent::Agent;
+use super::Forwarder;
+use super::{Way, sender::Refusal};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -15,20 +15,20 @@ const LOOK: Duration = Duration::from_millis(2);
 /// What of an array has to arrive.
 struct Awaited {
     name: String,
-    /// Records of the log, up to this one; `None`: what was cut.
+    /// Records of the log, up to this one; `None`: what has left the log.
     log: Option<(Log, u64)>,
 }
 
-impl Agent {
+impl Forwarder {
     /// Waits until what was put at and below `path` before has arrived at all targets. A target that refuses it is an error; one that
     /// is away is waited for.
     pub fn sync_forwards(&self, path: &str, patience: Option<Duration>, has_left: &dyn Fn() -> bool) -> Result<()> {
-        let forwards = &self.objects.forwards;
+        let forwards = &self.forwards;
         let is_below = |name: &str| {
             path.is_empty() || name.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let staged = self.staged_arrays().into_iter();
-        let cut = || forwards.cuts.names().into_iter().map(|name| Awaited { name, log: None });
+        let cut = || forwards.unsent.names().into_iter().map(|name| Awaited { name, log: None });
         let mut left: Vec<Awaited> = staged
             .map(|(name, log)| Awaited { name, log: Some((log.tail(), log)).map(|(tail, log)| (log, tail)) })
             .chain(cut())
@@ -62,7 +62,7 @@ impl Agent {
             if patience.is_some_and(|patience| begun.elapsed() >= patience) {
                 let mut states: Vec<String> = vec![];
                 let ways = left.iter().flat_map(|awaited| self.ways_behind(awaited));
-                for trouble in ways.filter_map(|way| forwards.lanes[way.lane].trouble()) {
+                for trouble in ways.filter_map(|way| forwards.senders[way.sender].trouble()) {
                     if !states.contains(&trouble) {
                         states.push(trouble);
                     }
@@ -104,9 +104,9 @@ impl Agent {
 
     /// Where it has not arrived yet.
     fn ways_behind(&self, awaited: &Awaited) -> impl Iterator<Item = &Way> {
-        let forwards = &self.objects.forwards;
+        let forwards = &self.forwards;
         let is_behind = move |way: &&Way| {
-            let Some((log, tail)) = &awaited.log else { return forwards.cuts.count(way.id, &awaited.name) > 0 };
+            let Some((log, tail)) = &awaited.log else { return forwards.unsent.count(way.id, &awaited.name) > 0 };
             log.forwarded(way.id).unwrap_or(0) < *tail
         };
         forwards.ways_of(&awaited.name).iter().filter(is_behind)
@@ -114,10 +114,10 @@ impl Agent {
 
     /// What a target refuses now: what it has said before may have been set right.
     fn refusal_since(&self, begun: Instant, left: &[Awaited]) -> Option<(String, Refusal)> {
-        let forwards = &self.objects.forwards;
+        let forwards = &self.forwards;
         left.iter().find_map(|awaited| {
             let mut ways = self.ways_behind(awaited);
-            let refusal = ways.find_map(|way| forwards.lanes[way.lane].refusal(&awaited.name, begun))?;
+            let refusal = ways.find_map(|way| forwards.senders[way.sender].refusal(&awaited.name, begun))?;
             Some((awaited.name.clone(), refusal))
         })
     }

@@ -1,8 +1,8 @@
 //! Tags travel after the data that they may speak of: what is in the logs when tags are looked at is sent before them.
 
-use super::Lane;
-use super::lane::{Feeds, SOURCE_TAG, Stop, Talk, make_array};
-use crate::agent::Agent;
+use super::Forwarder;
+use super::Sender;
+use super::conversation::{LogReaders, SOURCE_TAG, Stop, Talk, make_array};
 use std::collections::BTreeMap;
 use terrace_core::objects::wire::Request;
 use terrace_core::objects::{Kind, TagValue};
@@ -29,26 +29,26 @@ impl TagPass {
         self.seen = None;
     }
 
-    pub fn look(&mut self, agent: &Agent, lane: &Lane, feeds: &mut Feeds) {
-        let forwards = &agent.objects.forwards;
-        for feed in feeds.values_mut().filter(|feed| feed.is_new_there) {
-            feed.is_new_there = false;
-            self.told.remove(&feed.name);
+    pub fn look(&mut self, agent: &Forwarder, sender: &Sender, readers: &mut LogReaders) {
+        let forwards = &agent.forwards;
+        for reader in readers.values_mut().filter(|reader| reader.is_new_there) {
+            reader.is_new_there = false;
+            self.told.remove(&reader.name);
             self.seen = None;
         }
         let (version, mut objects) = {
-            let tags = agent.objects.tags.lock().unwrap();
+            let tags = agent.tags.lock().unwrap();
             let is_seen =
-                |(version, arrays): &(u64, Vec<String>)| *version == tags.version && arrays.iter().eq(feeds.keys());
+                |(version, arrays): &(u64, Vec<String>)| *version == tags.version && arrays.iter().eq(readers.keys());
             if self.wanted.is_some() || self.seen.as_ref().is_some_and(is_seen) {
                 return;
             }
             (tags.version, tags.all())
         };
         objects.retain(|name, _| {
-            feeds.contains_key(name)
+            readers.contains_key(name)
                 || self.told.contains_key(name)
-                || (forwards.has_container(lane, name) && agent.is_container(name))
+                || (forwards.has_container(sender, name) && agent.is_container(name))
         });
         for tags in objects.values_mut() {
             tags.remove(SOURCE_TAG);
@@ -57,30 +57,30 @@ impl TagPass {
         for name in self.told.keys() {
             objects.entry(name.clone()).or_default();
         }
-        let marks = feeds.values().filter_map(|feed| {
-            let log = feed.tail.as_ref()?.log();
-            Some((feed.name.clone(), log.ino(), log.tail()))
+        let marks = readers.values().filter_map(|reader| {
+            let log = reader.tail.as_ref()?.log();
+            Some((reader.name.clone(), log.ino(), log.tail()))
         });
-        self.seen = Some((version, feeds.keys().cloned().collect()));
+        self.seen = Some((version, readers.keys().cloned().collect()));
         if objects.iter().any(|(name, tags)| self.told.get(name).unwrap_or(&Tags::new()) != tags) {
             self.wanted = Some((objects, marks.collect()));
         }
     }
 
     /// What comes before the tags has arrived.
-    pub fn is_due(&self, feeds: &Feeds) -> bool {
+    pub fn is_due(&self, readers: &LogReaders) -> bool {
         let Some((_, marks)) = &self.wanted else { return false };
         marks.iter().all(|(name, generation, record)| {
-            let Some(feed) = feeds.get(name) else { return true };
-            let Some(log) = feed.tail.as_ref().map(|tail| tail.log()) else { return true };
-            let mark = log.forwarded(feed.way.id).unwrap_or(0);
+            let Some(reader) = readers.get(name) else { return true };
+            let Some(log) = reader.tail.as_ref().map(|tail| tail.log()) else { return true };
+            let mark = log.forwarded(reader.way.id).unwrap_or(0);
             // In another generation records have other numbers: all of it then.
             if log.ino() == *generation { mark >= *record } else { mark >= log.tail() }
         })
     }
 
-    pub fn send(&mut self, feeds: &mut Feeds, talk: &mut Talk) -> Result<(), Stop> {
-        if !self.is_due(feeds) {
+    pub fn send(&mut self, readers: &mut LogReaders, talk: &mut Talk) -> Result<(), Stop> {
+        if !self.is_due(readers) {
             return Ok(());
         }
         let Some((wanted, _)) = self.wanted.take() else { return Ok(()) };
@@ -91,8 +91,8 @@ impl TagPass {
             if told == tags {
                 continue;
             }
-            match feeds.get_mut(name) {
-                Some(feed) if !feed.is_made => make_array(feed, talk)?,
+            match readers.get_mut(name) {
+                Some(reader) if !reader.is_made => make_array(reader, talk)?,
                 Some(_) => {}
                 None => talk.make_container(name)?,
             }

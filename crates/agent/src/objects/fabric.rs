@@ -2,7 +2,7 @@
 //!
 //! Invariant: an endpoint that has failed is closed before the client is told: nothing moves any more.
 
-use super::elsewhere::Elsewhere;
+use super::remote::RemoteClient;
 use std::net::TcpStream;
 use std::os::fd::AsFd;
 use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Response, There};
@@ -40,7 +40,14 @@ impl Beside {
         }
     }
 
-    pub fn pull(&mut self, client: &mut Elsewhere, path: &str, region: &Region, bytes: u64, from: There) -> Response {
+    pub fn pull(
+        &mut self,
+        client: &mut RemoteClient,
+        path: &str,
+        region: &Region,
+        bytes: u64,
+        from: There,
+    ) -> Response {
         if bytes > PAYLOAD_BYTES_MAX {
             return Response::Failed(ObjectError::invalid(format!("{bytes} bytes are more than travel at once")));
         }
@@ -52,7 +59,7 @@ impl Beside {
         answer(done, failed)
     }
 
-    pub fn push(&mut self, client: &mut Elsewhere, path: &str, region: &Region, bytes: u64, to: There) -> Response {
+    pub fn push(&mut self, client: &mut RemoteClient, path: &str, region: &Region, bytes: u64, to: There) -> Response {
         let Beside { connection, endpoint } = self;
         let mut failed = None;
         let done = client.lend_or_copy(path, region, &mut |cells| match cells.len() as u64 == bytes {

@@ -10,11 +10,11 @@ use terrace_core::objects::{Kind, ObjectError, Result};
 /// How long a put that has arrived whole may take, when its conversation has been ended.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-type ByLane = Arc<Mutex<HashMap<u64, Arc<Conversation>>>>;
+type BySender = Arc<Mutex<HashMap<u64, Arc<Conversation>>>>;
 
 #[derive(Default)]
 pub struct Incoming {
-    by_lane: ByLane,
+    by_sender: BySender,
 }
 
 struct Conversation {
@@ -27,15 +27,15 @@ struct Conversation {
 pub struct Attended {
     who: u64,
     conversation: Arc<Conversation>,
-    by_lane: ByLane,
+    by_sender: BySender,
 }
 
 impl Drop for Attended {
     fn drop(&mut self) {
         {
-            let mut by_lane = self.by_lane.lock().unwrap();
-            if by_lane.get(&self.who).is_some_and(|known| Arc::ptr_eq(known, &self.conversation)) {
-                by_lane.remove(&self.who);
+            let mut by_sender = self.by_sender.lock().unwrap();
+            if by_sender.get(&self.who).is_some_and(|known| Arc::ptr_eq(known, &self.conversation)) {
+                by_sender.remove(&self.who);
             }
         }
         *self.conversation.has_ended.lock().unwrap() = true;
@@ -44,13 +44,13 @@ impl Drop for Attended {
 }
 
 impl Incoming {
-    /// From now on this conversation speaks for the lane; an older one has ended.
+    /// From now on this conversation speaks for the sender; an older one has ended.
     pub fn take_over(&self, who: u64, socket: &TcpStream) -> Result<Attended> {
         let failed = |error: std::io::Error| ObjectError::new(Kind::System, format!("a socket can't be used: {error}"));
         let socket = socket.try_clone().map_err(failed)?;
         let conversation = Arc::new(Conversation { socket, has_ended: Mutex::new(false), ended: Condvar::new() });
-        let older = self.by_lane.lock().unwrap().insert(who, conversation.clone());
-        let attended = Attended { who, conversation, by_lane: self.by_lane.clone() };
+        let older = self.by_sender.lock().unwrap().insert(who, conversation.clone());
+        let attended = Attended { who, conversation, by_sender: self.by_sender.clone() };
         if let Some(older) = older {
             // It may be closed already.
             let _ = older.socket.shutdown(Shutdown::Both);
@@ -59,7 +59,7 @@ impl Incoming {
             drop(has_ended);
             if waited.timed_out() {
                 // Whoever comes next waits for that one, too.
-                self.by_lane.lock().unwrap().insert(who, older);
+                self.by_sender.lock().unwrap().insert(who, older);
                 return Err(ObjectError::new(Kind::Busy, "an earlier put of this agent is still being done"));
             }
         }

@@ -1,33 +1,43 @@
-//! The agent's part in the objects door: flushing staged arrays, making room, tags, and what clients elsewhere ask for.
+//! Objects: flushing staged arrays, making room, tags, and what clients ask for, here and on other nodes.
 //!
 //! Clients of this node put and get by themselves (`crates/objects`); what is here may be killed at any moment.
 
-mod arrays;
 mod codecs;
-mod door;
-mod elsewhere;
 mod fabric;
 mod incoming;
+mod listener;
+mod remote;
 mod server;
-mod tags;
+mod staging;
 
-pub use door::{Door, serve_elsewhere};
+pub use listener::{TcpListening, serve_remote};
 pub use server::serve;
 
-use crate::agent::Agent;
-use crate::error::Result;
-use crate::forward::Forwards;
+use crate::forward::Forwarder;
+use crate::shared::request::{Outcome, Scope};
 use std::collections::{BTreeSet, HashMap};
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
-use terrace_core::settings::Settings;
-use terrace_index::Index;
-use terrace_objects::Place;
 
+/// What objects ask of those who keep files: room in a tier.
+pub trait Room: Send + Sync {
+    /// Evicts clean replicas until the device has so many bytes more, as far as there are any.
+    fn make_room(&self, device: usize, bytes: u64);
+}
+
+/// What clients of objects ask for of files and arrays alike.
+pub trait Requests: Send + Sync {
+    fn flush(&self, scope: &Scope) -> Outcome;
+    fn evict(&self, scope: &Scope) -> Outcome;
+    fn prefetch(&self, scope: &Scope) -> Outcome;
+}
+
+/// The arrays that are staged here, from their flush to their removal. What is forwarded, staged and shared is reached as if it were here.
 pub struct Objects {
-    pub place: Arc<Place>,
-    pub tags: Mutex<tags::Tags>,
+    forwarder: Arc<Forwarder>,
+    room: Arc<dyn Room>,
     /// One flush or new generation at a time.
     turn: Mutex<()>,
     /// By stage: the tail when it was last looked at, and since when it has been so.
@@ -36,35 +46,45 @@ pub struct Objects {
     spilled: Mutex<BTreeSet<PathBuf>>,
     /// Stages that no array leads to, and since when.
     unlocated: Mutex<HashMap<String, Instant>>,
-    pub forwards: Forwards,
     /// Agents that forward to this one.
     incoming: incoming::Incoming,
-    /// What clients elsewhere have open.
-    opened: Arc<elsewhere::Opened>,
+    /// What remote clients have open.
+    opened: Arc<remote::Opened>,
+}
+
+/// Answers clients.
+pub struct Server {
+    pub objects: Arc<Objects>,
+    pub requests: Arc<dyn Requests>,
 }
 
 impl Objects {
-    /// And what is wrong with the tags' journal.
-    pub fn new(settings: &Settings, index: Index) -> Result<(Objects, Option<String>)> {
-        let (tags, trouble) = tags::Tags::open(&tags::journal_path(&settings.state));
-        let objects = Objects {
-            place: Arc::new(Place::of(index, &settings.index())),
-            tags: Mutex::new(tags),
+    pub fn new(forwarder: Arc<Forwarder>, room: Arc<dyn Room>) -> Objects {
+        Objects {
+            forwarder,
+            room,
             turn: Mutex::default(),
             quiet: Mutex::default(),
             spilled: Mutex::default(),
             unlocated: Mutex::default(),
-            forwards: Forwards::new(settings)?,
             incoming: incoming::Incoming::default(),
             opened: Arc::default(),
-        };
-        Ok((objects, trouble))
+        }
     }
 }
 
-impl Agent {
-    /// An object's name as paths are known here: below the root, absolute, in bytes.
-    fn object_path_of(&self, name: &str) -> std::path::PathBuf {
-        if name.is_empty() { self.settings.root.clone() } else { self.settings.root.join(name) }
+impl Deref for Objects {
+    type Target = Forwarder;
+
+    fn deref(&self) -> &Forwarder {
+        &self.forwarder
+    }
+}
+
+impl Deref for Server {
+    type Target = Objects;
+
+    fn deref(&self) -> &Objects {
+        &self.objects
     }
 }

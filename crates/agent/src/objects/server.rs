@@ -1,10 +1,10 @@
 //! The objects socket: one thread for each client, frames both ways.
 
+use super::Server;
 use super::codecs::decoded_chunk;
-use crate::accept;
-use crate::agent::Agent;
-use crate::requests::{FlushWish, Outcome, Scope};
-use crate::server::Serving;
+use crate::shared::accept;
+use crate::shared::request::{Outcome, Scope};
+use crate::shared::runs::Serving;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -17,15 +17,21 @@ use terrace_core::objects::{Kind, ObjectError, Result, check_key};
 use terrace_objects::{normal_path, placed};
 
 /// Accepts until the socket is shut down.
-pub fn serve(agent: &Arc<Agent>, listener: &UnixListener) {
-    accept::each(agent, "objects", || accept::own(listener), |agent, connection| agent.attend(&connection));
+pub fn serve(server: &Arc<Server>, listener: &UnixListener) {
+    accept::each(
+        server,
+        &server.schedule,
+        "objects",
+        || accept::own(listener),
+        |server, connection| server.attend(&connection),
+    );
 }
 
-impl Agent {
+impl Server {
     /// Until the client leaves, or says something that can't be understood.
     fn attend(&self, mut connection: &UnixStream) {
         // The agent stays as long as a session does.
-        let _serving = Serving::new(self);
+        let _serving = Serving::new(&self.runs);
         loop {
             let request = match receive(&mut connection, 0) {
                 Ok(Some((request, _))) => request,
@@ -55,15 +61,12 @@ impl Agent {
         let done = Ok((Response::Done, vec![]));
         match request {
             Request::Hello { .. } => done,
-            Request::Flush { path } => {
-                let wish = FlushWish { all: true, end_of_run: false, settle_open: false };
-                outcome(self.flush(&scope(&path)?, &wish, &mut |_, _, _, _| true))
-            }
-            Request::Evict { path } => outcome(self.evict_all(&scope(&path)?, &mut |_, _, _, _| true)),
+            Request::Flush { path } => outcome(self.requests.flush(&scope(&path)?)),
+            Request::Evict { path } => outcome(self.requests.evict(&scope(&path)?)),
             Request::Prefetch { path } => {
                 let Scope(paths) = scope(&path)?;
                 let paths = if paths.is_empty() { vec![root.clone()] } else { paths };
-                outcome(self.prefetch_all(&Scope(paths), &mut |_, _, _, _| true))
+                outcome(self.requests.prefetch(&Scope(paths)))
             }
             Request::Compact { path } => {
                 self.compact_array(&self.checked_path(&path)?)?;
@@ -84,13 +87,13 @@ impl Agent {
                 }
                 // What zarr.json says is not to be forgotten by saying more.
                 self.tags_of(&name);
-                self.objects.tags.lock().unwrap().put(&name, tags).map_err(|error| not_written(&error))?;
+                self.tags.lock().unwrap().put(&name, tags).map_err(|error| not_written(&error))?;
                 done
             }
             Request::DeleteTag { path, key } => {
                 let name = self.checked_name(&path)?;
                 self.tags_of(&name);
-                let deleted = self.objects.tags.lock().unwrap().delete(&name, &key);
+                let deleted = self.tags.lock().unwrap().delete(&name, &key);
                 match deleted.map_err(|error| not_written(&error))? {
                     true => done,
                     false => Err(ObjectError::new(Kind::NotFound, format!("`{path}` has no tag `{key}`"))),
@@ -98,7 +101,7 @@ impl Agent {
             }
             Request::ForgetTags { path } => {
                 let name = self.checked_name(&path)?;
-                self.objects.tags.lock().unwrap().forget(&name).map_err(|error| not_written(&error))?;
+                self.tags.lock().unwrap().forget(&name).map_err(|error| not_written(&error))?;
                 done
             }
             Request::Tags { path } => {
@@ -106,7 +109,7 @@ impl Agent {
                 Ok((Response::Tags { tags }, vec![]))
             }
             Request::Query { query } => {
-                let found = self.objects.tags.lock().unwrap().query(&query);
+                let found = self.tags.lock().unwrap().query(&query);
                 // Programs remove files without telling of their tags.
                 let paths =
                     found.into_iter().filter(|name| self.object_path_of(name).symlink_metadata().is_ok()).collect();

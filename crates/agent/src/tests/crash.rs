@@ -2,7 +2,7 @@
 
 use super::simulated::{Place, Program};
 use crate::lifetime;
-use crate::requests::Scope;
+use crate::shared::request::Scope;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use terrace_tier::step::{KILL_ENV, Step};
@@ -37,7 +37,7 @@ fn child_that_moves_files_until_it_is_killed() {
     let _ = agent.promote(promoted.unwrap(), b"");
     let _ = agent.replace(root.join("replaced").as_os_str().as_encoded_bytes());
     agent.grow(grown, &file.into(), 4 << 20);
-    let end = crate::requests::FlushWish { all: false, end_of_run: true, settle_open: false };
+    let end = crate::shared::request::FlushOptions { all: false, end_of_run: true, settle_open: false };
     agent.flush(&all(), &end, quiet);
     assert!(agent.record(number).ino.load(std::sync::atomic::Ordering::SeqCst) != 0);
     std::process::exit(3); // reached the end: the step was never reached

@@ -4,13 +4,13 @@ mod crash;
 mod moves;
 mod simulated;
 
-use crate::requests::{FlushWish, Outcome, Scope};
+use crate::shared::request::{FlushOptions, Outcome, Scope};
 use simulated::{Place, Program};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 use terrace_index::State;
 
-const QUIET: FlushWish = FlushWish { all: false, end_of_run: false, settle_open: false };
+const QUIET: FlushOptions = FlushOptions { all: false, end_of_run: false, settle_open: false };
 
 fn flush(place: &Place) -> Outcome {
     place.agent().flush(&Scope(vec![]), &QUIET, &mut |_, _, _, _| true)
@@ -97,9 +97,9 @@ fn a_replica_that_is_read_is_not_evicted_behind_its_reader() {
     let number = program.write("f", b"bytes");
     flush(&place);
     let reader = std::fs::File::open(place.agent().object_path(number)).unwrap();
-    assert_eq!(place.agent().evict(number, Duration::ZERO), crate::mover::evict::Eviction::Open);
+    assert_eq!(place.agent().evict(number, Duration::ZERO), crate::files::mover::evict::Eviction::Open);
     drop(reader);
-    assert_eq!(place.agent().evict(number, Duration::ZERO), crate::mover::evict::Eviction::Done);
+    assert_eq!(place.agent().evict(number, Duration::ZERO), crate::files::mover::evict::Eviction::Done);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::simulated::{Place, Program};
 use super::{QUIET, flush};
-use crate::requests::Scope;
+use crate::shared::request::Scope;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::*};
@@ -69,7 +69,7 @@ fn a_writer_that_comes_during_the_copy_wins() {
     let program = Program::new(&place);
     program.write("f", &vec![1; 4 << 20]);
     for round in 0..20u8 {
-        place.agent().schedule.now(crate::schedule::Work::Flush, 0);
+        place.agent().schedule.now(crate::shared::schedule::Work::Flush, 0);
         std::thread::sleep(std::time::Duration::from_micros(300 * round as u64));
         if !place.is_link("f") {
             break;

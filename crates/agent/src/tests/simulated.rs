@@ -1,7 +1,8 @@
 //! A place (root, tiers, agent) and a program that does what the preload library does.
 
-use crate::agent::{Agent, random_half};
+use crate::agent::Agent;
 use crate::lifetime::{self, Running};
+use crate::shared::index_file::random_half;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -195,15 +196,15 @@ impl Program {
     pub fn object(&self, number: u32) -> PathBuf {
         let record = &self.index.records[number as usize];
         let dir = self.index.header.devices[record.device.load(SeqCst) as usize].dir.get();
-        let name = crate::index_file::object_name(number, record.random.load(SeqCst));
-        crate::mover::flush::as_path(dir).join(name)
+        let name = crate::shared::index_file::object_name(number, record.random.load(SeqCst));
+        crate::shared::path::as_path(dir).join(name)
     }
 
     /// Does `act` on a name in a guard, when its record (if it is a link) is not busy.
     fn on_name(&self, name: &str, mut act: impl FnMut(Option<u32>)) {
         loop {
             let entered = self.index.guard_enter(self.slot, Domain::Names);
-            let text = crate::agent::read_link(self.root.join(name).as_os_str().as_bytes());
+            let text = crate::shared::path::read_link(self.root.join(name).as_os_str().as_bytes());
             let record = text.and_then(|text| self.index.record_of_link(&text));
             let is_busy = record.is_some_and(|number| self.index.records[number as usize].state().is_busy());
             if !is_busy {

@@ -120,7 +120,7 @@ impl Launched {
         let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
         let mut child = command.stdin(stdin).stdout(Stdio::null()).spawn().map_err(|error| {
             let program = command.get_program().to_string_lossy();
-            Error::input(format!("can't start `{program}`: {error}"), "see `launch` in docs/bench.md")
+            Error::input(format!("can't start `{program}`: {error}"), "see `launch` in docs/guide/bench.md")
         })?;
         if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
             // An ssh that ended already is noticed while the workers join.

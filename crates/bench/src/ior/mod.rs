@@ -611,7 +611,7 @@ fn packets(text: &str) -> Result<()> {
 fn unknown(option: &str) -> Error {
     Error::input(
         format!("IOR's option `{option}` is not translated"),
-        "docs/bench.md lists what is, under \"IOR's command line\"",
+        "docs/guide/bench.md lists what is, under \"IOR's command line\"",
     )
 }
 

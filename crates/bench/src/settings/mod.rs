@@ -488,7 +488,7 @@ pub fn read<T: serde::de::DeserializeOwned>(value: serde_json::Value) -> Result<
         let hint = match reason.as_str() {
             reason if reason.contains("expected newtype variant") => "write it as an object: `{ \"posix\": {} }`",
             reason if reason.contains("map with a single key") => "give one of them only",
-            _ => "`terrace bench schema` prints the format, docs/bench.md explains it",
+            _ => "`terrace bench schema` prints the format, docs/guide/bench.md explains it",
         };
         Error::input(if path == "." { reason } else { format!("`{path}`: {reason}") }, hint)
     })
@@ -627,7 +627,7 @@ impl RunSettings {
             BackendSettings::Null(null) if null.request_time.0 <= 0.0 || null.noise < 0.0 || null.factor <= 0.0 => {
                 Err(Error::input(
                     "the null backend's request_time and factor must be above 0, noise at least 0",
-                    "see docs/bench.md",
+                    "see docs/guide/bench.md",
                 ))
             }
             backend if self.flush == Flush::Request && !per_worker && backend.needs_mpi() => Err(Error::input(

@@ -16,7 +16,7 @@ const DIRECTORIES_MAX: u64 = 10_000_000;
 
 pub fn check(workload: &MetadataWorkload) -> Result<()> {
     if workload.files == 0 || workload.fanout == 0 {
-        return Err(Error::input("a tree needs at least one file and a fanout of 1", "see docs/bench.md"));
+        return Err(Error::input("a tree needs at least one file and a fanout of 1", "see docs/guide/bench.md"));
     }
     let directories = (0..=workload.depth)
         .try_fold(0_u64, |sum, level| sum.checked_add(u64::from(workload.fanout).checked_pow(level)?));

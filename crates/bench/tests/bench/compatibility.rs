@@ -134,8 +134,8 @@ fn iore_every_key_is_on_the_page_that_the_hint_names() {
     let path = place.path("unknown.json");
     std::fs::write(&path, r#"{ "num_replications": 1, "runs": [{ "test": { "colour": 1 } }] }"#).unwrap();
     let said = crate::support::refused(&["plan", path.to_str().unwrap()]);
-    assert!(said.contains("`colour`") && said.contains("docs/bench.md"), "{said}");
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bench.md")).unwrap();
+    assert!(said.contains("`colour`") && said.contains("docs/guide/bench.md"), "{said}");
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/bench.md")).unwrap();
     let part = page.split_once("### IORE's files").expect("the page has the part that the hint names").1;
     let part = part.split("\n#").next().unwrap();
     let source = include_str!("../../src/iore.rs").split("#[cfg(test)]").next().unwrap();
@@ -143,7 +143,7 @@ fn iore_every_key_is_on_the_page_that_the_hint_names() {
     for way in ["take(\"", "number(\"", "boolean(\"", "text(\"", "list(\""] {
         for key in source.split(way).skip(1).map(|rest| rest.split('"').next().unwrap()) {
             keys += 1;
-            assert!(part.contains(&format!("`{key}`")), "docs/bench.md does not list IORE's key `{key}`");
+            assert!(part.contains(&format!("`{key}`")), "docs/guide/bench.md does not list IORE's key `{key}`");
         }
     }
     assert!(keys > 25, "{keys} keys were found in the source");

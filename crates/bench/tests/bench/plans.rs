@@ -296,12 +296,12 @@ fn the_page_names_tests_that_exist() {
     ]
     .map(|file| std::fs::read_to_string(crate_directory.join(file)).unwrap())
     .concat();
-    let page = std::fs::read_to_string(crate_directory.join("../../docs/bench.md")).unwrap();
+    let page = std::fs::read_to_string(crate_directory.join("../../docs/guide/bench.md")).unwrap();
     let table = page.split_once("\n## What is tested\n").expect("the page says what is tested").1;
     let cells = table.lines().filter(|line| line.starts_with("| ")).filter_map(|line| line.rsplit_once(" | "));
     let named: Vec<&str> = cells.flat_map(|(_, cell)| cell.split('`').skip(1).step_by(2)).collect();
     assert!(named.len() > 20);
     for test in named {
-        assert!(sources.contains(&format!("fn {test}(")), "docs/bench.md names `{test}`, which there is not");
+        assert!(sources.contains(&format!("fn {test}(")), "docs/guide/bench.md names `{test}`, which there is not");
     }
 }

@@ -9,7 +9,7 @@
  * Writes between two commands go on side by side, on all threads; a command begins when all before it is done, and what
  * comes after it begins when it is done. A write ends as create_dataset does: whole, or not at all.
  *
- * C++11; link with -lterrace and -pthread. The program terrace-query runs the commands (docs/savime.md). */
+ * C++11; link with -lterrace and -pthread. The program terrace-query runs the commands (docs/reference/savime.md). */
 #ifndef TERRACE_STAGING_HPP
 #define TERRACE_STAGING_HPP
 

@@ -3,7 +3,6 @@
 //! Only headers, notes, and a few small or string sections are read, so a program of 100 MB is looked at as fast as a small one.
 
 use super::go::GoBuild;
-use crate::filesystem::FileSystem;
 use object::Endianness;
 use object::elf::{self, FileHeader64};
 use object::read::ReadCache;
@@ -12,6 +11,7 @@ use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use terrace_tool::filesystem::FileSystem;
 
 /// A section of strings longer than this is looked at so far only.
 const STRINGS_MAX: u64 = 64 << 20;

@@ -2,9 +2,6 @@
 //!
 //! This process waits with them: a signal ends them all, and when one ends by itself, so do the others.
 
-use crate::args::SettingArgs;
-use crate::failure::{Failure, Result, warn};
-use crate::resolve;
 use crate::signals::{self, Signals};
 use std::ffi::OsString;
 use std::io::Write;
@@ -12,6 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use terrace_tool::failure::{Failure, Result, warn};
+use terrace_tool::resolve;
+use terrace_tool::setting_args::SettingArgs;
 
 const LOOK: Duration = Duration::from_millis(50);
 /// An agent that has much to make durable first takes its time.

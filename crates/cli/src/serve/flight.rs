@@ -3,8 +3,7 @@
 //! Invariant: while `terrace serve` lives, so does it: one that dies is started again at the same address.
 
 use crate::args::ServeArgs;
-use crate::bench::beside;
-use crate::failure::{Failure, Result, warn};
+use crate::programs::beside;
 use crate::signals::{self, Signals};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -14,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use terrace_core::settings::{ListenSettings, Protection};
 use terrace_index::INDEX_ENV;
+use terrace_tool::failure::{Failure, Result, warn};
 
 /// One that lived shorter than this is not started again at once.
 const LIFE_MIN: Duration = Duration::from_secs(1);

@@ -1,8 +1,8 @@
 //! Which hosts there are: from a file, from Slurm's environment, or from MPI's.
 
-use crate::failure::{Failure, Result};
 use std::path::Path;
 use terrace_core::members::{AGENTS_MAX, Membership};
+use terrace_tool::failure::{Failure, Result};
 
 /// One host on each line; what follows a blank (slots, as MPI's files have) or `#` is not looked at.
 pub fn from_file(file: &Path) -> Result<Vec<String>> {

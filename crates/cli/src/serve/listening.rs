@@ -4,7 +4,6 @@
 //! the one that its clients know.
 
 use crate::args::ServeArgs;
-use crate::failure::{Failure, Result};
 use std::io::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,6 +11,7 @@ use std::path::{Path, PathBuf};
 use terrace_client::FINGERPRINT_SUFFIX;
 use terrace_core::members;
 use terrace_core::settings::{ListenSettings, Protection, Settings};
+use terrace_tool::failure::{Failure, Result};
 
 /// The token of a server of HTTP that was given none.
 const HTTP_TOKEN: &str = "web.token";

@@ -7,14 +7,15 @@ pub mod listening;
 
 use crate::agent_process::Joined;
 use crate::args::ServeArgs;
-use crate::failure::{Failure, Result};
 use crate::keeper::Keeper;
 use crate::signals::Signals;
 use crate::web::{self, Web};
-use crate::{check, resolve, run};
+use crate::{check, run};
 use std::io::Write;
 use std::time::Duration;
 use terrace_core::members::{AGENTS_MAX, Membership};
+use terrace_tool::failure::{Failure, Result};
+use terrace_tool::resolve;
 
 /// How long one look for a signal lasts.
 const LOOK: Duration = Duration::from_secs(3600);

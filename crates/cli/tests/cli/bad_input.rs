@@ -29,13 +29,17 @@ impl Place {
         self.base.path().join("library.so")
     }
     fn terrace(&self, arguments: &[&str]) -> Said {
+        Said::of(self.command(arguments).output().unwrap())
+    }
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_terrace"));
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TERRACE_")) {
             command.env_remove(name);
         }
         command.env("TERRACE_LIBRARY", self.library()).env("TERRACE_STATE", self.base.path().join("state"));
         command.env("TERRACE_RUNTIME", self.fast.path().join("run"));
-        Said::of(command.current_dir(self.root()).args(arguments).output().unwrap())
+        command.current_dir(self.root()).args(arguments);
+        command
     }
     /// `terrace run` with this terrace.toml, of a command that must not run.
     fn run_with(&self, toml: &str) -> Said {
@@ -326,4 +330,83 @@ fn commands_without_an_agent_say_so() {
     assert!(prefetch.code == 1 && prefetch.err.contains("hint"), "{prefetch:?}");
     let list = place.terrace(&["ls"]);
     assert!(list.code == 0 && list.out.contains("no file below"), "{list:?}");
+}
+
+#[test]
+fn a_capacity_that_the_file_system_does_not_have_is_refused() {
+    let place = Place::new();
+    let tier = format!("ram={}:900TiB", text(&place.tier()));
+    let said = place.terrace(&["run", "--tier", &tier, "--", "touch", "ran"]);
+    said.refuses(&["`ram`", "900.0 TiB", text(&place.tier())], "`capacity`");
+    assert!(!place.root().join("ran").exists());
+    // Settings for another machine can still be looked at.
+    let said = place.terrace(&["config", "--tier", &tier]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.err.contains("warning: tier `ram`"), "{said:?}");
+}
+
+#[test]
+fn a_misspelt_option_before_the_command_is_named_with_the_nearest() {
+    let place = Place::new();
+    for flag in ["--flsh", "--flsh=x"] {
+        let said = place.terrace(&["run", flag, "x", "--", "touch", "ran"]);
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(said.err.contains("'--flsh'") && said.err.contains("'--flush'"), "{said:?}");
+        assert!(!place.root().join("ran").exists() && !said.err.contains("PATH"), "{said:?}");
+    }
+}
+
+#[test]
+fn a_misspelt_command_is_named_with_the_nearest() {
+    let said = Place::new().terrace(&["rnu", "--", "true"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(said.err.contains("'rnu'") && said.err.contains("'run'"), "{said:?}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_ends_no_command_badly() {
+    let place = Place::new();
+    std::fs::write(place.root().join("file"), "x").unwrap();
+    let tier = format!("ram={}:1MiB", text(&place.tier()));
+    let commands: [&[&str]; 9] = [
+        &["config"],
+        &["config", "--json"],
+        &["ls"],
+        &["ls", "--json"],
+        &["run", "--dry-run"],
+        &["explain", "file"],
+        &["doctor"],
+        &["recover"],
+        &["--help"],
+    ];
+    for arguments in commands {
+        for both in [false, true] {
+            let (reader, writer) = std::io::pipe().unwrap();
+            drop(reader);
+            let mut command = place.command(arguments);
+            command.env("TERRACE_TIER", &tier).stdout(writer.try_clone().unwrap());
+            // Its words may go there too (`2>&1 | head -1`).
+            if both {
+                command.stderr(writer);
+            }
+            let seen_enough = command.output().unwrap();
+            let read = place.command(arguments).env("TERRACE_TIER", &tier).output().unwrap();
+            assert!(!read.stdout.is_empty(), "{arguments:?} prints nothing");
+            assert_eq!(seen_enough.status.code(), read.status.code(), "{arguments:?}: {seen_enough:?}");
+            assert!(
+                !String::from_utf8_lossy(&seen_enough.stderr).contains("panicked"),
+                "{arguments:?}: {seen_enough:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_finds_no_room_is_a_failure() {
+    let place = Place::new();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = place.command(&["config"]).stdout(full).output().unwrap();
+    let said = Said::of(output);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("standard output"), "{said:?}");
 }

@@ -138,9 +138,9 @@ fn the_exit_code_and_output_are_the_programs_and_its_files_are_durable() {
     assert_eq!(report["counters"]["flushed_bytes"], 10);
     assert_eq!(report["tiers"][0]["written_files"], 2);
     assert!(report["prediction"]["reason"].is_string());
-    let documented = include_str!("../../../docs/report.md");
+    let documented = include_str!("../../../../docs/reference/report.md");
     for key in report.as_object().unwrap().keys() {
-        assert!(documented.contains(&format!("`{key}`")), "docs/report.md does not explain `{key}`");
+        assert!(documented.contains(&format!("`{key}`")), "docs/reference/report.md does not explain `{key}`");
     }
 }
 
@@ -319,4 +319,27 @@ fn files_whose_tier_is_gone_are_named_as_lost() {
     let output = place.terrace(&["recover"]).output().unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && err.contains("/a"), "{output:?}");
+}
+
+#[test]
+fn a_capacity_that_is_not_there_is_refused_beside_an_agent_too() {
+    let place = Place::new();
+    let mut child = place.start(&[], "echo ready; sleep 3");
+    let tier = format!("ram={}:900TiB", place.fast.path().join("ram").display());
+    let output = place.terrace(&["run", "--tier", &tier, "--", "touch", "ran"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(!place.root().join("ran").exists());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn the_report_says_what_the_run_gained_and_no_bandwidth_of_small_files() {
+    let place = Place::new();
+    let said = place.run(&[], "for i in 1 2 3 4 5 6 7 8; do echo $i >f$i; done");
+    assert!(said.status.success(), "{said:?}");
+    let gained = ["gained up to", "no gain from writes", "lost about"].iter().any(|word| said.err.contains(word));
+    assert!(gained && said.err.contains("8 files ("), "{said:?}");
+    assert!(!said.err.contains("B/s") && !said.err.contains("predicted"), "{said:?}");
+    let root = said.err.lines().find(|line| line.trim_start().starts_with("root ")).expect("a row of the root");
+    assert!(root.split_whitespace().any(|cell| cell == "8"), "what was flushed there is in its row: {root}");
 }

@@ -63,6 +63,15 @@ pub struct ObjectError {
     pub hint: Option<String>,
 }
 
+impl crate::refusal::Explained for ObjectError {
+    fn hint(&self) -> Option<String> {
+        self.hint.clone()
+    }
+    fn is_bad_input(&self) -> bool {
+        matches!(self.kind, Kind::Invalid | Kind::OutOfBounds | Kind::WrongKind)
+    }
+}
+
 pub type Result<T> = std::result::Result<T, ObjectError>;
 
 impl ObjectError {

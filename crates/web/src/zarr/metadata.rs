@@ -1,6 +1,6 @@
 //! `zarr.json` as it is at this moment. A group's has that of all that lies below it (consolidated), because HTTP has no lists.
 
-use crate::failure::Answer;
+use crate::refusal::Answer;
 use crate::store::{Node, Steps, Store, below};
 use axum::http::StatusCode;
 use serde_json::{Map, Value, json};

@@ -5,7 +5,7 @@
 
 pub mod metadata;
 
-use crate::failure::{Answer, Refusal};
+use crate::refusal::{Answer, Refusal};
 use crate::reply::Reply;
 use crate::store::{Node, Store};
 use axum::body::Bytes;

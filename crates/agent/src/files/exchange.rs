@@ -1,0 +1,264 @@
+//! Descriptors of files that moved live.
+//!
+//! A program that uses a stale descriptor sends it here and gets the one to use instead. All copies of a descriptor (dup,
+//! fork) share one offset, and must share one after the exchange: the first to come makes a new description, kept here
+//! under a token, and marks the old one by an offset that no file has. The others are given the same one.
+//!
+//! A moved file is forgotten when nobody has its old object open any more: the kernel says so by granting an exclusive lease.
+
+use crate::files::Files;
+use crate::files::reopen::{handle_of, reopen};
+use crate::shared::path::as_path;
+use rustix::fs::{Mode, OFlags, SeekFrom};
+use std::collections::HashMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::*;
+use std::time::SystemTime;
+use terrace_index::{OFFSET_TOKEN_BASE, State};
+use terrace_tier::Lease;
+
+/// One file that moved while it was open.
+pub struct MovedFile {
+    pub serial: u64,
+    /// The old object, open for reading.
+    pub old: OwnedFd,
+    /// The new place, as a handle: it counts as no opener.
+    pub new: OwnedFd,
+    /// The record of the new place.
+    pub target: u32,
+    /// Whether programs find the new place by that record, or as any file of the root.
+    pub target_is_object: bool,
+}
+
+pub struct Exchanges {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    moved: HashMap<u32, MovedFile>,
+    /// Moved under an agent that was killed, and where to: nobody has come with a descriptor yet.
+    inherited: HashMap<u32, u32>,
+    /// By token: the record whose descriptor it replaces, and the description.
+    tokens: HashMap<i64, (u32, OwnedFd)>,
+    next: i64,
+}
+
+impl Default for Exchanges {
+    /// Tokens start at the time of day: those of an agent that was killed must mean nothing to us.
+    fn default() -> Exchanges {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let next = (now.as_micros() as i64) % (OFFSET_TOKEN_BASE / 2);
+        let inner = Inner { moved: HashMap::new(), inherited: HashMap::new(), tokens: HashMap::new(), next };
+        Exchanges { inner: Mutex::new(inner) }
+    }
+}
+
+impl Exchanges {
+    pub fn add(&self, record: u32, file: MovedFile) {
+        self.inner.lock().unwrap().moved.insert(record, file);
+    }
+
+    /// Some program may still come with an old descriptor for this place: it must stay what it is.
+    pub fn is_awaited(&self, place: u32) -> bool {
+        let inner = self.inner.lock().unwrap();
+        inner.moved.values().any(|file| file.target == place) || inner.inherited.values().any(|target| *target == place)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        let inner = self.inner.lock().unwrap();
+        inner.moved.is_empty() && inner.inherited.is_empty()
+    }
+
+    /// Takes over a file that moved under an agent which was killed.
+    pub fn inherit(&self, record: u32, target: u32) {
+        self.inner.lock().unwrap().inherited.insert(record, target);
+    }
+}
+
+/// What of a description's flags is given to its successor.
+fn kept_flags() -> OFlags {
+    OFlags::RWMODE | OFlags::APPEND | OFlags::DSYNC | OFlags::SYNC | OFlags::NONBLOCK | OFlags::NOATIME | OFlags::DIRECT
+}
+
+impl Files {
+    /// The description to use instead of `old`, whose file was `number`'s object.
+    pub fn exchange(&self, number: u32, old: &OwnedFd) -> Result<OwnedFd, i32> {
+        let mut inner = self.exchanges.inner.lock().unwrap();
+        let raw = rustix::io::Errno::raw_os_error;
+        let flags = rustix::fs::fcntl_getfl(old).map_err(raw)?;
+        let offset = rustix::fs::seek(old, SeekFrom::Current(0)).map_err(raw)? as i64;
+        if offset >= OFFSET_TOKEN_BASE {
+            let (_, new) = inner.tokens.get(&(offset - OFFSET_TOKEN_BASE)).ok_or(libc::EIO)?;
+            return new.try_clone().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
+        }
+        if !inner.moved.contains_key(&number) {
+            match self.find_again(number, old)? {
+                Some(file) => {
+                    inner.inherited.remove(&number);
+                    inner.moved.insert(number, file);
+                }
+                // What it moved to is lost, and it is not: it goes on as it was.
+                None => return old.try_clone().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO)),
+            }
+        }
+        let mut target = number;
+        let mut place = None;
+        // A file may have moved again before this descriptor was used.
+        while let Some(file) = inner.moved.get(&target) {
+            if file.serial != self.serial(target) {
+                break;
+            }
+            place = Some(&file.new);
+            target = file.target;
+        }
+        let place = place.ok_or(libc::EIO)?;
+        let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+        let new = open_again(&path, flags & kept_flags())?;
+        rustix::fs::seek(&new, SeekFrom::Start(offset as u64)).map_err(raw)?;
+        let given = new.try_clone().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+        let token = inner.next;
+        rustix::fs::seek(old, SeekFrom::Start((OFFSET_TOKEN_BASE + token) as u64)).map_err(raw)?;
+        inner.next += 1;
+        inner.tokens.insert(token, (number, new));
+        Ok(given)
+    }
+
+    /// A file that moved under an agent which was killed: where it is now. `None`: nowhere but in the old object, for it had no
+    /// name and its copy went with that agent.
+    fn find_again(&self, number: u32, old: &OwnedFd) -> Result<Option<MovedFile>, i32> {
+        let raw = rustix::io::Errno::raw_os_error;
+        let mut target = number;
+        while self.record(target).state() == State::Moved {
+            target = self.record(target).moved_to.load(Acquire).checked_sub(1).ok_or(libc::EIO)?;
+        }
+        let serial = self.serial(target);
+        let is_object = matches!(self.record(target).state(), State::Current | State::Committing | State::Moving);
+        let path = match self.record(target).state() {
+            _ if is_object => self.object_path(target),
+            State::Clean | State::Durable => {
+                let known = || self.catalogue().path(target, serial);
+                let path = known().or_else(|| {
+                    self.walk_tree();
+                    known()
+                });
+                as_path(&path.ok_or(libc::EIO)?).to_path_buf()
+            }
+            State::Dead if target != number => {
+                self.record(number).moved_to.store(0, Release);
+                self.record(number).set_state(State::Dead);
+                return Ok(None);
+            }
+            _ => return Err(libc::EIO),
+        };
+        let new = handle_of(&path).map_err(raw)?;
+        let old = reopen(old.as_fd()).map_err(raw)?;
+        Ok(Some(MovedFile { serial: self.serial(number), old, new, target, target_is_object: is_object }))
+    }
+
+    /// Forgets inherited files whose old object no program has open: what the kernel shows of its descriptors says so, for we
+    /// have none.
+    fn forget_inherited(&self) {
+        let inherited: Vec<u32> = self.exchanges.inner.lock().unwrap().inherited.keys().copied().collect();
+        if inherited.is_empty() {
+            return;
+        }
+        let open = open_files();
+        for number in inherited {
+            let path = self.object_path(number);
+            if open.iter().any(|open| open.starts_with(path.as_os_str().as_bytes())) {
+                continue;
+            }
+            let Some(target) = self.exchanges.inner.lock().unwrap().inherited.remove(&number) else { continue };
+            if self.record(number).state() == State::Moved {
+                self.index.table_remove(self.object_key(number), number);
+                self.catalogue().remove(number);
+                self.index.free_record(number);
+                self.written(target);
+            }
+        }
+    }
+
+    /// Forgets moved files whose old object nobody has open. Their records are free for new files.
+    pub fn forget_exchanged(&self) {
+        self.forget_inherited();
+        let mut done = vec![];
+        {
+            let mut inner = self.exchanges.inner.lock().unwrap();
+            if inner.moved.is_empty() {
+                return;
+            }
+            let idle: Vec<u32> = inner
+                .moved
+                .iter()
+                .filter(|(record, file)| {
+                    // One that moved on is where the descriptors of the one before it still lead.
+                    !inner.moved.values().any(|earlier| earlier.target == **record)
+                        && matches!(Lease::exclusive(file.old.as_fd()), Ok(Some(_)))
+                })
+                .map(|(record, _)| *record)
+                .collect();
+            for record in idle {
+                inner.tokens.retain(|_, (of, _)| *of != record);
+                if let Some(file) = inner.moved.remove(&record) {
+                    done.push((record, file));
+                }
+            }
+        }
+        for (number, file) in done {
+            if self.serial(number) != file.serial {
+                continue;
+            }
+            self.index.table_remove(self.object_key(number), number);
+            self.catalogue().remove(number);
+            self.index.free_record(number);
+            if file.target_is_object {
+                // The token's description was closed by us: the kernel tells, unless it was read-only.
+                self.written(file.target);
+            } else if self.record(file.target).state() == State::Dead {
+                self.catalogue().entry(file.target, self.serial(file.target));
+            }
+        }
+    }
+}
+
+/// What the descriptors of all processes lead to, as far as we may see them: a program that only holds a descriptor has no
+/// slot in the index.
+fn open_files() -> Vec<Vec<u8>> {
+    let mut found = vec![];
+    let own = std::process::id().to_string();
+    for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let name = process.file_name();
+        if !name.as_bytes().iter().all(u8::is_ascii_digit) || name.as_bytes() == own.as_bytes() {
+            continue;
+        }
+        let Ok(entries) = std::fs::read_dir(process.path().join("fd")) else { continue };
+        for entry in entries.flatten() {
+            if let Ok(path) = std::fs::read_link(entry.path()) {
+                found.push(path.into_os_string().into_vec());
+            }
+        }
+    }
+    found
+}
+
+/// Opens a place anew, also one whose mode forbids its owner what the descriptor was opened for.
+fn open_again(path: &str, flags: OFlags) -> Result<OwnedFd, i32> {
+    let open = |flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
+    let raw = rustix::io::Errno::raw_os_error;
+    match open(flags) {
+        Err(rustix::io::Errno::ACCESS) => {
+            let mode = Mode::from_raw_mode(rustix::fs::stat(path).map_err(raw)?.st_mode);
+            rustix::fs::chmod(path, mode | Mode::RUSR | Mode::WUSR).map_err(raw)?;
+            let opened = open(flags);
+            let _ = rustix::fs::chmod(path, mode);
+            opened.map_err(raw)
+        }
+        // The new place's file system may not know what the old one's did.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::PERM) => {
+            open(flags & !(OFlags::DIRECT | OFlags::NOATIME)).map_err(raw)
+        }
+        result => result.map_err(raw),
+    }
+}

@@ -1,0 +1,100 @@
+//! A commit renames, and a rename changes its directory's times; for programs nothing happened there.
+//!
+//!   look ─▶ note what programs see ─▶ rename ─▶ put the modification time back ─▶ look ─▶ note how it was left
+//!           └──────────── FLAG_RENAMING: the noted times are shown ─────────────┘
+//!
+//! The change time can't be put back, so it is noted in a record, as it is for files: the library shows the old one as long as
+//! the directory is as our rename left it. Programs such as tar compare it and say "file changed as we read it".
+//!
+//! Invariant: between two looks at one directory there is one rename of ours. A change by a program at the very same moment
+//! shows in the modification time, which is left alone when it is recent.
+
+use crate::files::Files;
+use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, SystemTime};
+use terrace_index::table::root_key;
+use terrace_index::{FLAG_RENAMING, State};
+use terrace_tier::Stat;
+
+/// A directory that changed this recently gets its modification time from the commit.
+const QUIET: Duration = Duration::from_secs(1);
+/// More directories than this show the change times of commits.
+const DIRECTORIES_MAX: usize = 1 << 16;
+
+/// From a directory's inode to the number and serial of its record; in parts, so that commits elsewhere don't wait.
+#[derive(Default)]
+pub struct DirectoryTimes([Mutex<HashMap<u64, (u32, u64)>>; 16]);
+
+impl Files {
+    /// Does `rename`, which gives a name in `directory` to another file, so that the directory's times don't tell.
+    pub fn unseen_in<R>(&self, directory: &Path, rename: impl FnOnce() -> R) -> R {
+        let Ok(found) = rustix::fs::stat(directory) else { return rename() };
+        let parts = &self.directory_times.0;
+        let mut known = parts[found.st_ino as usize % parts.len()].lock().unwrap();
+        let Some(before) = rustix::fs::stat(directory).ok().filter(|before| before.st_ino == found.st_ino) else {
+            return rename();
+        };
+        let Some(number) = self.note_directory(&mut known, &Stat::from(&before)) else { return rename() };
+        let record = self.record(number);
+        let result = rename();
+        keep_modification_time(directory, &before);
+        if let Ok(after) = rustix::fs::stat(directory)
+            && after.st_ino == before.st_ino
+        {
+            let after = Stat::from(&after);
+            record.durable_size.store(after.size, Release);
+            record.durable_mtime_ns.store(after.mtime.as_ns(), Release);
+            record.durable_ctime_ns.store(after.ctime.as_ns(), Release);
+        }
+        record.flags.fetch_and(!FLAG_RENAMING, SeqCst);
+        result
+    }
+
+    /// The directory's record, which shows programs what they see now until the rename is over.
+    fn note_directory(&self, known: &mut HashMap<u64, (u32, u64)>, before: &Stat) -> Option<u32> {
+        let ours = known.get(&before.ino).copied().filter(|&(number, serial)| {
+            let record = self.record(number);
+            self.serial(number) == serial
+                && record.state() == State::Durable
+                && record.durable_ino.load(Acquire) == before.ino
+                && record.object_ino.load(Acquire) == 0
+        });
+        let number = match ours {
+            Some((number, _)) => number,
+            None if known.len() >= DIRECTORIES_MAX / self.directory_times.0.len() => return None,
+            None => self.index.take_record()?,
+        };
+        let record = self.record(number);
+        if ours.is_none() || record.durable_ctime_ns.load(Acquire) != before.ctime.as_ns() {
+            record.ctime_ns.store(before.ctime.as_ns(), Release);
+        }
+        record.durable_mtime_ns.store(before.mtime.as_ns(), Release);
+        record.flags.fetch_or(FLAG_RENAMING, SeqCst);
+        if ours.is_none() {
+            record.ino.store(before.ino, Release);
+            record.durable_ino.store(before.ino, Release);
+            record.set_state(State::Durable);
+            known.insert(before.ino, (number, self.serial(number)));
+            self.index.header.durable_count.fetch_add(1, SeqCst);
+        }
+        self.index.table_put(root_key(before.ino), number);
+        Some(number)
+    }
+}
+
+fn keep_modification_time(directory: &Path, before: &rustix::fs::Stat) {
+    let changed = SystemTime::UNIX_EPOCH + Duration::new(before.st_mtime.max(0) as u64, before.st_mtime_nsec as u32);
+    if changed.elapsed().is_ok_and(|age| age < QUIET) {
+        return;
+    }
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: before.st_mtime, tv_nsec: before.st_mtime_nsec as _ },
+    };
+    // Only the directory's owner may: for others it shows the time of the commit.
+    let _ = rustix::fs::utimensat(rustix::fs::CWD, directory, &times, AtFlags::empty());
+}

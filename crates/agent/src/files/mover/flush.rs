@@ -1,0 +1,409 @@
+//! Flush: make `Current` files durable. Small files go in batches, so that the waits for the disk and for programs are
+//! shared.
+//!
+//!   prepare ─▶ copy ─▶ sync ─▶ Committing ─▶ grace ─▶ check, rename, Clean ─▶ sync directories ─▶ evict?
+//!   (lease)    (.terrace/tmp)                └── commit barrier ────┘
+//!
+//! Invariant: until the rename, the link and the object are untouched; from it on, the real file is complete and synced.
+//! A step that fails leaves the file `Current`.
+
+use crate::error::text_of;
+use crate::files::Files;
+use crate::files::catalogue::BlockReason;
+use crate::shared::claims::Claim;
+use crate::shared::path::as_path;
+use crate::shared::schedule::Work;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+use terrace_core::policy::Mode;
+use terrace_index::guard::Domain;
+use terrace_index::table::root_key;
+use terrace_index::{State, ring::NO_RECORD};
+use terrace_tier::journal::{StepId, Task};
+use terrace_tier::{CopyOptions, Lease, Reading, Stat, Step, Tier, Writing, copy, reached};
+
+/// A batch ends at so many files, or bytes.
+const BATCH_FILES: usize = 64;
+const BATCH_BYTES: u64 = 8 << 20;
+
+/// A file on its way. Dropping it gives everything back: the temporary, the lease, the claim.
+pub struct Flushing<'a> {
+    pub number: u32,
+    pub serial: u64,
+    pub path: Vec<u8>,
+    pub relative: PathBuf,
+    // The order of these three matters when dropped: the lease goes before the claim.
+    lease: Option<Lease>,
+    reading: Box<dyn Reading>,
+    sink: Option<Box<dyn Writing>>,
+    /// The object as it was before and after the copy.
+    stat: Stat,
+    /// The object may still be open for writing: what is made durable is a snapshot.
+    is_snapshot: bool,
+    _claim: Claim<'a>,
+}
+
+/// Why there is nothing to carry on with.
+pub enum Declined {
+    /// It is not `Current` any more, or policy doesn't want it flushed.
+    NotNeeded,
+    /// Another thread has it.
+    Busy,
+    BlockReason(BlockReason),
+}
+
+pub struct PrepareOptions {
+    /// Also what policy doesn't flush.
+    pub whatever_mode: bool,
+    /// Also what is open for writing.
+    pub snapshot: bool,
+}
+
+impl Files {
+    /// A mover thread's job: this record, and others that are ready, as long as they are small.
+    pub fn flush_with_others(&self, first: u32) {
+        let start = Instant::now();
+        let mut batch = vec![];
+        let mut bytes = 0;
+        let mut next = Some(first);
+        while let Some(number) = next {
+            if let Some(file) = self.prepare_or_note(number) {
+                bytes += file.stat.size;
+                batch.push(file);
+            }
+            if batch.len() >= BATCH_FILES || bytes >= BATCH_BYTES {
+                break;
+            }
+            next = self.schedule.next_flush(self.settings.mover.threads);
+        }
+        if !batch.is_empty() {
+            self.flush_batch(batch, self.settings.mover.fsync);
+            self.totals.flush_us.fetch_add(start.elapsed().as_micros() as u64, Relaxed);
+        }
+    }
+
+    fn prepare_or_note(&self, number: u32) -> Option<Flushing<'_>> {
+        let serial = self.serial(number);
+        let wanted = self.catalogue().get(number, serial).is_some_and(|entry| entry.is_forced);
+        match self.prepare(number, &PrepareOptions { whatever_mode: wanted, snapshot: false }) {
+            Ok(file) => Some(file),
+            Err(Declined::NotNeeded) => None,
+            Err(Declined::Busy) => {
+                self.schedule.after(Duration::from_millis(20), Work::Flush, number);
+                None
+            }
+            Err(Declined::BlockReason(blocked_by)) => {
+                self.postpone(number, serial, blocked_by);
+                None
+            }
+        }
+    }
+
+    /// Notes why it didn't work, and plans the next try.
+    pub fn postpone(&self, number: u32, serial: u64, blocked_by: BlockReason) {
+        let delay = match &blocked_by {
+            BlockReason::Open => self.await_closing(number, serial),
+            BlockReason::Unlocated => Duration::from_millis(500),
+            BlockReason::Changed => Duration::from_millis(50),
+            BlockReason::Failed(_) => {
+                let failures = self.catalogue().get(number, serial).map_or(0, |entry| entry.failures);
+                Duration::from_millis(100 << failures.min(7))
+            }
+        };
+        if blocked_by == BlockReason::Unlocated {
+            self.event_reader.lock().unwrap().wants_walk = true;
+        }
+        let next = if blocked_by == BlockReason::Open { Work::Look } else { Work::Flush };
+        self.note_blocked(number, serial, blocked_by);
+        self.schedule.after(delay, next, number);
+    }
+
+    /// Opens and leases the object; nothing is written yet.
+    pub fn prepare(&self, number: u32, options: &PrepareOptions) -> Result<Flushing<'_>, Declined> {
+        debug_assert_ne!(number, NO_RECORD);
+        let claim = self.claims.try_take(number).ok_or(Declined::Busy)?;
+        let serial = self.serial(number);
+        let record = self.record(number);
+        match record.state() {
+            // A program that writes it has not exchanged its descriptor yet, so the lease alone would not tell.
+            State::Current if self.exchanges.is_awaited(number) => {
+                return Err(Declined::BlockReason(BlockReason::Open));
+            }
+            State::Current => {}
+            State::New => return Err(Declined::BlockReason(BlockReason::Changed)),
+            _ => return Err(Declined::NotNeeded),
+        }
+        let path = self.located(number, serial).ok_or_else(|| {
+            // Between our looks it may have been removed.
+            if record.state() == State::Current {
+                Declined::BlockReason(BlockReason::Unlocated)
+            } else {
+                Declined::NotNeeded
+            }
+        })?;
+        let relative = self.relative(&path).ok_or(Declined::NotNeeded)?.to_path_buf();
+        if !options.whatever_mode && !self.policy.mode(&relative).flushes() {
+            return Err(Declined::NotNeeded);
+        }
+        let reading = self.open_object(number).map_err(|error| {
+            let gone = error.is_not_found() && record.state() != State::Current;
+            if gone { Declined::NotNeeded } else { failed(error) }
+        })?;
+        let fd = reading.as_fd().expect("an object is a file of a directory");
+        let lease = match Lease::read(fd) {
+            Ok(Some(lease)) => Some(lease),
+            Ok(None) if options.snapshot => None,
+            Ok(None) => return Err(Declined::BlockReason(BlockReason::Open)),
+            Err(error) => return Err(failed(error)),
+        };
+        let stat = reading.stat().map_err(failed)?;
+        reached(Step::FlushLeased);
+        let is_snapshot = lease.is_none();
+        Ok(Flushing { number, serial, path, relative, lease, reading, sink: None, stat, is_snapshot, _claim: claim })
+    }
+
+    /// A record's object, for reading.
+    pub fn open_object(&self, number: u32) -> terrace_tier::Result<Box<dyn Reading>> {
+        self.object_tiers[self.device_of(number)].open(&self.object_name(number))
+    }
+
+    /// Copies, syncs and commits. How many became durable.
+    pub fn flush_batch(&self, mut batch: Vec<Flushing<'_>>, sync: bool) -> usize {
+        batch.retain_mut(|file| self.noted(self.copy_out(file, sync), file));
+        reached(Step::FlushCopied);
+        if sync {
+            batch.retain_mut(|file| {
+                let result = file.sink.as_mut().expect("copied").sync();
+                self.noted(result.map_err(|error| BlockReason::Failed(text_of(&error))), file)
+            });
+        }
+        reached(Step::FlushSynced);
+        let committed = self.commit_batch(batch, sync);
+        for (file, _) in &committed {
+            self.note_success(file.number, file.serial);
+        }
+        let count = committed.len();
+        let evictions: Vec<u32> =
+            committed.iter().filter(|(_, mode)| *mode == Mode::Move).map(|(file, _)| file.number).collect();
+        drop(committed); // the leases and claims
+        for number in evictions {
+            self.schedule.after(crate::files::EVICTION_GRACE, Work::Evict, number);
+        }
+        count
+    }
+
+    fn noted(&self, result: Result<(), BlockReason>, file: &Flushing<'_>) -> bool {
+        match result {
+            Ok(()) => true,
+            Err(blocked_by) => {
+                self.postpone(file.number, file.serial, blocked_by);
+                false
+            }
+        }
+    }
+
+    fn copy_out(&self, file: &mut Flushing<'_>, sync: bool) -> Result<(), BlockReason> {
+        let options = CopyOptions {
+            cap: self.cap.as_ref(),
+            abort: Some(&self.abort),
+            lease: file.lease.as_ref(),
+            progress: Some(&self.totals.in_flight_bytes),
+            write_behind: sync,
+        };
+        let mut sink = self.root_tier.create(&file.relative).map_err(|error| self.block_reason(file, &error))?;
+        let copied = copy(&*file.reading, &mut *sink, &options);
+        let copied = copied.map_err(|error| self.block_reason(file, &error))?;
+        if !copied.attributes.is_complete() {
+            self.warn(format!("{} lost {}", file.relative.display(), copied.attributes));
+        }
+        file.stat = copied.source;
+        file.sink = Some(sink);
+        Ok(())
+    }
+
+    fn block_reason(&self, file: &Flushing<'_>, error: &terrace_tier::Error) -> BlockReason {
+        use terrace_tier::Error::*;
+        match error {
+            SourceChanged { .. } | LeaseBroken { .. } | Aborted { .. } => BlockReason::Changed,
+            // Its directory has another name by now.
+            _ if error.is_not_found() && !self.links_to(&file.path, file.number) => BlockReason::Changed,
+            _ => BlockReason::Failed(text_of(error)),
+        }
+    }
+
+    /// Renames all that are still as they were copied. Those that became durable, each with its mode.
+    fn commit_batch<'a>(&self, mut batch: Vec<Flushing<'a>>, sync: bool) -> Vec<(Flushing<'a>, Mode)> {
+        if batch.is_empty() {
+            return vec![];
+        }
+        let steps = batch.iter().map(|file| self.flush_step(file)).collect();
+        let Some(barrier) = self.commit_barrier() else {
+            batch.into_iter().for_each(|file| self.postpone(file.number, file.serial, BlockReason::Changed));
+            return vec![];
+        };
+        let ids: Vec<StepId> = self.begin_steps(steps);
+        reached(Step::FlushCommitJournaled);
+        batch.retain(|file| {
+            let is_still = self.record(file.number).change_state(State::Current, State::Committing);
+            if !is_still {
+                self.note_blocked(file.number, file.serial, BlockReason::Changed);
+            }
+            is_still
+        });
+        let mut committed = vec![];
+        if self.synchronize(Domain::Names) {
+            for mut file in batch {
+                match self.commit(&mut file) {
+                    Ok(()) => {
+                        let mode = self.policy.mode(&file.relative);
+                        committed.push((file, mode));
+                    }
+                    Err(blocked_by) => {
+                        self.record(file.number).change_state(State::Committing, State::Current);
+                        self.postpone(file.number, file.serial, blocked_by);
+                    }
+                }
+            }
+        } else {
+            for file in batch {
+                self.record(file.number).change_state(State::Committing, State::Current);
+                self.postpone(file.number, file.serial, BlockReason::Changed);
+            }
+        }
+        drop(barrier);
+        if sync {
+            self.sync_directories(&committed);
+            reached(Step::FlushDirectorySynced);
+        }
+        self.finish_steps(&ids);
+        reached(Step::FlushDone);
+        committed
+    }
+
+    fn flush_step(&self, file: &Flushing<'_>) -> terrace_tier::journal::StepEntry {
+        let mut step = self.step(Task::Flush, Step::FlushSynced, file.number, &file.path);
+        if let Some(sink) = &file.sink {
+            step.temporary = sink.path().to_path_buf();
+            step.ino = sink.stat().map_or(0, |stat| stat.ino);
+        }
+        step
+    }
+
+    /// The critical section of one file: state `Committing`, no program inside a call on its name, the commit barrier up.
+    fn commit(&self, file: &mut Flushing<'_>) -> Result<(), BlockReason> {
+        let record = self.record(file.number);
+        let is_unchanged = file.lease.as_ref().is_none_or(|lease| !lease.is_broken())
+            && file.reading.stat().is_ok_and(|now| now.version() == file.stat.version())
+            && self.links_to(&file.path, file.number);
+        if !is_unchanged {
+            return Err(BlockReason::Changed);
+        }
+        let sink = file.sink.take().expect("only what was copied is committed");
+        let durable = sink.stat().map_err(|error| BlockReason::Failed(text_of(&error)))?;
+        // All that a program may look up by the new inode is there before the inode has the name.
+        record.durable_size.store(durable.size, Release);
+        record.durable_mtime_ns.store(durable.mtime.as_ns(), Release);
+        record.durable_ctime_ns.store(durable.ctime.as_ns(), Release);
+        record.ctime_ns.store(file.stat.ctime.as_ns(), Release);
+        record.durable_ino.store(durable.ino, Release);
+        self.index.table_put(root_key(durable.ino), file.number);
+        self.count_as(file.number, file.serial, (true, true));
+        let directory = file.relative.parent().unwrap_or(Path::new(""));
+        let directory = self.settings.root.join(directory);
+        self.forget_link(file.number);
+        let after = match self.unseen_in(&directory, || sink.commit(&file.relative)) {
+            Ok(after) => after,
+            Err(error) => {
+                self.index.table_remove(root_key(durable.ino), file.number);
+                record.durable_ino.store(0, Release);
+                self.count_as(file.number, file.serial, (false, false));
+                return Err(self.block_reason(file, &error));
+            }
+        };
+        reached(Step::FlushRenamed);
+        let is_equal = after.size == durable.size && after.mtime == durable.mtime;
+        self.attributes_again(file, after);
+        // Once more: a name that was told of just before may have been noted in between.
+        self.forget_link(file.number);
+        // Counted first: who sees that nothing is left to be flushed finds it counted.
+        self.totals.flushed(self.devices[self.device_of(file.number)].tier, file.stat.size);
+        if file.is_snapshot || !is_equal {
+            // Somebody may go on writing the object, and nobody will read it there. Or a program that we don't reach wrote
+            // the new file at once: then that has the newest bytes.
+            record.set_state(State::Durable);
+        } else {
+            record.set_state(State::Clean);
+        }
+        self.recount(file.number, file.serial);
+        let mut catalogue = self.catalogue();
+        let entry = catalogue.entry(file.number, file.serial);
+        entry.since = Instant::now();
+        entry.is_forced = false;
+        entry.object_ctime_ns = record.ctime_ns.load(Acquire);
+        let was_held = std::mem::take(&mut entry.held);
+        drop(catalogue);
+        // A program that took the name away before the record was `Clean` did not see that there is a replica to tell of.
+        let is_named = rustix::fs::lstat(as_path(&file.path)).is_ok_and(|found| found.st_ino == durable.ino);
+        if !is_equal || !is_named {
+            self.schedule.after(crate::files::EVICTION_GRACE, Work::Evict, file.number);
+        }
+        if was_held {
+            self.drop_held(file.number);
+        }
+        Ok(())
+    }
+
+    /// Owner, mode, times or xattrs may have been changed by descriptor between the check and the rename.
+    fn attributes_again(&self, file: &Flushing<'_>, after: Stat) {
+        let record = self.record(file.number);
+        let mut durable = after;
+        if let Ok(now) = file.reading.stat()
+            && now.ctime != file.stat.ctime
+        {
+            match self.carry_attributes(file.number, &file.path) {
+                Ok(stat) => durable = stat,
+                Err(error) => self.warn(format!("{}: {error}", file.relative.display())),
+            }
+            record.ctime_ns.store(now.ctime.as_ns(), Release);
+        }
+        record.durable_size.store(durable.size, Release);
+        record.durable_mtime_ns.store(durable.mtime.as_ns(), Release);
+        record.durable_ctime_ns.store(durable.ctime.as_ns(), Release);
+    }
+
+    fn sync_directories(&self, committed: &[(Flushing<'_>, Mode)]) {
+        let mut synced = BTreeSet::new();
+        for (file, _) in committed {
+            if synced.insert(file.relative.parent().map(Path::to_path_buf))
+                && let Err(error) = self.root_tier.sync_name(&file.relative)
+                && !error.is_not_found()
+            {
+                self.warn(error.to_string());
+            }
+        }
+    }
+
+    /// The link is about to go, and its inode may be another file's the next moment: it must not lead to this record then.
+    pub fn forget_link(&self, number: u32) {
+        let link = self.record(number).link_ino.swap(0, AcqRel);
+        if link != 0 {
+            self.index.table_remove(root_key(link), number);
+        }
+    }
+
+    /// The version in `.terrace/held` was needed only while the object was newer. If programs were shown its inode number it
+    /// stays until we end, so that the number isn't given to another file.
+    pub fn drop_held(&self, number: u32) {
+        let path = self.held_dir().join(self.object_name(number));
+        let shown = self.record(number).ino.load(Acquire);
+        if rustix::fs::lstat(&path).is_ok_and(|held| held.st_ino != shown) {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
+fn failed(error: terrace_tier::Error) -> Declined {
+    Declined::BlockReason(BlockReason::Failed(text_of(&error)))
+}

@@ -1,0 +1,42 @@
+//! The mover: threads that carry files between the tiers and the root.
+//!
+//!   Current ──flush──▶ Clean ──evict──▶ Durable        (flush.rs, evict.rs)
+//!      ▲                 │ ▲               │
+//!      └────promote──────┘ └───prefetch────┘           (promote.rs, prefetch.rs)
+//!   Current ──live move──▶ Moved, and the bytes elsewhere   (live.rs)
+
+pub mod directory_times;
+pub mod evict;
+pub mod flush;
+pub mod live;
+pub mod prefetch;
+pub mod promote;
+pub mod remove;
+
+use crate::files::Files;
+use crate::shared::schedule::Job;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+pub fn start(files: &Arc<Files>) -> std::io::Result<Vec<JoinHandle<()>>> {
+    (0..files.settings.mover.threads.max(1))
+        .map(|number| {
+            let files = files.clone();
+            std::thread::Builder::new().name(format!("mover-{number}")).spawn(move || files.move_files())
+        })
+        .collect()
+}
+
+impl Files {
+    fn move_files(&self) {
+        while let Some(job) = self.schedule.next() {
+            match job {
+                Job::Look(record) => self.look(record),
+                Job::Flush(record) => self.flush_with_others(record),
+                Job::Evict(record) => self.evict_planned(record),
+                Job::Prefetch(path, tally) => self.prefetch_job(&path, &tally),
+            }
+            self.schedule.done();
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The library inside the supervisor: the same decisions for programs that can't load it.
+//!
+//! The supervisor translates a program's directory descriptors to its own and calls these functions; what they do is what the
+//! hooks do. Three things differ: what the kernel does right by itself is left to the program's own call (`LEAVE`), so that
+//! it can't happen twice; a file that is open for writing is noted as one whose descriptors can't be exchanged; and the
+//! record of a new file is announced before its name is made (see `terrace_index::proxy::Intent`).
+
+use crate::caller::{self, announce_to};
+use crate::durable::record_of_durable;
+use crate::{attributes, changes, data_calls, directory, gate, link, names, open, open_how, process, real, stat};
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::Ordering::*;
+use terrace_index::Index;
+use terrace_index::proxy::{How, LEAVE, Table};
+
+unsafe extern "C" fn root_dev() -> u64 {
+    process::index().map_or(0, |index| index.header.root_dev.load(Relaxed))
+}
+
+unsafe extern "C" fn may_be_below_root(path: *const c_char) -> bool {
+    // SAFETY: the supervisor's C string.
+    process::index().is_some_and(|index| unsafe { process::begins_with_root(index, path) || process::has_dots(path) })
+}
+
+unsafe extern "C" fn leads_to_ours(dirfd: i32, path: *const c_char) -> bool {
+    process::index().is_some_and(|index| names::leads_to_ours(index, dirfd, path))
+}
+
+unsafe extern "C" fn open(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
+    let Some(index) = process::index() else { return LEAVE };
+    if flags & libc::O_PATH != 0 {
+        return open_for_look(index, dirfd, path, flags);
+    }
+    let is_plain_reading = flags & (libc::O_ACCMODE | libc::O_TRUNC | libc::O_CREAT | libc::O_NOFOLLOW) == 0;
+    match stat::kernel_stat_or_error(dirfd, path, 0) {
+        Ok(status) if !may_be_ours(index, &status) || is_plain_reading && !is_placed(index, &status) => return LEAVE,
+        Err(raw) if raw != NOTHING => return LEAVE,
+        _ => {}
+    }
+    match open::open_below(index, dirfd, path, flags | libc::O_CLOEXEC, mode) {
+        // What it is that is not there is for the kernel to say.
+        NOTHING if flags & libc::O_CREAT == 0 => LEAVE,
+        raw => raw,
+    }
+}
+
+const NOTHING: isize = -(libc::ENOENT as isize);
+
+/// A regular file of the root's file system or of a tier's. What is elsewhere (behind a link to `/proc/self`, say, which for
+/// the kernel is then the supervisor) is for the program's own call.
+fn may_be_ours(index: Index, status: &libc::stat) -> bool {
+    status.st_mode & libc::S_IFMT == libc::S_IFREG
+        && (status.st_dev == index.header.root_dev.load(Relaxed) || index.device_of_dev(status.st_dev))
+}
+
+/// An open that only names the file (O_PATH), of one of our links: it gets the object. The kernel hands no descriptor of that
+/// kind from one process to another, so this one can read too.
+fn open_for_look(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> isize {
+    if flags & libc::O_DIRECTORY != 0 || link::read(index, dirfd, path).is_none() {
+        return LEAVE;
+    }
+    let fd = open::native(dirfd, path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
+    if fd < 0 {
+        return LEAVE;
+    }
+    let is_object = stat::kernel_stat(fd as i32, c"".as_ptr(), libc::AT_EMPTY_PATH)
+        .is_some_and(|status| index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some());
+    if !is_object {
+        // SAFETY: a descriptor that nobody else has seen.
+        unsafe { gate::call1(libc::SYS_close, fd as usize) };
+        return LEAVE;
+    }
+    fd
+}
+
+unsafe extern "C" fn open_restricted(dirfd: i32, path: *const c_char, how: *const How) -> isize {
+    let Some(index) = process::index() else { return LEAVE };
+    // SAFETY: the supervisor's structure and path.
+    let how = unsafe { &*how };
+    let here = |directory, name| unsafe { open(directory, name, how.flags as i32, how.mode as u32) };
+    open_how::within(index, dirfd, path, how, here).unwrap_or(LEAVE)
+}
+
+/// Its bytes are in a tier: there may be a better way to them than the kernel's, and its object may go while the kernel is on the way.
+fn is_placed(index: Index, status: &libc::stat) -> bool {
+    index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some()
+        || index.header.clean_count.load(Acquire) > 0 && record_of_durable(index, status).is_some()
+}
+
+unsafe extern "C" fn stat_at(dirfd: i32, path: *const c_char, out: *mut c_void, flags: i32) -> isize {
+    stat::stat_at(dirfd, path, out as *mut libc::stat, flags)
+}
+
+unsafe extern "C" fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mut c_void) -> isize {
+    stat::statx_at(dirfd, path, flags, mask, out as *mut libc::statx)
+}
+
+unsafe extern "C" fn readlink_at(dirfd: i32, path: *const c_char, out: *mut c_char, size: usize) -> isize {
+    crate::canonical::readlink_at(dirfd, path, out, size)
+}
+
+unsafe extern "C" fn getdents(fd: i32, out: *mut c_void, size: usize) -> isize {
+    directory::getdents(fd, out, size)
+}
+
+unsafe extern "C" fn getdents_old(fd: i32, out: *mut c_void, size: usize) -> isize {
+    directory::getdents_old(fd, out, size)
+}
+
+unsafe extern "C" fn unlink(dirfd: i32, path: *const c_char, flags: i32) -> isize {
+    names::unlink_at(dirfd, path, flags)
+}
+
+unsafe extern "C" fn rename(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: u32) -> isize {
+    names::rename_at(olddir, old, newdir, new, flags)
+}
+
+unsafe extern "C" fn link(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: i32) -> isize {
+    names::link_at(olddir, old, newdir, new, flags)
+}
+
+unsafe extern "C" fn chown(dirfd: i32, path: *const c_char, user: u32, group: u32, flags: i32) -> isize {
+    if !changes::concerns(dirfd, path, flags) {
+        return LEAVE;
+    }
+    // SAFETY: the supervisor's own arguments, here and below.
+    real::raw(unsafe { changes::fchownat(dirfd, path, user, group, flags) } as isize)
+}
+
+unsafe extern "C" fn chmod(dirfd: i32, path: *const c_char, mode: u32, flags: i32) -> isize {
+    if !changes::concerns(dirfd, path, flags) {
+        return LEAVE;
+    }
+    changes::fchmodat2(dirfd, path, mode, flags)
+}
+
+unsafe extern "C" fn utimens(dirfd: i32, path: *const c_char, times: *const c_void, flags: i32) -> isize {
+    real::raw(changes::times(dirfd, path, times as *const libc::timespec, flags) as isize)
+}
+
+unsafe extern "C" fn xattr(
+    nr: i64,
+    path: *const c_char,
+    name: *const c_char,
+    value: *mut c_void,
+    size: usize,
+    flags: i32,
+) -> isize {
+    let follows = matches!(nr, libc::SYS_setxattr | libc::SYS_removexattr);
+    if !changes::concerns(libc::AT_FDCWD, path, if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) {
+        return LEAVE;
+    }
+    unsafe {
+        match nr {
+            libc::SYS_setxattr => real::raw(changes::setxattr(path, name, value, size, flags) as isize),
+            libc::SYS_lsetxattr => real::raw(changes::lsetxattr(path, name, value, size, flags) as isize),
+            libc::SYS_removexattr => real::raw(changes::removexattr(path, name) as isize),
+            libc::SYS_lremovexattr => real::raw(changes::lremovexattr(path, name) as isize),
+            libc::SYS_lgetxattr => real::raw(attributes::lgetxattr(path, name, value, size)),
+            libc::SYS_llistxattr => real::raw(attributes::llistxattr(path, value as *mut c_char, size)),
+            _ => LEAVE,
+        }
+    }
+}
+
+unsafe extern "C" fn ftruncate(fd: i32, length: i64) -> isize {
+    real::raw(unsafe { data_calls::ftruncate(fd, length) } as isize)
+}
+
+unsafe extern "C" fn statfs(dirfd: i32, path: *const c_char, out: *mut c_void) -> isize {
+    let Some(index) = process::index() else { return LEAVE };
+    let object = stat::kernel_stat(dirfd, path, 0)
+        .and_then(|status| index.record_of_object(status.st_dev, status.st_ino, status.st_nlink));
+    match object {
+        // SAFETY: the supervisor's arguments.
+        Some(_) => unsafe { gate::call2(libc::SYS_statfs, attributes::root(index) as usize, out as usize) },
+        None => LEAVE,
+    }
+}
+
+unsafe extern "C" fn materialise(dirfd: i32, path: *const c_char) -> isize {
+    process::index().is_some_and(|index| open::materialise_path(index, dirfd, path, true)) as isize
+}
+
+unsafe extern "C" fn record_at(dirfd: i32, path: *const c_char, serial: *mut u64) -> u32 {
+    let Some(index) = process::index() else { return 0 };
+    let flushed = || {
+        let status = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW)?;
+        let number = index.record_of_root_ino(status.st_ino)?;
+        (link::record(&index, number).durable_ino.load(Acquire) == status.st_ino).then_some(number)
+    };
+    let Some(found) = link::read(index, dirfd, path).map(|link| link.record).or_else(flushed) else { return 0 };
+    // SAFETY: the supervisor's variable.
+    unsafe { *serial = link::record(&index, found).serial.load(Acquire) };
+    found + 1
+}
+
+static TABLE: Table = Table {
+    announce_to,
+    root_dev,
+    may_be_below_root,
+    open,
+    open_restricted,
+    stat: stat_at,
+    statx: statx_at,
+    readlink: readlink_at,
+    getdents,
+    getdents_old,
+    unlink,
+    rename,
+    link,
+    chown,
+    chmod,
+    utimens,
+    xattr,
+    ftruncate,
+    statfs,
+    materialise,
+    record_at,
+    leads_to_ours,
+};
+
+/// `terrace_index::proxy::ENTRY`: the supervisor's way in.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_proxy_table(index: *const c_char) -> *const Table {
+    caller::activate();
+    // SAFETY: the supervisor's C string.
+    match process::map(unsafe { CStr::from_ptr(index) }) {
+        Some(_) => &raw const TABLE,
+        None => core::ptr::null(),
+    }
+}

@@ -1,0 +1,150 @@
+//! One prediction: the closed form, the simulation where it was asked for, and what a larger tier would give.
+
+use serde::Serialize;
+use std::fmt;
+use terrace_core::size::{show_bytes, show_seconds};
+use terrace_model::simulate::{Spread, Way, spread};
+use terrace_model::{ClosedForm, Job, LargerTier, ModelError, Platform, closed_form, larger_tiers};
+use terrace_tool::table::Table;
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Simulation {
+    pub seed: u64,
+    pub runs: u32,
+}
+
+/// Times are seconds, sizes bytes.
+#[derive(Debug, Serialize)]
+pub struct Answer {
+    pub platform: Platform,
+    pub job: Job,
+    pub closed_form: ClosedForm,
+    pub limited_by: String,
+    pub alone_limited_by: String,
+    pub larger_tiers: Vec<LargerTier>,
+    pub simulation: Option<Simulated>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Simulated {
+    #[serde(flatten)]
+    pub of: Simulation,
+    pub durable_alone: Spread,
+    pub terrace: Spread,
+}
+
+impl Answer {
+    pub fn of(
+        platform: &Platform,
+        job: &Job,
+        simulation: Option<Simulation>,
+        notes: Vec<String>,
+    ) -> Result<Answer, ModelError> {
+        let found = closed_form(platform, job)?;
+        let limit = |terms: &[terrace_model::Term]| {
+            terms
+                .first()
+                .map_or("nothing: there is nothing to do".into(), |term| format!("{}: {}", term.what, term.limited_by))
+        };
+        Ok(Answer {
+            limited_by: limit(&found.terms),
+            alone_limited_by: limit(&found.alone_terms),
+            larger_tiers: larger_tiers(platform, job)?,
+            simulation: simulation
+                .map(|of| {
+                    Ok(Simulated {
+                        of,
+                        durable_alone: spread(platform, job, Way::Alone, of.seed, of.runs)?,
+                        terrace: spread(platform, job, Way::Terrace, of.seed, of.runs)?,
+                    })
+                })
+                .transpose()?,
+            closed_form: found,
+            platform: platform.clone(),
+            job: job.clone(),
+            notes,
+        })
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (workload, platform) = (&self.job.workload, &self.platform);
+        writeln!(
+            f,
+            "{} in, {} intermediate, {} out, in files of {}; {} × {} processes, {} computing",
+            show_bytes(workload.input_bytes),
+            show_bytes(workload.intermediate_bytes),
+            show_bytes(workload.final_bytes),
+            show_bytes(workload.file_bytes),
+            platform.nodes,
+            platform.processes_per_node,
+            if self.job.compute_s > 0.0 { show_seconds(self.job.compute_s) } else { "no".into() },
+        )?;
+        writeln!(f)?;
+        let mut table = Table::new(&["", ">at least", ">at most", ">simulated", "limited by"]);
+        let simulated = |of: fn(&Simulated) -> &Spread| {
+            self.simulation.as_ref().map_or("-".into(), |simulated| show_seconds(of(simulated).median_s))
+        };
+        let limits = |of: fn(&Simulated) -> &Spread, closed: &str| {
+            self.simulation
+                .as_ref()
+                .map_or(closed.to_owned(), |simulated| format!("{closed}; simulated: {}", of(simulated).limited_by))
+        };
+        let found = &self.closed_form;
+        for (name, bounds, of, closed) in [
+            (
+                "durable tier alone",
+                found.durable_alone,
+                (|simulated: &Simulated| &simulated.durable_alone) as fn(&Simulated) -> &Spread,
+                &self.alone_limited_by,
+            ),
+            ("with Terrace", found.terrace, |simulated: &Simulated| &simulated.terrace, &self.limited_by),
+        ] {
+            table.row([
+                name.into(),
+                show_seconds(bounds.lower_s),
+                show_seconds(bounds.upper_s),
+                simulated(of),
+                limits(of, closed),
+            ]);
+        }
+        write!(f, "{table}")?;
+        writeln!(f)?;
+        let mut parts = Table::new(&["with Terrace, at most", ">bytes", ">bandwidth", ">time"]);
+        for term in &found.terms {
+            let moves = term.bytes_s > 0.0;
+            parts.row([
+                term.what.clone(),
+                if moves { show_bytes(term.bytes as u64) } else { "-".into() },
+                if moves { format!("{}/s", show_bytes(term.bytes_s as u64)) } else { "-".into() },
+                show_seconds(term.seconds),
+            ]);
+        }
+        write!(f, "{parts}")?;
+        for larger in &self.larger_tiers {
+            let change = found.terrace.upper_s - larger.upper_s;
+            // Not what rounding makes of nothing.
+            let verdict = match change.abs() < 0.001 * found.terrace.upper_s {
+                true => "no difference".to_owned(),
+                false => format!("at most {}", show_seconds(larger.upper_s)),
+            };
+            writeln!(f, "`{}` with {} in each node: {verdict}", larger.tier, show_bytes(larger.capacity_bytes))?;
+        }
+        if let Some(simulated) = &self.simulation {
+            for (name, spread) in [("alone", &simulated.durable_alone), ("with Terrace", &simulated.terrace)] {
+                writeln!(
+                    f,
+                    "simulated {name}: {} to {} over {} seeds; the program itself {}",
+                    show_seconds(spread.least_s),
+                    show_seconds(spread.most_s),
+                    simulated.of.runs,
+                    show_seconds(spread.median_run.program_s)
+                )?;
+            }
+        }
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))
+    }
+}

@@ -1,0 +1,77 @@
+//! `terrace-predict`, which `terrace predict` becomes: how long a job takes on the durable tier alone and with Terrace, and why.
+//!
+//! ```text
+//!   workload (flags, --workload, --report) ─▶ Job      ─┐              ┌─▶ table, --json
+//!                                                       ├─▶ answer ────┤
+//!   storage (--platform, --tiers, settings) ─▶ Platform ┘   each point └─▶ --plot over --sweep
+//! ```
+//!
+//! A program of its own, because what draws pictures (plotters, image, a font) would be a third of what `terrace run` is compiled of.
+//! All arithmetic is `terrace_model`'s; here input is read and refused, and answers are shown.
+
+// They panic when nobody reads; `terrace_tool::output` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod answer;
+mod args;
+mod plot;
+mod storage;
+mod sweep;
+mod units;
+mod workload;
+
+use self::answer::{Answer, Simulation};
+use args::PredictArgs;
+use clap::Parser;
+use terrace_model::ModelError;
+use terrace_tool::failure::{Failure, Result};
+use terrace_tool::out;
+use terrace_tool::table::json;
+
+fn main() {
+    let code = match predict(&PredictArgs::parse()) {
+        Ok(()) => 0,
+        Err(failure) => {
+            failure.print();
+            failure.code
+        }
+    };
+    std::process::exit(terrace_tool::output::finish(code));
+}
+
+fn predict(args: &PredictArgs) -> Result<()> {
+    let asked = workload::Asked::read(&args.workload)?;
+    let (mut platform, notes) = storage::platform(&args.storage, args.workload.report.as_deref())?;
+    asked.put_counts(&mut platform);
+    let (job, more) = asked.job(&platform)?;
+    let notes: Vec<String> = notes.into_iter().chain(more).collect();
+    let simulation = args.simulate.then_some(Simulation { seed: args.seed, runs: args.runs });
+    let Some(text) = &args.sweep else {
+        let found = Answer::of(&platform, &job, simulation, notes).map_err(refused)?;
+        match args.json {
+            true => out!("{}\n", json(&found)),
+            false => out!("{found}"),
+        }
+        return Ok(());
+    };
+    let sweep = sweep::Sweep::parse(text)?;
+    if let Some(file) = &args.plot {
+        plot::check(file)?;
+    }
+    let points = sweep.answers(&platform, &job, simulation)?;
+    if let Some(file) = &args.plot {
+        plot::draw(file, &sweep, &points)?;
+    }
+    if args.json {
+        out!("{}\n", json(&serde_json::json!({ "sweep": sweep.name(), "points": points, "notes": notes })));
+        return Ok(());
+    }
+    out!("{}", sweep::table(&sweep, &points));
+    notes.iter().for_each(|note| out!("note: {note}\n"));
+    Ok(())
+}
+
+/// The model's own refusals name the number; the hint says where numbers come from.
+fn refused(error: ModelError) -> Failure {
+    Failure::bad_input(error.to_string(), "`terrace predict --help` names the flag of each number")
+}

@@ -1,0 +1,17 @@
+//! What the command lines of our programs (`terrace`, `terrace-predict`, `terrace-query`, `terrace-web`) have in common.
+//!
+//!   setting_args ─▶ resolve (files, environment, flags ─▶ settings)         server_args: where a server listens, and who may come
+//!   failure: a sentence, a hint, an exit code                               output, table: answers, also into a pipe that is closed
+//!
+//! Nothing here starts, serves or moves anything.
+
+pub mod failure;
+pub mod filesystem;
+pub mod output;
+mod paths;
+pub mod resolve;
+pub mod server_args;
+pub mod setting_args;
+pub mod table;
+
+pub use paths::{absolute, canonical_or_same};
