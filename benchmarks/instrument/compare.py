@@ -187,7 +187,9 @@ def main() -> None:
     try:
         file = RESULTS / "instrument.json"
         document = json.loads(file.read_text()) if args.part and file.exists() else {}
-        document |= {"provenance": facts, "fio": version}
+        # A part that is measured later has a provenance of its own.
+        if args.part != "verify":
+            document |= {"provenance": facts, "fio": version}
         kept = [row for row in document.get("side_by_side", []) if "turns" in row]
         patterns = [PATTERNS[int(args.part)]] if args.part and args.part.isdigit() else [] if args.part else PATTERNS
         found = {row["pattern"]: row for row in kept + side_by_side(places, args.rounds, patterns)}
@@ -195,6 +197,7 @@ def main() -> None:
         if args.part in (None, "verify"):
             document["checking"] = checking(places, args.rounds)
             document["checking_load"] = os.getloadavg()[0]
+            document["checking_provenance"] = facts
         if args.part in (None, "cost"):
             document["own_cost"] = own_cost(places["memory"], args.pwrite, args.rounds)
         if args.part in (None, "starts"):
@@ -205,12 +208,13 @@ def main() -> None:
     if args.no_write:
         return
     (RESULTS / "instrument.json").write_text(json.dumps(document, indent=2) + "\n")
+    facts = document["provenance"]
     lines = ["# `terrace bench` beside fio", "", provenance_line(facts), "", f"Medians of {document['side_by_side'][0]['turns']} turns each, MiB/s, with 95% intervals of order statistics. {version}; each with its own default for what it writes (fio changes a part of its buffer for each request, `terrace bench` signs each block), and both read the same file.", "", "| pattern | fio | terrace bench | of fio's rate, in the same turn | intervals overlap within 5% |", "| --- | --- | --- | ---: | --- |"]
     for row in document["side_by_side"]:
         a, b = row["fio_interval"], row["terrace_bench_interval"]
         lines.append(f"| {row['pattern']} | {row['fio']:.0f} ({a[0]:.0f}–{a[1]:.0f}) | {row['terrace_bench']:.0f} ({b[0]:.0f}–{b[1]:.0f}) | {row['ratio']:.3f} | {'yes' if row['overlap_within_5_percent'] else 'no'} |")
     if "checking" in document:
-        lines += ["", "## What checking costs a read", "", f"Sequential reads, medians of {document['checking'][0]['turns']} turns, MiB/s, with 95% intervals; ratios to the read without a check, in the same turn. *After* is the default: all is read once more, outside of the measured time. *Within* checks each request as it comes. The machine's load was {document['checking_load']:.1f} at the end.", "", "| read | fio | no check | after | within | fio / no check | after / no check | within / no check |", "| --- | --- | --- | --- | --- | ---: | ---: | ---: |"]
+        lines += ["", "## What checking costs a read", "", provenance_line(document["checking_provenance"]), "", f"Sequential reads, medians of {document['checking'][0]['turns']} turns, MiB/s, with 95% intervals; ratios to the read without a check, in the same turn. *After* is the default: all is read once more, outside of the measured time. *Within* checks each request as it comes. The machine's load was {document['checking_load']:.1f} at the end.", "", "| read | fio | no check | after | within | fio / no check | after / no check | within / no check |", "| --- | --- | --- | --- | --- | ---: | ---: | ---: |"]
         for row in document["checking"]:
             shown = [f"{row[way]:.0f} ({row[way + '_interval'][0]:.0f}–{row[way + '_interval'][1]:.0f})" for way in ("fio", "off", "after", "within")]
             lines.append(f"| {row['read']} | {' | '.join(shown)} | {row['fio_of_off']:.3f} | {row['after_of_off']:.3f} | {row['within_of_off']:.3f} |")

@@ -190,7 +190,9 @@ impl Worker {
                 if matches!(answer, Answer::Error(_)) {
                     // What was not delivered was not read.
                     // SAFETY: our own descriptor, and the offset that it had.
-                    unsafe { libc::lseek(directory.as_raw_fd(), self.slot.before.load(Acquire) as i64, libc::SEEK_SET) };
+                    unsafe {
+                        libc::lseek(directory.as_raw_fd(), self.slot.before.load(Acquire) as i64, libc::SEEK_SET)
+                    };
                 }
                 Ok(answer)
             }

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::Command;
 use terrace_tests::{Outcome, Workplace};
 
-const FILES: &str = "mkdir full; echo durable > durable; ln -s file link; ln -s full to_full; ln -s nowhere dangling; ln -s loop loop";
+const FILES: &str =
+    "mkdir full; echo durable > durable; ln -s file link; ln -s full to_full; ln -s nowhere dangling; ln -s loop loop";
 /// So many lines at least: else the test shows nothing.
 const LINES_MIN: usize = 2000;
 
