@@ -30,6 +30,8 @@ mod error;
 mod exec;
 mod grid;
 mod nesting;
+#[cfg(test)]
+mod plans;
 mod predicate;
 mod reduce;
 mod rules;

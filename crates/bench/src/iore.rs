@@ -91,7 +91,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-const HINT: &str = "this file was read as IORE's format; docs/guide/bench.md lists its keys";
+const HINT: &str = "this file was read as IORE's format; docs/guide/bench.md lists its keys under \"IORE's files\"";
 
 pub fn translate(value: Value) -> Result<Experiment> {
     let mut top = Keys::of("experiment", value)?;

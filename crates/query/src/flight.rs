@@ -85,7 +85,7 @@ pub fn serve(engine: &Engine, listening: &ServerArgs) -> Result<(), Failure> {
         let incoming = incoming.with_nodelay(Some(true));
         let bound = incoming.local_addr().map_err(|error| wrong_address(error.to_string()))?;
         // For whoever started it; a reader that has gone needs no line.
-        let scheme = if listening.tls.is_some() { "grpc+tls" } else { "grpc+tcp" };
+        let scheme = if listening.tls().is_some() { "grpc+tls" } else { "grpc+tcp" };
         let mut out = std::io::stdout();
         let _ = writeln!(out, "{scheme}://{bound}").and_then(|()| out.flush());
         let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())

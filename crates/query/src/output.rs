@@ -191,7 +191,7 @@ fn texts_of_lists(batch: RecordBatch) -> Result<RecordBatch, Failure> {
         };
         columns.push((field.name().clone(), column));
     }
-    Ok(RecordBatch::try_from_iter(columns)?)
+    RecordBatch::try_from_iter(columns).map_err(broken)
 }
 
 fn table(batches: Batches<'_>, mut out: impl Write) -> Result<(), Failure> {

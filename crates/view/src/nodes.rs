@@ -11,12 +11,12 @@
 //! Invariants: a node is in the table exactly as long as the kernel's look-ups outnumber its forgets. No lock is held during a
 //! call on the root, which may wait for the agent.
 
-use crate::calls::{self, Answer, Target};
 use fuser::{Errno, INodeNo};
 use std::collections::{HashMap, VecDeque};
 use std::ffi::{CStr, CString};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
+use terrace_passthrough::{Answer, Target, calls};
 
 const ROOT: u64 = INodeNo::ROOT.0;
 /// Directories' descriptors begin here: the library counts without a look only on low numbers, which are for files.
@@ -65,7 +65,7 @@ impl Place {
         match self {
             Place::Name(dir, name) => Target::Name(dir, name),
             Place::File(file) => Target::File(file),
-            Place::Directory(dir) => Target::Directory(dir),
+            Place::Directory(dir) => Target::Held(dir),
         }
     }
 }

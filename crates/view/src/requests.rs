@@ -8,8 +8,6 @@
 //! - **Umask**: each thread has one of its own and takes the program's for a request that makes something, because whether it
 //!   counts is for the root's file system to say (a directory's default access list overrides it).
 
-use crate::attributes::{attributes, listed_type, timespec};
-use crate::calls::{self, Answer, ListedName, Target};
 use crate::nodes::{Nodes, Place};
 use fuser::{
     BsdFileFlags, Config, CopyFileRangeFlags, Errno, FileAttr, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
@@ -18,15 +16,18 @@ use fuser::{
     TimeOrNow, WriteFlags,
 };
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
+use terrace_passthrough::{
+    Answer, Change, Handle, Handles, Target, attributes, calls, drop_privileges, give, listed_type, reply_attributes,
+    reply_data, reply_empty, reply_entry, reply_open, reply_written, reply_xattr,
+};
 
 /// How long the kernel takes names and attributes for known.
 const KNOWN_FOR: Duration = Duration::ZERO;
@@ -40,22 +41,9 @@ const BACKGROUND_MAX: u16 = 6;
 /// links and alignment are the kernel's matter.
 const FLAGS: i32 = libc::O_ACCMODE | libc::O_TRUNC | libc::O_SYNC | libc::O_DSYNC | libc::O_NOATIME;
 
-enum Handle {
-    File {
-        file: Arc<OwnedFd>,
-        is_written: AtomicBool,
-    },
-    /// A listing as of the last read from the start, so that offsets hold while names come and go.
-    Directory {
-        dir: Arc<OwnedFd>,
-        names: Mutex<Arc<Vec<ListedName>>>,
-    },
-}
-
 struct View {
     nodes: Nodes,
-    handles: RwLock<HashMap<u64, Arc<Handle>>>,
-    next: AtomicU64,
+    handles: Handles,
     is_root: bool,
 }
 
@@ -68,7 +56,7 @@ pub fn serve(root: &Path, fuse: OwnedFd) -> io::Result<()> {
         Nodes::new(dir.into(), descriptors_max()).map_err(|error| io::Error::from_raw_os_error(error.code()))?;
     // SAFETY: geteuid has no preconditions.
     let is_root = unsafe { libc::geteuid() == 0 };
-    let view = View { nodes, handles: RwLock::default(), next: AtomicU64::new(1), is_root };
+    let view = View { nodes, handles: Handles::default(), is_root };
     let mut config = Config::default();
     config.n_threads = Some(THREADS);
     Session::from_fd(view, fuse, SessionACL::All, config)?.run()
@@ -99,33 +87,16 @@ fn descriptors_max() -> usize {
 }
 
 impl View {
-    fn add(&self, handle: Handle) -> FileHandle {
-        let number = self.next.fetch_add(1, Relaxed);
-        self.handles.write().expect("a panic ends the process").insert(number, Arc::new(handle));
-        FileHandle(number)
-    }
-
     fn add_file(&self, node: u64, file: OwnedFd) -> FileHandle {
         let file = Arc::new(file);
-        let handle = self.add(Handle::File { file: file.clone(), is_written: AtomicBool::new(false) });
+        let handle = self.handles.add(Handle::of_file(file.clone()));
         self.nodes.opened(node, handle.0, file);
         handle
     }
 
-    fn handle(&self, handle: FileHandle) -> Answer<Arc<Handle>> {
-        self.handles.read().expect("a panic ends the process").get(&handle.0).cloned().ok_or(Errno::EBADF)
-    }
-
-    fn file(&self, handle: FileHandle) -> Answer<Arc<OwnedFd>> {
-        match &*self.handle(handle)? {
-            Handle::File { file, .. } => Ok(file.clone()),
-            Handle::Directory { .. } => Err(Errno::EISDIR),
-        }
-    }
-
     fn close(&self, node: INodeNo, handle: FileHandle) {
         self.nodes.closed(node.0, handle.0);
-        self.handles.write().expect("a panic ends the process").remove(&handle.0);
+        self.handles.close(handle);
     }
 
     fn entry(&self, parent: INodeNo, name: &CString) -> Answer<FileAttr> {
@@ -149,7 +120,7 @@ impl View {
     }
 
     fn attributes_of(&self, node: INodeNo, handle: Option<FileHandle>) -> Answer<FileAttr> {
-        if let Some(file) = handle.and_then(|handle| self.file(handle).ok()) {
+        if let Some(file) = handle.and_then(|handle| self.handles.file(handle).ok()) {
             let mut status = calls::stat(&file)?;
             status.st_ino = node.0;
             return Ok(attributes(&status));
@@ -174,27 +145,9 @@ impl View {
         })
     }
 
-    /// What a server of root's made is root's; without the mount it is the program's user's, and of the program's group, unless the
-    /// directory hands down its own.
+    /// What a server of root's made belongs to the program that asked for it.
     fn give(&self, request: &Request, dir: &OwnedFd, name: &CString, mode: u32) -> Answer<()> {
-        if !self.is_root || (request.uid() == 0 && request.gid() == 0) {
-            return Ok(());
-        }
-        let is_inherited = calls::stat(dir)?.st_mode & libc::S_ISGID != 0;
-        let group = if is_inherited { u32::MAX } else { request.gid() };
-        let target = Target::Name(dir, name);
-        let made = if mode & 0o6000 != 0 { target.stat()?.st_mode } else { 0 };
-        target.change_owner(request.uid(), group)?;
-        // The change of owner took these bits away.
-        if made & 0o6000 != 0 { target.change_mode(made & 0o7777) } else { Ok(()) }
-    }
-
-    /// A change by somebody who isn't root takes set-user-id and set-group-id from a file. The kernel leaves it to us.
-    fn drop_privileges(&self, target: Target<'_>) -> Answer<()> {
-        let mode = target.stat()?.st_mode;
-        let group = if mode & libc::S_IXGRP != 0 { libc::S_ISGID } else { 0 };
-        let kept = mode & 0o7777 & !(libc::S_ISUID | group);
-        if mode & libc::S_IFMT == libc::S_IFREG && kept != mode & 0o7777 { target.change_mode(kept) } else { Ok(()) }
+        if self.is_root { give(request, dir, name, mode) } else { Ok(()) }
     }
 
     fn open_file(&self, request: &Request, node: INodeNo, flags: i32) -> Answer<FileHandle> {
@@ -205,17 +158,15 @@ impl View {
         };
         let file = calls::open_at(dir, name, (flags & FLAGS) | libc::O_NOFOLLOW | libc::O_NONBLOCK, 0)?;
         if flags & libc::O_TRUNC != 0 && request.uid() != 0 {
-            self.drop_privileges(Target::File(&file))?;
+            drop_privileges(Target::File(&file))?;
         }
         Ok(self.add_file(node.0, file))
     }
 
     fn open_again(&self, node: INodeNo, flags: i32) -> Answer<FileHandle> {
-        use std::os::fd::AsRawFd;
         let (place, _) = self.nodes.find(node.0)?;
         let Place::File(open) = &place else { return Err(Errno::ESTALE) };
-        let path = calls::name(OsStr::new(&format!("/proc/self/fd/{}", open.as_raw_fd())))?;
-        let file = calls::open_at(open, &path, flags & FLAGS, 0)?;
+        let file = calls::open_held(open, flags & FLAGS)?;
         Ok(self.add_file(node.0, file))
     }
 
@@ -245,78 +196,15 @@ impl View {
         })
     }
 
-    #[allow(clippy::too_many_arguments)] // setattr's own
-    fn change(
-        &self,
-        request: &Request,
-        node: INodeNo,
-        mode: Option<u32>,
-        user: Option<u32>,
-        group: Option<u32>,
-        size: Option<u64>,
-        times: (Option<TimeOrNow>, Option<TimeOrNow>),
-        handle: Option<FileHandle>,
-    ) -> Answer<FileAttr> {
-        let open = handle.and_then(|handle| self.file(handle).ok());
+    fn change(&self, request: &Request, node: INodeNo, change: Change, handle: Option<FileHandle>) -> Answer<FileAttr> {
+        let open = handle.and_then(|handle| self.handles.file(handle).ok());
         let (place, status) = self.nodes.find(node.0)?;
-        let target = place.target();
-        if let Some(mode) = mode {
-            if status.st_mode & libc::S_IFMT == libc::S_IFLNK {
-                return Err(Errno::EOPNOTSUPP);
-            }
-            target.change_mode(mode & 0o7777)?;
+        // The library's `fchmodat` follows a link.
+        if change.mode.is_some() && status.st_mode & libc::S_IFMT == libc::S_IFLNK {
+            return Err(Errno::EOPNOTSUPP);
         }
-        if user.is_some() || group.is_some() {
-            target.change_owner(user.unwrap_or(u32::MAX), group.unwrap_or(u32::MAX))?;
-        }
-        if let Some(size) = size {
-            open.as_deref().map_or(target, Target::File).cut(size)?;
-            if request.uid() != 0 {
-                self.drop_privileges(target)?;
-            }
-        }
-        if times.0.is_some() || times.1.is_some() {
-            target.change_times(&[timespec(times.0), timespec(times.1)])?;
-        }
+        change.apply(request, place.target(), open.as_deref())?;
         self.attributes_of(node, handle)
-    }
-}
-
-fn reply_entry(answer: Answer<FileAttr>, reply: ReplyEntry) {
-    match answer {
-        Ok(attributes) => reply.entry(&KNOWN_FOR, &attributes, Generation(0)),
-        Err(error) => reply.error(error),
-    }
-}
-
-fn reply_attributes(answer: Answer<FileAttr>, reply: ReplyAttr) {
-    match answer {
-        Ok(attributes) => reply.attr(&KNOWN_FOR, &attributes),
-        Err(error) => reply.error(error),
-    }
-}
-
-fn reply_empty(answer: Answer<()>, reply: ReplyEmpty) {
-    match answer {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(error),
-    }
-}
-
-fn reply_open(answer: Answer<FileHandle>, reply: ReplyOpen) {
-    match answer {
-        Ok(handle) => reply.opened(handle, FopenFlags::empty()),
-        Err(error) => reply.error(error),
-    }
-}
-
-/// For size 0 how much there is, else the bytes.
-fn reply_xattr(size: u32, reply: ReplyXattr, read: impl FnOnce(&mut [u8]) -> Answer<usize>) {
-    let mut buffer = vec![0; size as usize];
-    match read(&mut buffer) {
-        Ok(length) if size == 0 => reply.size(length as u32),
-        Ok(length) => reply.data(&buffer[..length]),
-        Err(error) => reply.error(error),
     }
 }
 
@@ -345,7 +233,7 @@ impl Filesystem for View {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        reply_entry(calls::name(name).and_then(|name| self.entry(parent, &name)), reply);
+        reply_entry(calls::name(name).and_then(|name| self.entry(parent, &name)), KNOWN_FOR, reply);
     }
 
     fn forget(&self, _: &Request, node: INodeNo, lookups: u64) {
@@ -353,7 +241,7 @@ impl Filesystem for View {
     }
 
     fn getattr(&self, _: &Request, node: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        reply_attributes(self.attributes_of(node, handle), reply);
+        reply_attributes(self.attributes_of(node, handle), KNOWN_FOR, reply);
     }
 
     fn setattr(
@@ -374,7 +262,8 @@ impl Filesystem for View {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        reply_attributes(self.change(request, node, mode, user, group, size, (accessed, modified), handle), reply);
+        let change = Change { mode, user, group, size, accessed, modified };
+        reply_attributes(self.change(request, node, change, handle), KNOWN_FOR, reply);
     }
 
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
@@ -382,10 +271,7 @@ impl Filesystem for View {
             Place::Name(dir, name) => calls::read_link(dir, name),
             Place::File(_) | Place::Directory(_) => Err(Errno::ESTALE),
         });
-        match answer {
-            Ok(text) => reply.data(&text),
-            Err(error) => reply.error(error),
-        }
+        reply_data(answer, reply);
     }
 
     fn mknod(
@@ -399,13 +285,13 @@ impl Filesystem for View {
         reply: ReplyEntry,
     ) {
         let make = |dir: &OwnedFd, name: &CString| calls::make_node(dir, name, mode, device.into());
-        reply_entry(self.make(request, parent, name, (mode, umask), make), reply);
+        reply_entry(self.make(request, parent, name, (mode, umask), make), KNOWN_FOR, reply);
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, umask: u32, reply: ReplyEntry) {
         let make = |dir: &OwnedFd, name: &CString| calls::make_directory(dir, name, mode & 0o7777);
         // A directory's set-group-id bit is its parent's to give.
-        reply_entry(self.make(request, parent, name, (0, umask), make), reply);
+        reply_entry(self.make(request, parent, name, (0, umask), make), KNOWN_FOR, reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -430,7 +316,7 @@ impl Filesystem for View {
         let answer = calls::name(target.as_os_str()).and_then(|target| {
             self.make(request, parent, name, (0, 0), |dir, name| calls::make_link(dir, name, &target))
         });
-        reply_entry(answer, reply);
+        reply_entry(answer, KNOWN_FOR, reply);
     }
 
     fn rename(
@@ -463,11 +349,11 @@ impl Filesystem for View {
             Place::File(_) => Err(Errno::ENOENT),
             Place::Directory(_) => Err(Errno::EPERM),
         });
-        reply_entry(answer, reply);
+        reply_entry(answer, KNOWN_FOR, reply);
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        reply_open(self.open_file(request, node, flags.0), reply);
+        reply_open(self.open_file(request, node, flags.0), FopenFlags::empty(), reply);
     }
 
     fn read(
@@ -486,7 +372,7 @@ impl Filesystem for View {
         BUFFER.with_borrow_mut(|buffer| {
             buffer.resize(buffer.len().max(size as usize), 0);
             let buffer = &mut buffer[..size as usize];
-            match self.file(handle).and_then(|file| calls::read(&file, buffer, offset)) {
+            match self.handles.file(handle).and_then(|file| calls::read(&file, buffer, offset)) {
                 Ok(length) => reply.data(&buffer[..length]),
                 Err(error) => reply.error(error),
             }
@@ -505,24 +391,21 @@ impl Filesystem for View {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let answer = self.handle(handle).and_then(|handle| {
+        let answer = self.handles.get(handle).and_then(|handle| {
             let Handle::File { file, is_written } = &*handle else { return Err(Errno::EISDIR) };
             is_written.store(true, Relaxed);
             if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-                self.drop_privileges(Target::File(file))?;
+                drop_privileges(Target::File(file))?;
             }
             // What the kernel writes back of a mapping has its place, by whatever descriptor it comes.
             let is_append = flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
             if is_append { calls::append(file, data) } else { calls::write(file, data, offset) }
         });
-        match answer {
-            Ok(written) => reply.written(written as u32),
-            Err(error) => reply.error(error),
-        }
+        reply_written(answer, reply);
     }
 
     fn flush(&self, _: &Request, _node: INodeNo, handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        let answer = self.handle(handle).and_then(|handle| match &*handle {
+        let answer = self.handles.get(handle).and_then(|handle| match &*handle {
             Handle::File { file, is_written } if is_written.load(Relaxed) => calls::close_a_copy(file),
             _ => Ok(()),
         });
@@ -544,23 +427,17 @@ impl Filesystem for View {
     }
 
     fn fsync(&self, _: &Request, _node: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        reply_empty(self.file(handle).and_then(|file| calls::sync(&file, data_only)), reply);
+        reply_empty(self.handles.file(handle).and_then(|file| calls::sync(&file, data_only)), reply);
     }
 
     fn opendir(&self, _: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         let dir = self.nodes.directory(node.0);
-        reply_open(dir.map(|dir| self.add(Handle::Directory { dir, names: Mutex::default() })), reply);
+        let handle = dir.map(|dir| self.handles.add(Handle::of_directory(dir)));
+        reply_open(handle, FopenFlags::empty(), reply);
     }
 
     fn readdir(&self, _: &Request, _node: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let listing = self.handle(handle).and_then(|handle| {
-            let Handle::Directory { dir, names } = &*handle else { return Err(Errno::ENOTDIR) };
-            if offset == 0 {
-                let listed = Arc::new(calls::list(dir)?);
-                *names.lock().expect("a panic ends the process") = listed;
-            }
-            Ok(names.lock().expect("a panic ends the process").clone())
-        });
+        let listing = self.handles.get(handle).and_then(|handle| handle.listing(offset));
         match listing {
             Ok(names) => {
                 for (at, entry) in names.iter().enumerate().skip(offset as usize) {
@@ -581,9 +458,8 @@ impl Filesystem for View {
     }
 
     fn fsyncdir(&self, _: &Request, _node: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        let answer = self.handle(handle).and_then(|handle| {
-            let Handle::Directory { dir, .. } = &*handle else { return Err(Errno::ENOTDIR) };
-            let dir = calls::open_at(dir, c".", libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
+        let answer = self.handles.get(handle).and_then(|handle| {
+            let dir = calls::open_at(handle.directory()?, c".", libc::O_RDONLY | libc::O_DIRECTORY, 0)?;
             calls::sync(&dir, data_only)
         });
         reply_empty(answer, reply);
@@ -663,11 +539,11 @@ impl Filesystem for View {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        reply_empty(self.file(handle).and_then(|file| calls::allocate(&file, mode, offset, length)), reply);
+        reply_empty(self.handles.file(handle).and_then(|file| calls::allocate(&file, mode, offset, length)), reply);
     }
 
     fn lseek(&self, _: &Request, _node: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        match self.file(handle).and_then(|file| calls::seek(&file, offset, whence)) {
+        match self.handles.file(handle).and_then(|file| calls::seek(&file, offset, whence)) {
             Ok(at) => reply.offset(at),
             Err(error) => reply.error(error),
         }
@@ -686,14 +562,11 @@ impl Filesystem for View {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let answer = self.file(handle).and_then(|from| {
-            let to = self.file(new_handle)?;
+        let answer = self.handles.file(handle).and_then(|from| {
+            let to = self.handles.file(new_handle)?;
             let count = length.min(TRANSFER_MAX.into()) as usize;
             calls::copy_range((&*from, offset), (&*to, new_offset), count)
         });
-        match answer {
-            Ok(copied) => reply.written(copied as u32),
-            Err(error) => reply.error(error),
-        }
+        reply_written(answer, reply);
     }
 }

@@ -5,11 +5,11 @@
 //! Invariant: an inode is in the table exactly as long as the kernel's look-ups of it outnumber its forgets.
 
 use fuser::{Errno, INodeNo};
-use rustix::fs::{Mode, OFlags, Stat, fstat, openat};
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
+use terrace_passthrough::{Answer, calls};
 
 struct Node {
     descriptor: Arc<OwnedFd>,
@@ -23,8 +23,8 @@ pub struct Inodes {
 }
 
 impl Inodes {
-    pub fn new(source: OwnedFd) -> rustix::io::Result<Inodes> {
-        let stat = fstat(&source)?;
+    pub fn new(source: OwnedFd) -> Answer<Inodes> {
+        let stat = calls::stat(&source)?;
         let root = Node { descriptor: Arc::new(source), lookups: 1 };
         Ok(Inodes {
             source_ino: stat.st_ino,
@@ -42,25 +42,24 @@ impl Inodes {
         }
     }
 
-    pub fn get(&self, ino: INodeNo) -> Result<Arc<OwnedFd>, Errno> {
+    pub fn get(&self, ino: INodeNo) -> Answer<Arc<OwnedFd>> {
         let nodes = self.nodes.lock().expect("no holder of this lock panics");
         nodes.get(&ino.0).map(|node| node.descriptor.clone()).ok_or(Errno::ESTALE)
     }
 
-    /// Looks `name` up in the source and counts one look-up of what is there.
-    pub fn look_up(&self, parent: &OwnedFd, name: &OsStr) -> Result<(Stat, u64), Errno> {
-        let descriptor =
-            openat(parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()).map_err(errno)?;
-        let stat = fstat(&descriptor).map_err(errno)?;
+    /// Looks `name` up in the source and counts one look-up of what is there. Its `st_ino` is the number that is shown.
+    pub fn look_up(&self, parent: &OwnedFd, name: &CStr) -> Answer<libc::stat> {
+        let descriptor = calls::open_at(parent, name, libc::O_PATH | libc::O_NOFOLLOW, 0)?;
+        let mut stat = calls::stat(&descriptor)?;
         if stat.st_dev != self.source_dev {
             // Two file systems could use one inode number, so only the source's own is shown.
             return Err(Errno::EXDEV);
         }
-        let ino = self.shown(stat.st_ino);
+        stat.st_ino = self.shown(stat.st_ino);
         let mut nodes = self.nodes.lock().expect("no holder of this lock panics");
-        let node = nodes.entry(ino).or_insert_with(|| Node { descriptor: Arc::new(descriptor), lookups: 0 });
+        let node = nodes.entry(stat.st_ino).or_insert_with(|| Node { descriptor: Arc::new(descriptor), lookups: 0 });
         node.lookups += 1;
-        Ok((stat, ino))
+        Ok(stat)
     }
 
     pub fn forget(&self, ino: u64, lookups: u64) {
@@ -72,13 +71,4 @@ impl Inodes {
             }
         }
     }
-}
-
-pub fn errno(error: rustix::io::Errno) -> Errno {
-    Errno::from_i32(error.raw_os_error())
-}
-
-/// A path to what the descriptor holds, for the calls that don't take an `O_PATH` descriptor.
-pub fn proc_path(descriptor: impl AsFd) -> String {
-    format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd())
 }

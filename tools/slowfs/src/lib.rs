@@ -9,8 +9,6 @@
 //! Invariant: contents, names and attributes are the source's own; only time is changed.
 //! Reason for FUSE: it needs no server, works for a user who is not root, and one process sees every byte (`Traffic`).
 
-mod attributes;
-mod files;
 mod inodes;
 mod limits;
 mod passthrough;

@@ -2,20 +2,23 @@
 //!
 //! What is a decision lies in `passthrough`; here is one short method for each request, in the order of FUSE's own list.
 
-use crate::attributes::attributes;
-use crate::files::{Directory, Handle};
-use crate::inodes::{errno, proc_path};
-use crate::passthrough::{BACKGROUND_MAX, SlowFs, TRANSFER_MAX, read_fully, reply_empty, reply_xattr};
+use crate::passthrough::{BACKGROUND_MAX, SlowFs, TRANSFER_MAX};
 use fuser::{
-    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
     ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
     TimeOrNow, WriteFlags,
 };
-use rustix::fs::{self, AtFlags, FallocateFlags, Mode, OFlags, SeekFrom, XattrFlags};
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::SystemTime;
+use terrace_passthrough::{
+    Change, Handle, Target, attributes, calls, drop_privileges, listed_type, reply_attributes, reply_data, reply_empty,
+    reply_entry, reply_open, reply_written, reply_xattr,
+};
 
 impl Filesystem for SlowFs {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
@@ -44,9 +47,8 @@ impl Filesystem for SlowFs {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        self.limits.metadata();
-        let answer = self.inodes.get(parent).and_then(|parent| self.entry(&parent, name));
-        self.reply_entry(answer, reply);
+        let answer = self.at(parent, name, |parent, name| self.entry(parent, name));
+        reply_entry(answer, self.caching.ttl, reply);
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, lookups: u64) {
@@ -55,7 +57,7 @@ impl Filesystem for SlowFs {
 
     fn getattr(&self, _: &Request, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
         self.limits.metadata();
-        self.reply_attributes(self.attributes_of(ino, handle), reply);
+        reply_attributes(self.attributes_of(ino, handle), self.caching.ttl, reply);
     }
 
     fn setattr(
@@ -76,16 +78,13 @@ impl Filesystem for SlowFs {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        self.limits.metadata();
-        self.reply_attributes(self.change(request, ino, mode, uid, gid, size, (atime, mtime), handle), reply);
+        let change = Change { mode, user: uid, group: gid, size, accessed: atime, modified: mtime };
+        reply_attributes(self.change(request, ino, change, handle), self.caching.ttl, reply);
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
         self.limits.metadata();
-        match self.inodes.get(ino).and_then(|node| fs::readlinkat(&*node, "", Vec::new()).map_err(errno)) {
-            Ok(target) => reply.data(target.to_bytes()),
-            Err(error) => reply.error(error),
-        }
+        reply_data(self.inodes.get(ino).and_then(|node| calls::read_link(&node, c"")), reply);
     }
 
     fn mknod(
@@ -98,35 +97,30 @@ impl Filesystem for SlowFs {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let kind = fs::FileType::from_raw_mode(mode);
-        let permissions = Mode::from_raw_mode(mode & 0o7777);
-        let answer = self.make(request, parent, name, Some(mode), |parent| {
-            fs::mknodat(parent, name, kind, permissions, rdev as u64)
-        });
-        self.reply_entry(answer, reply);
+        let make = |parent: &OwnedFd, name: &CString| calls::make_node(parent, name, mode, rdev.into());
+        reply_entry(self.make(request, parent, name, mode, make), self.caching.ttl, reply);
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        let answer = self
-            .make(request, parent, name, None, |parent| fs::mkdirat(parent, name, Mode::from_raw_mode(mode & 0o7777)));
-        self.reply_entry(answer, reply);
+        let make = |parent: &OwnedFd, name: &CString| calls::make_directory(parent, name, mode & 0o7777);
+        // A directory's set-group-id bit is its parent's to give.
+        reply_entry(self.make(request, parent, name, 0, make), self.caching.ttl, reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.limits.metadata();
-        let parent = self.inodes.get(parent);
-        reply_empty(parent.and_then(|parent| fs::unlinkat(&*parent, name, AtFlags::empty()).map_err(errno)), reply);
+        reply_empty(self.at(parent, name, |parent, name| calls::unlink_at(parent, name, 0)), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.limits.metadata();
-        let parent = self.inodes.get(parent);
-        reply_empty(parent.and_then(|parent| fs::unlinkat(&*parent, name, AtFlags::REMOVEDIR).map_err(errno)), reply);
+        let answer = self.at(parent, name, |parent, name| calls::unlink_at(parent, name, libc::AT_REMOVEDIR));
+        reply_empty(answer, reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
-        let answer = self.make(request, parent, name, None, |parent| fs::symlinkat(target, parent, name));
-        self.reply_entry(answer, reply);
+        let answer = calls::name(target.as_os_str()).and_then(|target| {
+            self.make(request, parent, name, 0, |parent, name| calls::make_link(parent, name, &target))
+        });
+        reply_entry(answer, self.caching.ttl, reply);
     }
 
     fn rename(
@@ -139,32 +133,24 @@ impl Filesystem for SlowFs {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        self.limits.metadata();
-        let flags = fs::RenameFlags::from_bits_retain(flags.bits());
-        let answer = self.inodes.get(parent).and_then(|parent| {
-            let new_parent = self.inodes.get(new_parent)?;
-            fs::renameat_with(&*parent, name, &*new_parent, new_name, flags).map_err(errno)
+        let answer = self.at(parent, name, |parent, name| {
+            let (new_parent, new_name) = (self.inodes.get(new_parent)?, calls::name(new_name)?);
+            calls::rename((parent, name), (&*new_parent, &new_name), flags.bits())
         });
         reply_empty(answer, reply);
     }
 
     fn link(&self, _: &Request, ino: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
-        self.limits.metadata();
-        let answer = self.inodes.get(ino).and_then(|node| {
-            let new_parent = self.inodes.get(new_parent)?;
-            let from = proc_path(&*node);
-            fs::linkat(fs::CWD, &from, &*new_parent, new_name, AtFlags::SYMLINK_FOLLOW).map_err(errno)?;
-            self.entry(&new_parent, new_name)
+        let answer = self.at(new_parent, new_name, |new_parent, new_name| {
+            calls::link_held(&*self.inodes.get(ino)?, (new_parent, new_name))?;
+            self.entry(new_parent, new_name)
         });
-        self.reply_entry(answer, reply);
+        reply_entry(answer, self.caching.ttl, reply);
     }
 
     fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         self.limits.metadata();
-        match self.open_file(ino, flags.0) {
-            Ok(handle) => reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE),
-            Err(error) => reply.error(error),
-        }
+        reply_open(self.open_file(ino, flags.0), FopenFlags::FOPEN_KEEP_CACHE, reply);
     }
 
     fn create(
@@ -177,25 +163,7 @@ impl Filesystem for SlowFs {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        self.limits.metadata();
-        let answer = self.inodes.get(parent).and_then(|parent| {
-            let exclusive = OFlags::from_bits_retain((flags & libc::O_EXCL) as u32);
-            let how = self.source_flags(flags) | OFlags::CREATE | OFlags::NOFOLLOW | exclusive;
-            // Asked for exclusively first: only what this request made is given to the caller.
-            let permissions = Mode::from_raw_mode(mode & 0o7777);
-            let file = match fs::openat(&*parent, name, how | OFlags::EXCL, permissions) {
-                Ok(file) => {
-                    self.give_to_caller(request, &parent, name, Some(mode))?;
-                    file
-                }
-                Err(rustix::io::Errno::EXIST) if exclusive.is_empty() => {
-                    fs::openat(&*parent, name, how - OFlags::CREATE, Mode::empty()).map_err(errno)?
-                }
-                Err(error) => return Err(errno(error)),
-            };
-            Ok((self.entry(&parent, name)?, self.handles.add(Handle::File(file))))
-        });
-        match answer {
+        match self.create_file(request, parent, name, mode, flags) {
             Ok((attributes, handle)) => {
                 reply.created(&self.caching.ttl, &attributes, Generation(0), handle, FopenFlags::FOPEN_KEEP_CACHE)
             }
@@ -215,14 +183,12 @@ impl Filesystem for SlowFs {
         reply: ReplyData,
     ) {
         let mut buffer = vec![0; size as usize];
-        let answer = self.handles.get(handle).and_then(|handle| {
-            let file = handle.file()?;
-            self.limits.read(|| read_fully(file, &mut buffer, offset)).map_err(errno)
+        let answer = self.handles.file(handle).and_then(|file| {
+            let length = self.limits.read(|| calls::read(&file, &mut buffer, offset))?;
+            buffer.truncate(length);
+            Ok(buffer)
         });
-        match answer {
-            Ok(length) => reply.data(&buffer[..length]),
-            Err(error) => reply.error(error),
-        }
+        reply_data(answer, reply);
     }
 
     fn write(
@@ -237,24 +203,17 @@ impl Filesystem for SlowFs {
         _owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let answer = self.handles.get(handle).and_then(|handle| {
-            let file = handle.file()?;
+        let answer = self.handles.file(handle).and_then(|file| {
             if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-                self.drop_privilege_bits(&*self.inodes.get(ino)?)?;
+                drop_privileges(Target::Held(&*self.inodes.get(ino)?))?;
             }
-            self.limits.write(|| rustix::io::pwrite(file, data, offset)).map_err(errno)
+            self.limits.write(|| calls::write(&file, data, offset))
         });
-        match answer {
-            Ok(written) => reply.written(written as u32),
-            Err(error) => reply.error(error),
-        }
+        reply_written(answer, reply);
     }
 
     fn flush(&self, _: &Request, _ino: INodeNo, handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        // Closing a copy of the descriptor lets the source say what it has to say about a failed write.
-        let answer =
-            self.handles.get(handle).and_then(|handle| handle.file()?.try_clone().map(drop).map_err(Errno::from));
-        reply_empty(answer, reply);
+        reply_empty(self.handles.file(handle).and_then(|file| calls::close_a_copy(&file)), reply);
     }
 
     fn release(
@@ -273,31 +232,23 @@ impl Filesystem for SlowFs {
 
     fn fsync(&self, _: &Request, _ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
         self.limits.sync();
-        let answer = self.handles.get(handle).and_then(|handle| {
-            let file = handle.file()?;
-            if data_only { fs::fdatasync(file) } else { fs::fsync(file) }.map_err(errno)
-        });
-        reply_empty(answer, reply);
+        reply_empty(self.handles.file(handle).and_then(|file| calls::sync(&file, data_only)), reply);
     }
 
     fn opendir(&self, _: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        match self.inodes.get(ino).and_then(|node| fs::openat(&*node, ".", flags, Mode::empty()).map_err(errno)) {
-            Ok(descriptor) => {
-                let directory = Directory { descriptor, entries: Default::default() };
-                reply.opened(self.handles.add(Handle::Directory(directory)), FopenFlags::empty())
-            }
-            Err(error) => reply.error(error),
-        }
+        let open = |node: Arc<OwnedFd>| calls::open_at(&node, c".", libc::O_RDONLY | libc::O_DIRECTORY, 0);
+        let dir = self.inodes.get(ino).and_then(open);
+        let handle = dir.map(|dir| self.handles.add(Handle::of_directory(Arc::new(dir))));
+        reply_open(handle, FopenFlags::empty(), reply);
     }
 
     fn readdir(&self, _: &Request, _ino: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
         self.limits.metadata();
-        let listing = self.handles.get(handle).and_then(|handle| handle.directory()?.listing(offset, &self.inodes));
-        match listing {
-            Ok(entries) => {
-                for (position, entry) in entries.iter().enumerate().skip(offset as usize) {
-                    if reply.add(INodeNo(entry.ino), position as u64 + 1, entry.kind, &entry.name) {
+        match self.handles.get(handle).and_then(|handle| handle.listing(offset)) {
+            Ok(names) => {
+                for (at, entry) in names.iter().enumerate().skip(offset as usize) {
+                    let (ino, name) = (INodeNo(self.inodes.shown(entry.ino)), OsStr::from_bytes(&entry.name));
+                    if reply.add(ino, at as u64 + 1, listed_type(entry.kind), name) {
                         break;
                     }
                 }
@@ -311,23 +262,26 @@ impl Filesystem for SlowFs {
         self.limits.metadata();
         let answer = self.handles.get(handle).and_then(|handle| {
             let parent = self.inodes.get(ino)?;
-            let entries = handle.directory()?.listing(offset, &self.inodes)?;
-            for (position, entry) in entries.iter().enumerate().skip(offset as usize) {
-                let next = position as u64 + 1;
-                let is_dot = entry.name == "." || entry.name == "..";
-                let found = if is_dot {
-                    fs::fstat(&*parent).map_err(errno)
+            let names = handle.listing(offset)?;
+            for (at, entry) in names.iter().enumerate().skip(offset as usize) {
+                let shown = self.inodes.shown(entry.ino);
+                let is_dot = entry.name == b"." || entry.name == b"..";
+                let name = OsStr::from_bytes(&entry.name);
+                let mut found = if is_dot {
+                    calls::stat(&parent)?
                 } else {
-                    match self.inodes.look_up(&parent, &entry.name) {
-                        Ok((stat, _)) => Ok(stat),
+                    match calls::name(name).and_then(|name| self.inodes.look_up(&parent, &name)) {
+                        Ok(stat) => stat,
                         // Gone since the listing was made.
                         Err(_) => continue,
                     }
-                }?;
-                let attributes = attributes(&found, entry.ino);
-                if reply.add(INodeNo(entry.ino), next, &entry.name, &self.caching.ttl, &attributes, Generation(0)) {
+                };
+                let looked_up = found.st_ino;
+                found.st_ino = shown;
+                let attributes = attributes(&found);
+                if reply.add(INodeNo(shown), at as u64 + 1, name, &self.caching.ttl, &attributes, Generation(0)) {
                     if !is_dot {
-                        self.inodes.forget(self.inodes.shown(found.st_ino), 1);
+                        self.inodes.forget(looked_up, 1);
                     }
                     break;
                 }
@@ -347,14 +301,13 @@ impl Filesystem for SlowFs {
 
     fn fsyncdir(&self, _: &Request, _ino: INodeNo, handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
         self.limits.sync();
-        let answer =
-            self.handles.get(handle).and_then(|handle| fs::fsync(&handle.directory()?.descriptor).map_err(errno));
+        let answer = self.handles.get(handle).and_then(|handle| calls::sync(handle.directory()?, false));
         reply_empty(answer, reply);
     }
 
     fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
         self.limits.metadata();
-        match self.inodes.get(ino).and_then(|node| fs::fstatvfs(&*node).map_err(errno)) {
+        match self.inodes.get(ino).and_then(|node| calls::stat_vfs(&node)) {
             Ok(s) => reply.statfs(
                 s.f_blocks,
                 s.f_bfree,
@@ -379,40 +332,28 @@ impl Filesystem for SlowFs {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        self.limits.metadata();
-        let flags = XattrFlags::from_bits_retain(flags as u32);
-        let answer =
-            self.xattr_target(ino).and_then(|(_held, path)| fs::setxattr(path, name, value, flags).map_err(errno));
-        reply_empty(answer, reply);
+        let set = |key: CString| self.on(ino, |target| target.set_xattr(&key, value, flags));
+        reply_empty(calls::name(name).and_then(set), reply);
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        self.limits.metadata();
-        match self.xattr_target(ino) {
-            Ok((_held, path)) => reply_xattr(size, reply, |buffer| fs::getxattr(&path, name, buffer)),
-            Err(error) => reply.error(error),
-        }
+        reply_xattr(size, reply, |buffer| {
+            let key = calls::name(name)?;
+            self.on(ino, |target| target.get_xattr(&key, buffer))
+        });
     }
 
     fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        self.limits.metadata();
-        match self.xattr_target(ino) {
-            Ok((_held, path)) => reply_xattr(size, reply, |buffer| fs::listxattr(&path, buffer)),
-            Err(error) => reply.error(error),
-        }
+        reply_xattr(size, reply, |buffer| self.on(ino, |target| target.list_xattr(buffer)));
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        self.limits.metadata();
-        let answer = self.xattr_target(ino).and_then(|(_held, path)| fs::removexattr(path, name).map_err(errno));
-        reply_empty(answer, reply);
+        let remove = |key: CString| self.on(ino, |target| target.remove_xattr(&key));
+        reply_empty(calls::name(name).and_then(remove), reply);
     }
 
     fn access(&self, _: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        self.limits.metadata();
-        let wanted = fs::Access::from_bits_retain(mask.bits() as u32);
-        let answer = self.xattr_target(ino).and_then(|(_held, path)| fs::access(path, wanted).map_err(errno));
-        reply_empty(answer, reply);
+        reply_empty(self.on(ino, |target| target.access(mask.bits())), reply);
     }
 
     fn fallocate(
@@ -426,28 +367,13 @@ impl Filesystem for SlowFs {
         reply: ReplyEmpty,
     ) {
         self.limits.metadata();
-        let mode = FallocateFlags::from_bits_retain(mode as u32);
-        let answer = self
-            .handles
-            .get(handle)
-            .and_then(|handle| fs::fallocate(handle.file()?, mode, offset, length).map_err(errno));
-        reply_empty(answer, reply);
+        reply_empty(self.handles.file(handle).and_then(|file| calls::allocate(&file, mode, offset, length)), reply);
     }
 
     fn lseek(&self, _: &Request, _ino: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         self.limits.metadata();
-        let answer = self.handles.get(handle).and_then(|handle| {
-            let from = match whence {
-                libc::SEEK_DATA => SeekFrom::Data(offset as u64),
-                libc::SEEK_HOLE => SeekFrom::Hole(offset as u64),
-                libc::SEEK_END => SeekFrom::End(offset),
-                libc::SEEK_SET => SeekFrom::Start(offset as u64),
-                _ => return Err(Errno::EINVAL),
-            };
-            fs::seek(handle.file()?, from).map_err(errno)
-        });
-        match answer {
-            Ok(position) => reply.offset(position as i64),
+        match self.handles.file(handle).and_then(|file| calls::seek(&file, offset, whence)) {
+            Ok(at) => reply.offset(at),
             Err(error) => reply.error(error),
         }
     }
@@ -465,16 +391,11 @@ impl Filesystem for SlowFs {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let answer = self.handles.get(handle).and_then(|from| {
-            let to = self.handles.get(new_handle)?;
-            let (from, to, length) = (from.file()?, to.file()?, length.min(TRANSFER_MAX as u64) as usize);
-            let (mut offset, mut new_offset) = (offset, new_offset);
-            let copy = || fs::copy_file_range(from, Some(&mut offset), to, Some(&mut new_offset), length);
-            self.limits.write(copy).map_err(errno)
+        let answer = self.handles.file(handle).and_then(|from| {
+            let to = self.handles.file(new_handle)?;
+            let count = length.min(TRANSFER_MAX.into()) as usize;
+            self.limits.write(|| calls::copy_range((&*from, offset), (&*to, new_offset), count))
         });
-        match answer {
-            Ok(copied) => reply.written(copied as u32),
-            Err(error) => reply.error(error),
-        }
+        reply_written(answer, reply);
     }
 }

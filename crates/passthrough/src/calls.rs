@@ -38,6 +38,11 @@ pub fn open_at(dir: &OwnedFd, name: &CStr, flags: i32, mode: u32) -> Answer<Owne
     owned(unsafe { libc::openat(dir.as_raw_fd(), name.as_ptr(), flags | libc::O_CLOEXEC, mode) })
 }
 
+/// Opens what an `O_PATH` descriptor, or one of another mode, leads to.
+pub fn open_held(held: &OwnedFd, flags: i32) -> Answer<OwnedFd> {
+    open_at(held, &Target::Held(held).path(), flags, 0)
+}
+
 /// Never follows a link.
 pub fn stat_at(dir: &OwnedFd, name: &CStr) -> Answer<libc::stat> {
     // SAFETY: a live descriptor, a terminated name, and a buffer that the call fills.
@@ -111,20 +116,27 @@ pub fn link(from: (&OwnedFd, &CStr), to: (&OwnedFd, &CStr)) -> Answer<()> {
     done(unsafe { libc::linkat(old, from.1.as_ptr(), new, to.1.as_ptr(), 0) })
 }
 
+/// A further name of what an `O_PATH` descriptor leads to.
+pub fn link_held(held: &OwnedFd, to: (&OwnedFd, &CStr)) -> Answer<()> {
+    let (path, flags) = (Target::Held(held).path(), libc::AT_SYMLINK_FOLLOW);
+    // SAFETY: as above.
+    done(unsafe { libc::linkat(libc::AT_FDCWD, path.as_ptr(), to.0.as_raw_fd(), to.1.as_ptr(), flags) })
+}
+
 /// What attributes are of: a name, or what is open and may have none.
 #[derive(Clone, Copy)]
 pub enum Target<'a> {
     Name(&'a OwnedFd, &'a CStr),
     File(&'a OwnedFd),
-    /// By a descriptor that only names it (`O_PATH`), so that nobody needs the right to search it.
-    Directory(&'a OwnedFd),
+    /// By a descriptor that only names it (`O_PATH`), so that nobody needs the right to search or open it.
+    Held(&'a OwnedFd),
 }
 
 impl Target<'_> {
     pub fn stat(self) -> Answer<libc::stat> {
         match self {
             Target::Name(dir, name) => stat_at(dir, name),
-            Target::File(file) | Target::Directory(file) => stat(file),
+            Target::File(file) | Target::Held(file) => stat(file),
         }
     }
 
@@ -134,7 +146,7 @@ impl Target<'_> {
             // The kernel changes no mode of a symbolic link, so none is followed here.
             Target::Name(dir, name) => unsafe { libc::fchmodat(dir.as_raw_fd(), name.as_ptr(), mode, 0) },
             Target::File(file) => unsafe { libc::fchmod(file.as_raw_fd(), mode) },
-            Target::Directory(_) => unsafe { libc::chmod(self.path().as_ptr(), mode) },
+            Target::Held(_) => unsafe { libc::chmod(self.path().as_ptr(), mode) },
         })
     }
 
@@ -146,7 +158,7 @@ impl Target<'_> {
                 libc::fchownat(dir.as_raw_fd(), name.as_ptr(), user, group, libc::AT_SYMLINK_NOFOLLOW)
             },
             Target::File(file) => unsafe { libc::fchown(file.as_raw_fd(), user, group) },
-            Target::Directory(dir) => unsafe {
+            Target::Held(dir) => unsafe {
                 libc::fchownat(dir.as_raw_fd(), c"".as_ptr(), user, group, libc::AT_EMPTY_PATH)
             },
         })
@@ -159,7 +171,7 @@ impl Target<'_> {
                 libc::utimensat(dir.as_raw_fd(), name.as_ptr(), times.as_ptr(), libc::AT_SYMLINK_NOFOLLOW)
             },
             Target::File(file) => unsafe { libc::futimens(file.as_raw_fd(), times.as_ptr()) },
-            Target::Directory(_) => unsafe { libc::utimensat(libc::AT_FDCWD, self.path().as_ptr(), times.as_ptr(), 0) },
+            Target::Held(_) => unsafe { libc::utimensat(libc::AT_FDCWD, self.path().as_ptr(), times.as_ptr(), 0) },
         })
     }
 
@@ -177,7 +189,7 @@ impl Target<'_> {
                 cut(&file)
             }
             Target::File(file) => cut(file),
-            Target::Directory(_) => Err(Errno::EISDIR),
+            Target::Held(held) => cut(&open_held(held, libc::O_WRONLY)?),
         }
     }
 
@@ -187,7 +199,7 @@ impl Target<'_> {
         done(match self {
             Target::Name(..) => unsafe { libc::lsetxattr(self.path().as_ptr(), key.as_ptr(), data, size, flags) },
             Target::File(file) => unsafe { libc::fsetxattr(file.as_raw_fd(), key.as_ptr(), data, size, flags) },
-            Target::Directory(_) => unsafe { libc::setxattr(self.path().as_ptr(), key.as_ptr(), data, size, flags) },
+            Target::Held(_) => unsafe { libc::setxattr(self.path().as_ptr(), key.as_ptr(), data, size, flags) },
         })
     }
 
@@ -197,7 +209,7 @@ impl Target<'_> {
         length(match self {
             Target::Name(..) => unsafe { libc::lgetxattr(self.path().as_ptr(), key.as_ptr(), data, size) },
             Target::File(file) => unsafe { libc::fgetxattr(file.as_raw_fd(), key.as_ptr(), data, size) },
-            Target::Directory(_) => unsafe { libc::getxattr(self.path().as_ptr(), key.as_ptr(), data, size) },
+            Target::Held(_) => unsafe { libc::getxattr(self.path().as_ptr(), key.as_ptr(), data, size) },
         })
     }
 
@@ -207,7 +219,7 @@ impl Target<'_> {
         length(match self {
             Target::Name(..) => unsafe { libc::llistxattr(self.path().as_ptr(), data, size) },
             Target::File(file) => unsafe { libc::flistxattr(file.as_raw_fd(), data, size) },
-            Target::Directory(_) => unsafe { libc::listxattr(self.path().as_ptr(), data, size) },
+            Target::Held(_) => unsafe { libc::listxattr(self.path().as_ptr(), data, size) },
         })
     }
 
@@ -216,8 +228,14 @@ impl Target<'_> {
         done(match self {
             Target::Name(..) => unsafe { libc::lremovexattr(self.path().as_ptr(), key.as_ptr()) },
             Target::File(file) => unsafe { libc::fremovexattr(file.as_raw_fd(), key.as_ptr()) },
-            Target::Directory(_) => unsafe { libc::removexattr(self.path().as_ptr(), key.as_ptr()) },
+            Target::Held(_) => unsafe { libc::removexattr(self.path().as_ptr(), key.as_ptr()) },
         })
+    }
+
+    /// Whether this process may do what `mask` says.
+    pub fn access(self, mask: i32) -> Answer<()> {
+        // SAFETY: a terminated path.
+        done(unsafe { libc::access(self.path().as_ptr(), mask) })
     }
 
     /// For the calls that take no directory.
@@ -226,7 +244,7 @@ impl Target<'_> {
             Target::Name(dir, name) => {
                 [format!("/proc/self/fd/{}/", dir.as_raw_fd()).as_bytes(), name.to_bytes()].concat()
             }
-            Target::File(file) | Target::Directory(file) => format!("/proc/self/fd/{}", file.as_raw_fd()).into_bytes(),
+            Target::File(file) | Target::Held(file) => format!("/proc/self/fd/{}", file.as_raw_fd()).into_bytes(),
         };
         CString::new(path).expect("a name ends before its zero byte")
     }
