@@ -74,9 +74,9 @@ impl Objects {
     fn bytes(&mut self) -> io::Result<&Bytes> {
         let Some(Open { name, content: Content::Bytes(bytes) }) = &mut self.open else { return Err(not_open()) };
         if bytes.is_none() {
-            *bytes = Some(self.session.open_bytes(name, true).map_err(io_error)?);
+            *bytes = Some(Box::new(self.session.open_bytes(name, true).map_err(io_error)?));
         }
-        bytes.as_ref().ok_or_else(not_open)
+        bytes.as_deref().ok_or_else(not_open)
     }
 
     fn array_of(&self, block: &Block) -> io::Result<(&Array, Region)> {
