@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The claims of docs/claims.md that no other benchmark repeats: the interfaces that IORE compares. Writes results/claims.json and
+# The claims of docs/reference/claims.md that no other benchmark repeats: the interfaces that IORE compares. Writes results/claims.json and
 # results/claims.md. Arguments go to claims.py (--replications, --directory).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
