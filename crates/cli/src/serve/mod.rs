@@ -5,7 +5,6 @@ mod flight;
 mod hosts;
 pub mod listening;
 
-use crate::agent_process::Joined;
 use crate::args::ServeArgs;
 use crate::keeper::Keeper;
 use crate::signals::Signals;
@@ -73,9 +72,6 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
     let settings = &resolved.settings;
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
     let (keeper, begun) = Keeper::begin(settings, &["terrace serve".into()], args.quiet)?;
-    if begun.joined == Joined::Existing && !args.quiet {
-        run::tell_differences(settings);
-    }
     let mut lines = format!("export {}={}\n", terrace_index::INDEX_ENV, begun.index.display());
     let mut web = None;
     if let Some(address) = &args.http {
@@ -105,7 +101,7 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
     }
     drop((flight, web));
     let flushed = run::flush_attended(settings, &signals, args.quiet)?;
-    drop(keeper);
+    run::end_attended(keeper, &signals);
     if flushed.failures.is_empty() {
         return Ok(0);
     }
