@@ -9,8 +9,9 @@ use crate::control_client::Client;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use terrace_core::settings::Settings;
 use terrace_tool::errln;
@@ -25,6 +26,7 @@ const LAST_STEPS: Duration = Duration::from_secs(10);
 /// `again`: an agent of this run died; a fault that was asked for by the environment is not repeated.
 pub fn ensure(settings: &Settings, again: bool) -> Result<Client> {
     let begun = Instant::now();
+    let file = own_settings(settings);
     let mut own: Option<Child> = None;
     let mut starts = 0;
     let mut told = false;
@@ -33,7 +35,7 @@ pub fn ensure(settings: &Settings, again: bool) -> Result<Client> {
         if let Ok(mut client) = Client::connect(settings)
             && client.status().is_ok()
         {
-            let _ = std::fs::remove_file(own_settings(settings));
+            let _ = std::fs::remove_file(&file);
             if let Some(mut child) = own.take() {
                 // Whoever dies before us is not to stay a zombie.
                 std::thread::spawn(move || child.wait());
@@ -53,7 +55,7 @@ pub fn ensure(settings: &Settings, again: bool) -> Result<Client> {
                     // Another one holds the lock: it is starting, or ending.
                     std::thread::sleep(Duration::from_millis(100));
                 }
-                own = Some(spawn(settings, again || starts > 0)?);
+                own = Some(spawn(settings, &file, again || starts > 0)?);
                 starts += 1;
             }
         }
@@ -78,12 +80,11 @@ fn is_inside_a_run(settings: &Settings) -> bool {
     is_filtered && std::env::var_os("TERRACE_INDEX").is_some_and(|index| settings.index() == Path::new(&index))
 }
 
-fn spawn(settings: &Settings, again: bool) -> Result<Child> {
+fn spawn(settings: &Settings, file: &Path, again: bool) -> Result<Child> {
     for directory in [&settings.runtime, &settings.state] {
         make_private(directory)?;
     }
-    let file = own_settings(settings);
-    write_settings(settings, &file)?;
+    write_settings(settings, file)?;
     let log_path = settings.log();
     let open_log = || std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&log_path);
     let log = open_log().map_err(|error| Failure::io("write the agent's log", &log_path, error))?;
@@ -91,7 +92,7 @@ fn spawn(settings: &Settings, again: bool) -> Result<Child> {
     let program =
         std::env::current_exe().map_err(|error| Failure::new(format!("can't find this program itself: {error}")))?;
     let mut command = Command::new(program);
-    command.arg("agent").arg("--settings").arg(&file);
+    command.arg("agent").arg("--settings").arg(file);
     command.stdin(Stdio::null()).stdout(log).stderr(log_too).current_dir("/");
     // An agent that was started from inside a run is not a program of that run.
     command.env_remove("LD_PRELOAD").env_remove("TERRACE_INDEX");
@@ -145,9 +146,11 @@ fn write_settings(settings: &Settings, file: &Path) -> Result<()> {
         .map_err(|error| Failure::io("write the settings", file, error))
 }
 
-/// What this process gives to an agent that it starts.
-fn own_settings(settings: &Settings) -> std::path::PathBuf {
-    settings.state.join(format!("settings-{}.json", std::process::id()))
+/// What this process gives to an agent that it starts. Several of its threads may each start one.
+fn own_settings(settings: &Settings) -> PathBuf {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    let number = STARTED.fetch_add(1, Relaxed);
+    settings.state.join(format!("settings-{}-{number}.json", std::process::id()))
 }
 
 /// Waits until a process has ended, and with it all that it held. Not for ever, and not at all for one that can't be seen.
