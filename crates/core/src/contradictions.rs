@@ -7,7 +7,6 @@
 //! ask for what the agent does besides (listen for clients elsewhere, forward). Sizes count as they were given: `50%` is the same
 //! wish at another moment.
 
-use crate::policy::PolicySettings;
 use crate::settings::{MoverSettings, Settings, TierSettings};
 use std::fmt::{self, Debug, Display};
 
@@ -41,24 +40,16 @@ impl Settings {
         };
         compare("tier", self.tiers_in_words(), wanted.tiers_in_words());
         compare("quota", self.quota_in_words(), wanted.quota_in_words());
-        let of_policy: [(_, fn(&PolicySettings) -> &Vec<String>); 3] = [
-            ("policy.flush", |policy| &policy.flush),
-            ("policy.evict", |policy| &policy.evict),
-            ("policy.prefetch", |policy| &policy.prefetch),
-        ];
-        for (key, list) in of_policy {
-            compare(key, format!("{:?}", list(&self.policy)), format!("{:?}", list(&wanted.policy)));
+        let (before, now) = (&self.policy, &wanted.policy);
+        for (key, before, now) in [
+            ("policy.flush", &before.flush, &now.flush),
+            ("policy.evict", &before.evict, &now.evict),
+            ("policy.prefetch", &before.prefetch, &now.prefetch),
+        ] {
+            compare(key, format!("{before:?}"), format!("{now:?}"));
         }
-        let of_mover: [(_, fn(&MoverSettings) -> String); 6] = [
-            ("mover.threads", |mover| mover.threads.to_string()),
-            ("mover.bandwidth", |mover| mover.bandwidth_bytes_s.map_or("none".into(), |bytes| format!("{bytes} B/s"))),
-            ("mover.settle", |mover| format!("{} ms", mover.settle_ms)),
-            ("mover.high_watermark", |mover| mover.high_watermark.to_string()),
-            ("mover.low_watermark", |mover| mover.low_watermark.to_string()),
-            ("mover.fsync", |mover| mover.fsync.to_string()),
-        ];
-        for (key, text) in of_mover {
-            compare(key, text(&self.mover), text(&wanted.mover));
+        for ((key, before), (_, now)) in mover_in_words(&self.mover).into_iter().zip(mover_in_words(&wanted.mover)) {
+            compare(key, before, now);
         }
         let plain = |value: &dyn Debug| format!("{value:?}");
         if !wanted.forwards.is_empty() {
@@ -91,6 +82,17 @@ impl Settings {
     fn quota_in_words(&self) -> String {
         self.quota_bytes.map_or("none".into(), |bytes| self.size_in_words("quota", bytes))
     }
+}
+
+fn mover_in_words(mover: &MoverSettings) -> [(&'static str, String); 6] {
+    [
+        ("mover.threads", mover.threads.to_string()),
+        ("mover.bandwidth", mover.bandwidth_bytes_s.map_or("none".into(), |bytes| format!("{bytes} B/s"))),
+        ("mover.settle", format!("{} ms", mover.settle_ms)),
+        ("mover.high_watermark", mover.high_watermark.to_string()),
+        ("mover.low_watermark", mover.low_watermark.to_string()),
+        ("mover.fsync", mover.fsync.to_string()),
+    ]
 }
 
 #[cfg(test)]

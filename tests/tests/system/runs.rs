@@ -444,12 +444,13 @@ fn what_a_killed_run_left_is_dealt_with_by_its_own_settings() {
     let pid_of = || std::fs::read_to_string(place.scratch().join("pid")).ok()?.trim().parse::<i32>().ok();
     assert!(wait_until(20, || pid_of().is_some()));
     let (program, agent) = (pid_of().unwrap(), place.status().unwrap().agent_pid as i32);
+    // All of them at once: the run is not to start another agent, nor the agent to flush for a run that has gone.
+    for (pid, signal) in [(running.id() as i32, libc::SIGSTOP), (agent, libc::SIGKILL), (program, libc::SIGKILL)] {
+        // SAFETY: processes that this test has started.
+        unsafe { libc::kill(pid, signal) };
+    }
     running.kill().unwrap();
     running.wait().unwrap();
-    for pid in [agent, program] {
-        // SAFETY: processes that this test has started.
-        unsafe { libc::kill(pid, libc::SIGKILL) };
-    }
     assert!(wait_until(20, || place.status().is_none()));
     assert!(place.root().join("f").is_symlink(), "the test shows nothing: the file is durable already");
     place.run_with(AS_SCRATCH, &["sh", "-c", "echo scratch >g"]).ok();
