@@ -1,6 +1,7 @@
 //! The harness of the whole-system tests: real processes on a real root, natively and under `terrace run`.
 //!
 //!   Workplace   a root on the durable file system, fast tiers in memory, settings of their own: tests run side by side
+//!   Node        one of several nodes that share a root: namespaces with memory and state of their own
 //!   Shell       a bash under `terrace run` that does what the test says, between its other acts
 //!   Outcome     what a command said and how it ended
 //!   Served      an agent of its own, which clients reach by TCP
@@ -15,6 +16,7 @@
 mod array_model;
 mod comparison;
 mod http;
+mod node;
 mod outcome;
 mod proxy;
 mod served;
@@ -25,6 +27,7 @@ mod workplace;
 pub use array_model::{ArrayModel, Random, compare_at_random};
 pub use comparison::Comparison;
 pub use http::{Answer, Http};
+pub use node::{Node, Nodes};
 pub use outcome::{Outcome, wait_until};
 pub use proxy::Proxy;
 pub use served::Served;

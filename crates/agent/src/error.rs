@@ -14,6 +14,10 @@ pub enum Error {
     Unsafe { path: PathBuf, reason: String },
     #[error("the settings can't be used: {reason}")]
     Settings { reason: String },
+    #[error("process {pid} of an earlier run on {} still runs, and its run had other settings: {differs}", root.display())]
+    StillUsed { root: PathBuf, pid: u32, differs: String },
+    #[error("{} is left from a run with other settings ({differs}), and can't be made durable: {reason}", path.display())]
+    Unfinished { path: PathBuf, reason: String, differs: String },
     #[error(transparent)]
     Policy(#[from] terrace_core::policy::PolicyError),
     #[error(transparent)]
@@ -29,6 +33,11 @@ impl terrace_core::refusal::Explained for Error {
             Error::Io { .. } => None,
             Error::Unsafe { .. } => Some("remove it, or choose another directory in the settings".into()),
             Error::Settings { .. } => Some("`terrace config` prints what is in force".into()),
+            Error::StillUsed { .. } => Some("wait until it has ended, or end it; or run with those settings".into()),
+            Error::Unfinished { .. } => Some(
+                "remove the cause (free space, permissions), then run `terrace recover`; the file is safe in its tier"
+                    .into(),
+            ),
             Error::Policy(error) => Some(error.hint.clone()),
             Error::Tier(error) => error.hint(),
         }

@@ -32,6 +32,7 @@ mod files;
 mod forward;
 mod lifetime;
 mod member;
+pub mod node;
 mod objects;
 mod server;
 mod shared;
@@ -41,18 +42,29 @@ mod tests;
 pub use error::{Error, Result};
 pub use files::recover::RecoverReport;
 
-use shared::request::{FlushOptions, Scope};
 use std::time::{Duration, Instant};
-use terrace_core::control::Failure;
 use terrace_core::settings::Settings;
 
 /// Serves the root until the last run has ended and all is flushed. `Error::AlreadyServed` if another agent does.
 pub fn serve(settings: Settings) -> Result<()> {
-    let running = lifetime::start(settings)?;
+    let running = start_unless_served(&settings)?;
     for (path, reason) in &running.report.lost {
         running.agent.warn(format!("{} is lost: {reason}", path.display()));
     }
     running.serve()
+}
+
+/// The agent before may be leaving: it listens no more, and holds its lock a moment longer.
+fn start_unless_served(settings: &Settings) -> Result<lifetime::Running> {
+    let begun = Instant::now();
+    loop {
+        match lifetime::start(settings.clone()) {
+            Err(Error::AlreadyServed { .. }) if begun.elapsed() < LEAVING_PATIENCE && !server::listens(settings) => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            result => return result,
+        }
+    }
 }
 
 /// An agent that has no run any more leaves by itself, when it is done: a recovery waits for that so long.
@@ -73,16 +85,7 @@ fn start_when_free(settings: &Settings) -> Result<lifetime::Running> {
 /// Makes durable what an agent that was killed has left for this root, and clears up behind it.
 pub fn recover(settings: &Settings) -> Result<RecoverReport> {
     let mut running = start_when_free(settings)?;
-    let mut report = std::mem::take(&mut running.report);
-    let options = FlushOptions { all: false, end_of_run: true, settle_open: false };
-    let outcome = running.agent.flush(&Scope(vec![]), &options, &mut |_, _, _, _| true);
-    report.flushed = outcome.done;
-    report.failures = outcome.failures;
-    for path in outcome.open_files {
-        let reason = "a program has it open for writing; recover again when it has ended".into();
-        report.failures.push(Failure { path, reason });
-    }
-    report.kept = running.agent.kept_files();
+    let report = running.finish();
     running.leave();
     Ok(report)
 }

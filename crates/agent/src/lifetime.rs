@@ -12,15 +12,18 @@ use crate::files::recover::RecoverReport;
 use crate::shared::accept;
 use crate::shared::index_file::{live_programs, make_private, take_over};
 use crate::shared::request::{FlushOptions, Outcome, Scope};
-use crate::{calls, objects, server};
+use crate::shared::runs::Runs;
+use crate::{calls, node, objects, server};
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use terrace_core::control::Failure;
 use terrace_core::settings::Settings;
 use terrace_index::State;
 use terrace_tier::Journal;
@@ -29,7 +32,10 @@ const TICK: Duration = Duration::from_millis(100);
 const RESCAN: Duration = Duration::from_secs(5);
 /// How long an agent that nobody has talked to yet waits for the run that started it.
 const FIRST_RUN_PATIENCE: Duration = Duration::from_secs(5);
+/// How long an agent stays that was started without a run (`terrace flush`), after what it was asked for.
 const LINGER: Duration = Duration::from_secs(1);
+/// An agent that is leaving holds the journal a moment longer than the lock.
+const JOURNAL_PATIENCE: Duration = Duration::from_secs(10);
 /// How often an agent that can't leave because of a failure tries again.
 const RETRY: Duration = Duration::from_secs(5);
 /// A program that looked at `accepts` just before it was cleared has made its file after so long.
@@ -55,8 +61,9 @@ extern "C" fn on_terminate(_: i32) {
 }
 
 /// Held for as long as the agent lives.
+#[derive(Clone)]
 pub struct Lock {
-    _file: OwnedFd,
+    _file: Arc<OwnedFd>,
 }
 
 impl Lock {
@@ -65,7 +72,14 @@ impl Lock {
         let path = settings.lock();
         loop {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).context("open", &path)?;
+            let file = match rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR) {
+                // An agent that left has taken the directory along.
+                Err(rustix::io::Errno::NOENT) => {
+                    make_private(&settings.runtime)?;
+                    continue;
+                }
+                opened => opened.context("open", &path)?,
+            };
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -76,7 +90,7 @@ impl Lock {
             // An agent that left may have removed it between our open and our lock.
             let ours = rustix::fs::fstat(&file).context("look at", &path)?.st_ino;
             if std::fs::symlink_metadata(&path).is_ok_and(|found| found.ino() == ours) {
-                return Ok(Lock { _file: file });
+                return Ok(Lock { _file: Arc::new(file) });
             }
         }
     }
@@ -95,10 +109,20 @@ pub struct Running {
 
 /// Takes the lock, recovers what an earlier agent left, and starts all threads. Programs may run when this returns.
 pub fn start(settings: Settings) -> Result<Running> {
-    let lock = Lock::take(&settings)?;
+    let mut lock = Lock::take(&settings)?;
     std::fs::create_dir_all(&settings.state).context("make the directory", &settings.state)?;
-    let (journal, trouble) = open_journal(&settings.journal());
+    if finish_for_earlier(&settings, &mut lock)? {
+        lock = Lock::take(&settings)?;
+    }
+    begin(settings, lock)
+}
+
+fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
+    settings.node = Some(node::tag(&settings)?);
+    let (journal, trouble) = open_journal(&settings.journal())?;
     let agent = Agent::new(settings, journal)?;
+    put_in_force(&agent.settings)?;
+    agent.register()?;
     if let Some(trouble) = trouble {
         agent.warn(trouble);
     }
@@ -164,10 +188,71 @@ fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> Result<Joi
     std::thread::Builder::new().name(name.into()).spawn(work).context("start the thread", Path::new(name))
 }
 
+/// From now on these settings decide on what is in the tiers, until all of it is dealt with.
+fn put_in_force(settings: &Settings) -> Result<()> {
+    let (target, fresh) = (settings.in_force(), settings.in_force().with_extension("new"));
+    let text = serde_json::to_vec_pretty(settings).expect("settings are plain data");
+    let _ = std::fs::remove_file(&fresh);
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
+    file.and_then(|mut file| file.write_all(&text)).context("write", &fresh)?;
+    std::fs::rename(&fresh, &target).context("put in place", &target)?;
+    std::fs::write(settings.unfinished(), "").context("write", &settings.unfinished())
+}
+
+/// What a killed agent left is dealt with by the settings that it had, before others are in force: its files are its run's.
+/// True: that was done, and the lock is free again.
+fn finish_for_earlier(settings: &Settings, lock: &mut Lock) -> Result<bool> {
+    let text = std::fs::read(settings.in_force()).unwrap_or_default();
+    let Ok(earlier) = serde_json::from_slice::<Settings>(&text) else { return Ok(false) };
+    let differ = earlier.contradictions(settings);
+    let Some(first) = differ.first() else { return Ok(false) };
+    if !settings.unfinished().exists() {
+        // A process that outlived its run goes on without us: what it makes is not for these settings to decide.
+        let _ = std::fs::remove_file(settings.index());
+        return Ok(false);
+    }
+    if let Some(index) = crate::shared::index_file::peek(&settings.index())?
+        && let Some(pid) = live_programs(&index).next()
+    {
+        return Err(Error::StillUsed { root: settings.root.clone(), pid, differs: first.to_string() });
+    }
+    let mut running = match begin(earlier, lock.clone()) {
+        Ok(running) => running,
+        Err(error) => {
+            eprintln!("terrace agent: what an agent with other settings left ({first}) can't be looked after: {error}");
+            return Ok(false);
+        }
+    };
+    let report = running.finish();
+    let agent = running.agent.clone();
+    let is_finished = !agent.has_unflushed();
+    running.leave();
+    for (path, reason) in &report.lost {
+        eprintln!("terrace agent: {} is lost: {reason}", path.display());
+    }
+    match report.failures.into_iter().next() {
+        Some(failure) if !is_finished => {
+            Err(Error::Unfinished { path: failure.path, reason: failure.reason, differs: first.to_string() })
+        }
+        _ => Ok(true),
+    }
+}
+
 /// A journal that can't be used is moved aside: the tree says where the files are.
-fn open_journal(path: &Path) -> (Option<Journal>, Option<String>) {
-    match Journal::open(path) {
+fn open_journal(path: &Path) -> Result<(Option<Journal>, Option<String>)> {
+    let begun = Instant::now();
+    let opened = loop {
+        match Journal::open(path) {
+            Err(terrace_tier::Error::JournalLocked { .. }) if begun.elapsed() < JOURNAL_PATIENCE => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            opened => break opened,
+        }
+    };
+    Ok(match opened {
         Ok(journal) => (Some(journal), None),
+        // We have this node's lock: the other one is on another node.
+        Err(error @ terrace_tier::Error::JournalLocked { .. }) => return Err(error.into()),
         Err(terrace_tier::Error::JournalCorrupt { reason, .. }) => {
             let aside = path.with_extension("redb.damaged");
             let moved = std::fs::rename(path, &aside);
@@ -178,7 +263,7 @@ fn open_journal(path: &Path) -> (Option<Journal>, Option<String>) {
             }
         }
         Err(error) => (None, Some(format!("{error}; working without it"))),
-    }
+    })
 }
 
 impl Running {
@@ -197,14 +282,19 @@ impl Running {
         let mut house = HouseKeeping::default();
         let mut not_before = Instant::now();
         loop {
-            std::thread::sleep(TICK);
+            agent.await_change(TICK);
             agent.keep_house(&mut house);
             let ends = TERMINATED.load(SeqCst) || agent.ends.load(SeqCst);
             let is_leaving = ends || agent.is_idle();
-            if !agent.forwarder.waits_for_forwards(is_leaving) && is_leaving && Instant::now() >= not_before {
+            if agent.forwarder.waits_for_forwards(is_leaving) {
+                agent.runs.lock().unwrap().stay("it forwards what was staged");
+            } else if !is_leaving {
+                agent.runs.lock().unwrap().tire();
+            } else if Instant::now() >= not_before || agent.runs.lock().unwrap().has_waiting() {
                 if agent.flush_before_leaving(ends).is_some() {
                     break;
                 }
+                agent.runs.lock().unwrap().stay(&agent.why_it_stays());
                 not_before = Instant::now() + RETRY;
             }
         }
@@ -212,9 +302,25 @@ impl Running {
         Ok(())
     }
 
+    /// Makes durable what an earlier agent left.
+    pub fn finish(&mut self) -> RecoverReport {
+        let mut report = std::mem::take(&mut self.report);
+        let options = FlushOptions { all: false, end_of_run: true, settle_open: false };
+        let outcome = self.agent.flush(&Scope(vec![]), &options, &mut |_, _, _, _| true);
+        report.flushed = outcome.done;
+        report.failures = outcome.failures;
+        for path in outcome.open_files {
+            let reason = "a program has it open for writing; recover again when it has ended".into();
+            report.failures.push(Failure { path, reason });
+        }
+        report.kept = self.agent.kept_files();
+        report
+    }
+
     /// Ends the threads and removes what only a living agent needs.
     pub fn leave(self) {
         self.agent.schedule.end();
+        self.agent.wake_from_sleep();
         for socket in &self.sockets {
             // Fails for one that is shut down already.
             let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
@@ -257,6 +363,7 @@ impl Agent {
         if house.rescanned.is_none_or(|last| last.elapsed() >= RESCAN) {
             house.rescanned = Some(Instant::now());
             self.recycle_records();
+            self.look_for_nodes();
             self.trim_unlinked();
             if self.rescan() {
                 self.drain_events();
@@ -266,8 +373,36 @@ impl Agent {
     }
 
     fn is_idle(&self) -> bool {
+        self.has_no_use(&self.runs.lock().unwrap())
+    }
+
+    fn has_no_use(&self, runs: &Runs) -> bool {
+        let is_wanted = || !runs.had_one && !runs.gives_way() && runs.idle_since.is_none_or(|at| at.elapsed() < LINGER);
+        runs.count() == 0 && runs.requests == 0 && !is_wanted()
+    }
+
+    /// Until it is time to look after the house, or to leave.
+    fn await_change(&self, patience: Duration) {
         let runs = self.runs.lock().unwrap();
-        runs.count() == 0 && runs.requests == 0 && runs.idle_since.is_some_and(|since| since.elapsed() >= LINGER)
+        let changed = runs.changed.clone();
+        let begun = Instant::now();
+        // After a try that failed, the time is what ends the wait.
+        if !runs.has_waiting() || !self.has_no_use(&runs) {
+            let is_unchanged =
+                |runs: &mut Runs| begun.elapsed() < patience && !(runs.has_waiting() && self.has_no_use(runs));
+            drop(changed.wait_timeout_while(runs, patience, is_unchanged).unwrap());
+        }
+    }
+
+    /// For who waits for our end: why it does not come.
+    fn why_it_stays(&self) -> String {
+        if let Some((path, reason)) = self.failures.lock().unwrap().first_key_value() {
+            return format!("{} can't be made durable: {reason}", crate::shared::path::as_path(path).display());
+        }
+        match live_programs(&self.index).next() {
+            Some(pid) => format!("process {pid} of an earlier run still writes"),
+            None => "files of an earlier run are not durable yet".into(),
+        }
     }
 
     /// Flushes all that is to be flushed. `None`: something is left to do here; the agent stays.
@@ -294,13 +429,16 @@ impl Agent {
             return None;
         }
         self.index.header.accepts.store(0, SeqCst);
-        std::thread::sleep(CREATION);
+        if live_programs(&self.index).next().is_some() {
+            std::thread::sleep(CREATION);
+        }
         self.drain_events();
-        let is_busy = {
-            let runs = self.runs.lock().unwrap();
-            (runs.count() > 0 || runs.requests > 0) && !must_end
+        let is_done = !self.has_unflushed() && {
+            let mut runs = self.runs.lock().unwrap();
+            runs.is_over = must_end || (runs.count() == 0 && runs.requests == 0);
+            runs.is_over
         };
-        if is_busy || self.has_unflushed() {
+        if !is_done {
             self.index.header.accepts.store(1, SeqCst);
             return None;
         }
@@ -315,6 +453,7 @@ impl Agent {
 
     /// Removes what only a living agent needs.
     fn clear_up(&self) {
+        let is_finished = self.root_is_gone() || !(self.objects.has_unflushed_arrays() || self.has_unflushed_files());
         self.withdraw();
         self.objects.clear_up_objects();
         let is_used = self.files.clear_up_files();
@@ -331,11 +470,11 @@ impl Agent {
         } else {
             self.index.header.agent_pid.store(0, SeqCst);
         }
-        self.remove_directories(keeps_index);
+        self.remove_directories(keeps_index, is_finished);
     }
 
     /// Only empty directories go: whatever is in them is somebody's data.
-    fn remove_directories(&self, keeps_index: bool) {
+    fn remove_directories(&self, keeps_index: bool, is_finished: bool) {
         if let Ok(entries) = std::fs::read_dir(self.held_dir()) {
             for entry in entries.flatten() {
                 // A kept file's last durable version stays: its object may be lost with its tier.
@@ -350,11 +489,19 @@ impl Agent {
         self.leave_others();
         let own = self.settings.root.join(self.private_name());
         let private = self.settings.root.join(terrace_index::PRIVATE_DIR);
-        for directory in [self.tmp_dir(), self.held_dir(), own, private] {
+        if self.kept_files().is_empty() {
+            self.withdraw_node();
+        }
+        let nodes = terrace_core::nodes::directory(&self.settings.root, terrace_index::PRIVATE_DIR);
+        for directory in [self.tmp_dir(), self.held_dir(), own, nodes, private] {
             let _ = std::fs::remove_dir(directory);
         }
         for place in &self.devices {
             let _ = std::fs::remove_dir(&place.dir);
+        }
+        // Who finds us killed before this knows that the root is not clean.
+        if is_finished {
+            let _ = std::fs::remove_file(self.settings.unfinished());
         }
         if !keeps_index {
             let _ = std::fs::remove_file(self.settings.lock());

@@ -63,7 +63,7 @@ impl Agent {
                 Ok(()) => return,
                 Err(reason) => {
                     self.warn(format!("agent {} can't join the others yet: {reason}", membership.number));
-                    std::thread::sleep(RETRY);
+                    self.schedule.rest(RETRY);
                 }
             }
         }

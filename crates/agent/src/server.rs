@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
+use terrace_core::contradictions::Contradiction;
 use terrace_core::control::{Counters, Failure, FileEntry, Request, Response, Status, TierStatus};
 use terrace_core::settings::Settings;
 use terrace_index::State;
@@ -24,6 +25,11 @@ pub fn serve(agent: &Arc<Agent>, listener: &UnixListener) {
         || accept::own(listener),
         |agent, connection| agent.converse(connection),
     );
+}
+
+/// Somebody answers on the control socket.
+pub fn listens(settings: &Settings) -> bool {
+    UnixStream::connect(settings.control_socket()).is_ok()
 }
 
 /// Asks the agent of a root whether a run is connected to it. False also when nobody answers.
@@ -71,10 +77,11 @@ impl Agent {
                             .into(),
                     ),
                 },
-                Ok(Request::RunBegin { pid, command }) => {
-                    let number = *run.get_or_insert_with(|| self.runs.lock().unwrap().begin(pid, command));
-                    let index = self.settings.index();
-                    Response::RunStarted { run: number, index, agent_pid: std::process::id() }
+                Ok(Request::RunBegin { pid, command, settings }) => {
+                    match self.begin_run(&mut run, pid, command, &settings, &writer) {
+                        Some(answer) => answer,
+                        None => break,
+                    }
                 }
                 Ok(request) => self.serve(request, &writer),
                 Err(error) => Response::Error {
@@ -82,18 +89,43 @@ impl Agent {
                     hint: Some("an agent of another version may still run: wait until its runs have ended".into()),
                 },
             };
-            if !send(&writer, &answer) {
+            if !accept::send(&writer, &answer) {
                 break;
             }
         }
         if let Some(run) = run {
-            self.runs.lock().unwrap().end(run);
+            self.runs.lock().unwrap().end(run, writer);
         }
+    }
+
+    /// `None`: it is too late; the connection ends, and whoever asked asks the next agent.
+    fn begin_run(
+        &self,
+        run: &mut Option<u64>,
+        pid: u32,
+        command: Vec<String>,
+        wanted: &Settings,
+        writer: &UnixStream,
+    ) -> Option<Response> {
+        let differ = self.settings.contradictions(wanted);
+        let mut runs = self.runs.lock().unwrap();
+        if runs.is_over {
+            return None;
+        }
+        if let Some(first) = differ.first().filter(|_| runs.count() > 0) {
+            return Some(contradicted(&self.settings, first, &differ[1..], &runs.status()));
+        }
+        if !differ.is_empty() || runs.gives_way() {
+            runs.wait(writer.try_clone().ok()?, true);
+            return Some(Response::Leaving);
+        }
+        let number = *run.get_or_insert_with(|| runs.begin(pid, command));
+        Some(Response::RunStarted { run: number, index: self.settings.index(), agent_pid: std::process::id() })
     }
 
     fn serve(&self, request: Request, writer: &UnixStream) -> Response {
         let mut progress = |files_done, files_total, bytes_done, bytes_total| {
-            send(writer, &Response::Progress { files_done, files_total, bytes_done, bytes_total })
+            accept::send(writer, &Response::Progress { files_done, files_total, bytes_done, bytes_total })
         };
         let progress: Progress<'_> = &mut progress;
         let scope = |paths: Vec<PathBuf>| Scope(paths.iter().map(|path| self.canonical(path)).collect());
@@ -258,6 +290,27 @@ impl Agent {
     }
 }
 
+/// Runs with other settings are alive.
+fn contradicted(
+    settings: &Settings,
+    first: &Contradiction,
+    others: &[Contradiction],
+    runs: &[terrace_core::control::RunStatus],
+) -> Response {
+    let mut message = format!("another run on {} has other settings: {first}", settings.root.display());
+    others.iter().for_each(|other| message.push_str(&format!(", {other}")));
+    let alive: Vec<String> =
+        runs.iter().take(3).map(|run| format!("process {} (`{}`)", run.pid, run.command.join(" "))).collect();
+    let more = if runs.len() > 3 { format!(" and {} more", runs.len() - 3) } else { String::new() };
+    Response::Error {
+        message,
+        hint: Some(format!(
+            "wait until it has ended: {}{more}; or run with the same settings, or on another root",
+            alive.join(", ")
+        )),
+    }
+}
+
 fn tier_status(tier: &terrace_core::settings::TierSettings) -> TierStatus {
     TierStatus {
         name: tier.name.clone(),
@@ -265,10 +318,4 @@ fn tier_status(tier: &terrace_core::settings::TierSettings) -> TierStatus {
         capacity_bytes: tier.capacity_bytes,
         ..TierStatus::default()
     }
-}
-
-fn send(mut writer: &UnixStream, response: &Response) -> bool {
-    let Ok(mut line) = serde_json::to_vec(response) else { return false };
-    line.push(b'\n');
-    writer.write_all(&line).is_ok()
 }

@@ -3,15 +3,15 @@
 //! Two commands may do this at once: each connects, or else starts an agent and connects. The agents settle by their
 //! lock who serves; the other one exits quietly, and its starter joins the winner.
 //!
-//! Invariant: `state/settings.json` has the settings of the agent that serves, or last served. It is written by the
-//! command whose own agent won.
+//! `state/settings.json` has the settings of the agent that serves, or last served: the agent itself writes it.
 
 use crate::control_client::Client;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use terrace_core::settings::Settings;
 use terrace_tool::errln;
@@ -20,46 +20,27 @@ use terrace_tool::failure::{Failure, Result};
 /// An agent that lives but does not listen yet is recovering a large tree.
 const PATIENCE: Duration = Duration::from_secs(120);
 const STARTS_MAX: u32 = 20;
-
-/// How a connection came about.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Joined {
-    Started,
-    Existing,
-}
-
-pub struct Connection {
-    pub client: Client,
-    pub joined: Joined,
-}
+/// An agent whose connections have ended is gone after so long at the latest.
+const LAST_STEPS: Duration = Duration::from_secs(10);
 
 /// `again`: an agent of this run died; a fault that was asked for by the environment is not repeated.
-pub fn ensure(settings: &Settings, again: bool) -> Result<Connection> {
+pub fn ensure(settings: &Settings, again: bool) -> Result<Client> {
     let begun = Instant::now();
+    let file = own_settings(settings);
     let mut own: Option<Child> = None;
     let mut starts = 0;
     let mut told = false;
     loop {
         // Status also proves that it is not just about to end.
         if let Ok(mut client) = Client::connect(settings)
-            && let Ok(status) = client.status()
+            && client.status().is_ok()
         {
-            let joined = match &own {
-                Some(child) if child.id() == status.agent_pid => Joined::Started,
-                _ => Joined::Existing,
-            };
-            match joined {
-                Joined::Started => put_in_force(settings)?,
-                Joined::Existing => {
-                    let _ = std::fs::remove_file(own_settings(settings));
-                    await_in_force(settings);
-                }
-            }
+            let _ = std::fs::remove_file(&file);
             if let Some(mut child) = own.take() {
                 // Whoever dies before us is not to stay a zombie.
                 std::thread::spawn(move || child.wait());
             }
-            return Ok(Connection { client, joined });
+            return Ok(client);
         }
         match own.as_mut().map(Child::try_wait) {
             Some(Ok(None)) => {}
@@ -74,7 +55,7 @@ pub fn ensure(settings: &Settings, again: bool) -> Result<Connection> {
                     // Another one holds the lock: it is starting, or ending.
                     std::thread::sleep(Duration::from_millis(100));
                 }
-                own = Some(spawn(settings, again || starts > 0)?);
+                own = Some(spawn(settings, &file, again || starts > 0)?);
                 starts += 1;
             }
         }
@@ -99,11 +80,10 @@ fn is_inside_a_run(settings: &Settings) -> bool {
     is_filtered && std::env::var_os("TERRACE_INDEX").is_some_and(|index| settings.index() == Path::new(&index))
 }
 
-fn spawn(settings: &Settings, again: bool) -> Result<Child> {
+fn spawn(settings: &Settings, file: &Path, again: bool) -> Result<Child> {
     make_runtime(settings)?;
     make_private(&settings.state)?;
-    let file = own_settings(settings);
-    write_settings(settings, &file)?;
+    write_settings(settings, file)?;
     let log_path = settings.log();
     let open_log = || std::fs::OpenOptions::new().append(true).create(true).mode(0o600).open(&log_path);
     let log = open_log().map_err(|error| Failure::io("write the agent's log", &log_path, error))?;
@@ -111,7 +91,7 @@ fn spawn(settings: &Settings, again: bool) -> Result<Child> {
     let program =
         std::env::current_exe().map_err(|error| Failure::new(format!("can't find this program itself: {error}")))?;
     let mut command = Command::new(program);
-    command.arg("agent").arg("--settings").arg(&file);
+    command.arg("agent").arg("--settings").arg(file);
     command.stdin(Stdio::null()).stdout(log).stderr(log_too).current_dir("/");
     // An agent that was started from inside a run is not a program of that run.
     command.env_remove("LD_PRELOAD").env_remove("TERRACE_INDEX");
@@ -175,24 +155,20 @@ fn write_settings(settings: &Settings, file: &Path) -> Result<()> {
         .map_err(|error| Failure::io("write the settings", file, error))
 }
 
-/// What this process gives to an agent that it starts.
-fn own_settings(settings: &Settings) -> std::path::PathBuf {
-    settings.state.join(format!("settings-{}.json", std::process::id()))
+/// What this process gives to an agent that it starts. Several of its threads may each start one.
+fn own_settings(settings: &Settings) -> PathBuf {
+    static STARTED: AtomicU32 = AtomicU32::new(0);
+    let number = STARTED.fetch_add(1, Relaxed);
+    settings.state.join(format!("settings-{}-{number}.json", std::process::id()))
 }
 
-fn put_in_force(settings: &Settings) -> Result<()> {
-    let own = own_settings(settings);
-    let target = settings.in_force();
-    if own.exists() { std::fs::rename(&own, &target) } else { Ok(()) }
-        .map_err(|error| Failure::io("write the settings", &target, error))
-}
-
-/// Who started the agent that answers puts its settings in force a moment later, if it is not killed before.
-fn await_in_force(settings: &Settings) {
-    let begun = Instant::now();
-    while !settings.in_force().exists() && begun.elapsed() < Duration::from_secs(2) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+/// Waits until a process has ended, and with it all that it held. Not for ever, and not at all for one that can't be seen.
+pub fn await_end(pid: u32) {
+    let Some(pid) = rustix::process::Pid::from_raw(pid as i32) else { return };
+    let Ok(process) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return };
+    let mut fds = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
+    let patience = rustix::event::Timespec { tv_sec: LAST_STEPS.as_secs() as i64, tv_nsec: 0 };
+    let _ = rustix::event::poll(&mut fds, Some(&patience));
 }
 
 /// The settings of the agent that serves, or last served, this root.
@@ -206,26 +182,4 @@ pub fn read_settings(file: &Path) -> Result<Settings> {
         Failure::new(format!("{} is not settings of this version: {error}", file.display()))
             .hint("remove it; it is written again")
     })
-}
-
-/// What a joining command asked for and does not get: the keys that differ.
-pub fn differences(wanted: &Settings, in_force: &Settings) -> Vec<&'static str> {
-    let mut keys = vec![];
-    let places = |settings: &Settings| -> Vec<(String, Vec<std::path::PathBuf>)> {
-        settings.tiers.iter().map(|tier| (tier.name.clone(), tier.paths.clone())).collect()
-    };
-    // Capacities in percent differ from moment to moment: only places count.
-    if places(wanted) != places(in_force) {
-        keys.push("tier");
-    }
-    if wanted.policy != in_force.policy {
-        keys.push("policy");
-    }
-    if wanted.mover != in_force.mover {
-        keys.push("mover");
-    }
-    if wanted.quota_bytes != in_force.quota_bytes {
-        keys.push("quota");
-    }
-    keys
 }

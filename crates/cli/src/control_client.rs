@@ -70,10 +70,30 @@ impl Client {
         Ok(serde_json::from_slice(&line)?)
     }
 
-    /// Blocks until the agent ends the connection.
-    pub fn wait_for_end(&mut self) {
-        let mut rest = [0; 256];
-        while !matches!(io::Read::read(&mut self.stream, &mut rest), Ok(0) | Err(_)) {}
+    /// Blocks until the agent ends the connection (`None`), or says something.
+    pub fn wait_for_word(&mut self) -> Option<Response> {
+        self.receive().ok()
+    }
+
+    /// As `wait_for_word`, but an error when nothing is heard for so long.
+    pub fn wait_for_word_within(&mut self, patience: Duration) -> io::Result<Option<Response>> {
+        self.stream.get_ref().set_read_timeout(Some(patience))?;
+        let heard = self.receive();
+        self.stream.get_ref().set_read_timeout(None)?;
+        match heard {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Err(error),
+            heard => Ok(heard.ok()),
+        }
+    }
+
+    /// Whoever serves the other end. 0: it lies in another PID namespace.
+    pub fn agent_pid(&self) -> u32 {
+        let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+        let fd = std::os::fd::AsRawFd::as_raw_fd(self.stream.get_ref());
+        // SAFETY: the buffer has the length that is said; on failure it stays as it is.
+        unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &mut length) };
+        peer.pid.max(0) as u32
     }
 
     pub fn status(&mut self) -> io::Result<Status> {

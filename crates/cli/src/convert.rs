@@ -30,7 +30,7 @@ fn convert(what: &str, flag: Option<&str>, from: &OsStr, to: &OsStr, args: &Conv
     check::settings(&settings, true)?;
     // The agent stays as long as this connection does.
     let mut connection = ensure(&settings, false)?;
-    let is_alone = connection.client.status().is_ok_and(|status| status.runs.is_empty());
+    let is_alone = connection.status().is_ok_and(|status| status.runs.is_empty());
     let mut command = Command::new(&python);
     command.args(["-m", "terrace.convert", what]).args(flag).arg("--index").arg(settings.index());
     if let Some(format) = &args.format {

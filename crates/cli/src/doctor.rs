@@ -123,6 +123,9 @@ pub fn doctor(args: &DoctorArgs) -> Result<i32> {
         Err(failure) => findings.failure("preload library", &failure),
     }
     limits(&mut findings, &resolved);
+    if let Some(words) = crate::elsewhere::in_words(&resolved.settings) {
+        findings.warn("other nodes", words);
+    }
     match agent {
         Some((_, status)) => findings.good(
             "agent",

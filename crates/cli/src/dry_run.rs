@@ -81,6 +81,8 @@ fn add(total: &mut (u64, u64), size: u64) {
 }
 
 fn leads_to_a_tier(resolved: &Resolved, link: &std::path::Path) -> bool {
-    let directories = crate::places::object_directories(&resolved.settings);
+    let directories = crate::places::object_directories(
+        &crate::agent_process::in_force(&resolved.settings).unwrap_or_else(|| resolved.settings.clone()),
+    );
     std::fs::read_link(link).is_ok_and(|target| directories.iter().any(|directory| target.starts_with(directory)))
 }

@@ -1,8 +1,13 @@
 //! Holds a run's connection to its agent; starts the agent again when it dies while the program runs.
 //!
 //! The index is kept by the next agent, so programs go on with what they have mapped and notice nothing.
+//!
+//!   begin ──▶ (an agent with other settings and no run leaves, ours comes) ──▶ the run ──▶ end ──▶ the agent has left, or
+//!                                                                                     others are there
+//!
+//! Invariant: when `end` returns and no other run is there, nothing of Terrace is in the root.
 
-use crate::agent_process::{Connection, Joined, ensure};
+use crate::agent_process::{await_end, ensure};
 use crate::control_client::{Client, lost, unexpected};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -13,7 +18,7 @@ use std::time::{Duration, Instant};
 use terrace_core::control::{Request, Response, Status};
 use terrace_core::settings::Settings;
 use terrace_tool::errln;
-use terrace_tool::failure::{Failure, Result};
+use terrace_tool::failure::{Failure, Result, code};
 
 /// An agent that dies so often in a row is given time: whoever kills it, or what it dies of, may pass. Each time twice as much.
 const DEATHS_AT_ONCE: u32 = 5;
@@ -21,10 +26,15 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(50);
 /// An agent that lived so long was well; its death starts the count again.
 const WELL: Duration = Duration::from_secs(30);
+/// How long a run tries to begin.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// After so long the user is told for whom a run waits.
+const SILENCE: Duration = Duration::from_secs(3);
+/// How often the end of an agent that died on its way out is done again.
+const ENDS_MAX: u32 = 3;
 
 pub struct Begun {
     pub index: PathBuf,
-    pub joined: Joined,
     pub agent_pid: u32,
     /// The agent's totals before this run.
     pub before: Status,
@@ -33,10 +43,14 @@ pub struct Begun {
 pub struct Keeper {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    settings: Settings,
+    command: Vec<String>,
 }
 
 struct Shared {
     ending: AtomicBool,
+    /// The agent has said that it goes on without this run.
+    stays: AtomicBool,
     stream: Mutex<Option<UnixStream>>,
     restarts: AtomicU32,
 }
@@ -47,25 +61,42 @@ impl Keeper {
         let (client, begun) = begin(settings, command, false)?;
         let shared = Arc::new(Shared {
             ending: AtomicBool::new(false),
+            stays: AtomicBool::new(false),
             stream: Mutex::new(client.handle().ok()),
             restarts: AtomicU32::new(0),
         });
-        let (watch, settings, command) = (shared.clone(), settings.clone(), command.to_vec());
-        let thread = std::thread::spawn(move || keep(client, &watch, settings, &command, quiet));
-        Ok((Keeper { shared, thread: Some(thread) }, begun))
+        let (settings, command) = (settings.clone(), command.to_vec());
+        let (watch, kept, words) = (shared.clone(), settings.clone(), command.clone());
+        let thread = std::thread::spawn(move || keep(client, &watch, &kept, &words, quiet));
+        Ok((Keeper { shared, thread: Some(thread), settings, command }, begun))
     }
 
     pub fn restarts(&self) -> u32 {
         self.shared.restarts.load(SeqCst)
     }
-}
 
-impl Drop for Keeper {
-    /// The run has ended.
-    fn drop(&mut self) {
+    /// The run has ended: waits until its agent has left, if nobody else needs it.
+    pub fn end(mut self) {
+        self.part(std::net::Shutdown::Write);
+        for _ in 0..ENDS_MAX {
+            if self.shared.stays.load(SeqCst) || !self.settings.unfinished().exists() {
+                return;
+            }
+            // It died on its way out, and another one does the rest; or others' is there already.
+            let Ok((mut client, _)) = begin(&self.settings, &self.command, true) else { return };
+            let pid = client.agent_pid();
+            let _ = client.handle().map(|stream| stream.shutdown(std::net::Shutdown::Write));
+            match client.wait_for_word() {
+                Some(_) => return,
+                None => await_end(pid),
+            }
+        }
+    }
+
+    fn part(&mut self, how: std::net::Shutdown) {
         self.shared.ending.store(true, SeqCst);
         if let Some(stream) = &*self.shared.stream.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
+            let _ = stream.shutdown(how);
         }
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -73,35 +104,79 @@ impl Drop for Keeper {
     }
 }
 
+impl Drop for Keeper {
+    /// The run has ended, or never began; nobody waits.
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.part(std::net::Shutdown::Both);
+        }
+    }
+}
+
+fn refused(message: String, hint: Option<String>) -> Failure {
+    let failure = Failure::new(message).code(code::BAD_INPUT);
+    match hint {
+        Some(hint) => failure.hint(hint),
+        None => failure,
+    }
+}
+
 fn begin(settings: &Settings, command: &[String], again: bool) -> Result<(Client, Begun)> {
-    let request = Request::RunBegin { pid: std::process::id(), command: command.to_vec() };
+    let wanted = Box::new(settings.clone());
+    let request = Request::RunBegin { pid: std::process::id(), command: command.to_vec(), settings: wanted };
     let mut last = None;
-    for _ in 0..10 {
-        let Connection { mut client, joined } = ensure(settings, again)?;
+    let begun = Instant::now();
+    let mut is_told = false;
+    while begun.elapsed() < PATIENCE {
+        let mut client = ensure(settings, again)?;
+        let pid = client.agent_pid();
         let asked = client.status().and_then(|before| Ok((before, client.ask(&request, |_| {})?)));
         match asked {
             Ok((before, Response::RunStarted { index, agent_pid, .. })) => {
-                return Ok((client, Begun { index, joined, agent_pid, before }));
+                return Ok((client, Begun { index, agent_pid, before }));
             }
+            Ok((_, Response::Leaving)) => match client.wait_for_word_within(SILENCE) {
+                Ok(Some(Response::Error { message, hint })) => return Err(refused(message, hint)),
+                Ok(_) => await_end(pid),
+                Err(_) if is_told => {}
+                // It is asked again: it leaves for whoever waits.
+                Err(_) => {
+                    is_told = true;
+                    eprintln!(
+                        "terrace: waiting for the agent of {} (process {pid}), which has other settings and is still busy",
+                        settings.root.display()
+                    );
+                }
+            },
+            Ok((_, Response::Error { message, hint })) => return Err(refused(message, hint)),
             Ok((_, other)) => return Err(lost(unexpected(other))),
             // It was just about to end.
-            Err(error) => last = Some(error),
+            Err(error) => {
+                last = Some(error);
+                await_end(pid);
+            }
         }
-        std::thread::sleep(Duration::from_millis(50));
     }
     Err(last.map_or_else(|| Failure::new("the agent could not be reached"), lost))
 }
 
-fn keep(mut client: Client, shared: &Shared, settings: Settings, command: &[String], quiet: bool) {
+fn keep(mut client: Client, shared: &Shared, settings: &Settings, command: &[String], quiet: bool) {
     let mut deaths = 0;
     loop {
         let since = Instant::now();
-        client.wait_for_end();
+        let pid = client.agent_pid();
+        let word = client.wait_for_word();
         if shared.ending.load(SeqCst) {
+            match word {
+                Some(_) => shared.stays.store(true, SeqCst),
+                None => await_end(pid),
+            }
             return;
         }
+        if word.is_some() {
+            continue;
+        }
         deaths = if since.elapsed() > WELL { 1 } else { deaths + 1 };
-        let settings = crate::agent_process::in_force(&settings).unwrap_or_else(|| settings.clone());
         if deaths > DEATHS_AT_ONCE {
             let pause = (Duration::from_millis(500) * (1 << (deaths - DEATHS_AT_ONCE).min(6))).min(PAUSE_MAX);
             terrace_tool::failure::warn(format!(
@@ -116,7 +191,7 @@ fn keep(mut client: Client, shared: &Shared, settings: Settings, command: &[Stri
                 std::thread::sleep(LOOK);
             }
         }
-        match begin(&settings, command, true) {
+        match begin(settings, command, true) {
             Ok((new, begun)) => {
                 shared.restarts.fetch_add(1, SeqCst);
                 if !quiet {
@@ -128,7 +203,8 @@ fn keep(mut client: Client, shared: &Shared, settings: Settings, command: &[Stri
                 client = new;
                 *shared.stream.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = client.handle().ok();
                 if shared.ending.load(SeqCst) {
-                    return;
+                    // The run ended meanwhile: its end is what this agent is told.
+                    let _ = client.handle().map(|stream| stream.shutdown(std::net::Shutdown::Write));
                 }
             }
             Err(failure) => {

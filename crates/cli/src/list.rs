@@ -34,6 +34,9 @@ pub fn status(args: &StatusArgs) -> Result<i32> {
                 out!("\x1b[H\x1b[2J");
             }
             print_status(&status);
+            if let Some(words) = crate::elsewhere::in_words(&settings) {
+                println!("{words}");
+            }
         }
         if !args.watch || terrace_tool::output::is_over() {
             return Ok(0);
@@ -47,7 +50,8 @@ fn no_agent(settings: &Settings, as_json: bool) -> Result<i32> {
         outln!("{}", json(&serde_json::json!({ "running": false, "root": settings.root.to_string_lossy() })));
         return Ok(code::FAILED);
     }
-    Err(Failure::new(format!("no agent serves {}", settings.root.display()))
+    let elsewhere = crate::elsewhere::in_words(settings).map_or(String::new(), |words| format!("\n  {words}"));
+    Err(Failure::new(format!("no agent serves {}{elsewhere}", settings.root.display()))
         .hint("one runs as long as a `terrace run` there does; `terrace ls` shows what the tiers still hold"))
 }
 
@@ -140,13 +144,16 @@ fn print_staging(status: &Status) {
 pub fn ls(args: &ListArgs) -> Result<i32> {
     let settings = resolve(&args.settings)?.settings;
     let prefix = args.path.as_deref().map(|path| below_root(path, &settings)).transpose()?;
-    let files = match running(&settings)? {
+    let mut files = match running(&settings)? {
         Some((mut client, _)) => match client.ask(&Request::List { prefix: prefix.clone() }, |_| {}).map_err(lost)? {
             Response::Files { files } => files,
             other => return Err(lost(unexpected(other))),
         },
         None => left_in_tiers(&settings, prefix.as_deref())?,
     };
+    if !crate::elsewhere::nodes(&settings).is_empty() {
+        files.extend(crate::elsewhere::files(&settings, prefix.as_deref()).into_iter().map(of_another_node));
+    }
     if args.json {
         outln!("{}", json(&files));
         return Ok(0);
@@ -155,13 +162,30 @@ pub fn ls(args: &ListArgs) -> Result<i32> {
     for file in &files {
         let path = file.path.strip_prefix(&settings.root).unwrap_or(&file.path);
         let state = if file.open_for_writing { format!("{}, being written", file.state) } else { file.state.clone() };
-        table.row([file.tier.clone(), state, file.mode.to_string(), show_bytes(file.size), shown(path)]);
+        // Their node knows how large they are, and what becomes of them.
+        let is_known = file.state != "elsewhere";
+        let (mode, size) = match is_known {
+            true => (file.mode.to_string(), show_bytes(file.size)),
+            false => ("-".into(), "-".into()),
+        };
+        table.row([file.tier.clone(), state, mode, size, shown(path)]);
     }
     match table.is_empty() {
         true => outln!("no file below {} is in a faster tier", prefix.unwrap_or(settings.root).display()),
         false => out!("{table}"),
     }
     Ok(0)
+}
+
+fn of_another_node(file: crate::elsewhere::Elsewhere) -> FileEntry {
+    FileEntry {
+        tier: format!("node {}", file.whose),
+        state: if file.is_lost { "lost" } else { "elsewhere" }.into(),
+        mode: terrace_core::policy::Mode::Copy,
+        size: 0,
+        open_for_writing: false,
+        path: file.path,
+    }
 }
 
 /// Names with control characters would mix up a table or a terminal.

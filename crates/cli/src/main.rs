@@ -18,6 +18,7 @@ mod convert;
 mod doctor;
 mod door;
 mod dry_run;
+mod elsewhere;
 mod engine;
 mod explain;
 mod keeper;

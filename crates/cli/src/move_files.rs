@@ -49,7 +49,7 @@ fn ask_an_agent(settings: &Settings, request: &Request, what: &'static str, quie
             None => {
                 let last = agent_process::in_force(settings).unwrap_or_else(|| settings.clone());
                 check::settings(&last, true)?;
-                ensure(&last, false)?.client
+                ensure(&last, false)?
             }
         };
         match ask(&mut client, request, what, quiet) {

@@ -5,7 +5,7 @@
 //! Invariant: whatever ends the program (success, failure, a signal, the walltime), the flush follows, and the exit code is the
 //! program's own unless data could not be made durable, or its calls could not be served to the end.
 
-use crate::agent_process::{self, Joined, ensure};
+use crate::agent_process::{self, ensure};
 use crate::args::RunArgs;
 use crate::child::{self, Ended, Start};
 use crate::control_client::{Client, Moved, running};
@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::report::{Facts, Report};
 use crate::signals::{Signals, wake};
 use crate::supervision::{Supervised, Supervision};
-use crate::{check, dry_run};
+use crate::{check, dry_run, elsewhere};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -31,6 +31,8 @@ use terrace_tool::resolve::{self, Resolved};
 /// A prefetch that takes longer goes on beside the program.
 const PREFETCH_PATIENCE: Duration = Duration::from_secs(1);
 const FLUSH_TRIES: u32 = 5;
+/// Files of other nodes that take longer to count are told of at the run's end.
+const ELSEWHERE_PATIENCE: Duration = Duration::from_secs(1);
 
 pub fn run(args: &RunArgs) -> Result<i32> {
     let begun_at = (Instant::now(), SystemTime::now());
@@ -63,10 +65,9 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
     let words: Vec<String> = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let (keeper, begun) = Keeper::begin(settings, &words, args.quiet)?;
-    if begun.joined == Joined::Existing && !args.quiet {
-        tell_differences(settings);
-    }
     prefetch(settings);
+    let on_others = look_elsewhere(settings);
+    let told = tell_elsewhere(&on_others, ELSEWHERE_PATIENCE, args.quiet);
 
     let supervision = match door {
         Door::Preload | Door::Mount => None,
@@ -99,7 +100,10 @@ pub fn run(args: &RunArgs) -> Result<i32> {
             "some of the program's processes still run: their files stay in the tiers and are flushed when they have ended",
         );
     }
-    drop(keeper);
+    if !told {
+        tell_elsewhere(&on_others, Duration::ZERO, args.quiet);
+    }
+    end_attended(keeper, &signals);
     finish(args, settings, &ended, supervised, flushed, report)
 }
 
@@ -214,19 +218,6 @@ fn check_report_place(file: &Path) -> Result<()> {
     }
 }
 
-pub fn tell_differences(settings: &Settings) {
-    if let Some(in_force) = agent_process::in_force(settings) {
-        let differ = agent_process::differences(settings, &in_force);
-        if !differ.is_empty() {
-            warn(format!(
-                "an agent serves {} already; its settings are in force, these of yours differ: {}",
-                settings.root.display(),
-                differ.join(", ")
-            ));
-        }
-    }
-}
-
 /// The CFITSIO driver lies beside the preload library. It is not preloaded unasked: a command is often a script, so that what
 /// its programs link is not known beforehand, and one library more costs every one of them its loading.
 fn cfitsio_driver(settings: &Settings) -> Result<PathBuf> {
@@ -282,18 +273,51 @@ fn prefetch(settings: &Settings) {
     }
 }
 
+/// Files that are in other nodes' tiers are counted beside the run, where there are other nodes.
+fn look_elsewhere(settings: &Settings) -> mpsc::Receiver<Option<String>> {
+    let (done, wait) = mpsc::channel();
+    if elsewhere::nodes(settings).is_empty() {
+        return wait;
+    }
+    let settings = settings.clone();
+    std::thread::spawn(move || done.send(elsewhere::in_words(&settings)));
+    wait
+}
+
+/// True: all is known, and was said.
+fn tell_elsewhere(look: &mpsc::Receiver<Option<String>>, patience: Duration, quiet: bool) -> bool {
+    match look.recv_timeout(patience) {
+        Ok(Some(words)) if !quiet => warn(words),
+        Ok(_) => {}
+        Err(mpsc::RecvTimeoutError::Disconnected) => {}
+        Err(mpsc::RecvTimeoutError::Timeout) => return false,
+    }
+    true
+}
+
 /// The final flush, while signals are still taken: the first asks for patience, a second from the keyboard stops waiting.
 pub fn flush_attended(settings: &Settings, signals: &Signals, quiet: bool) -> Result<Moved> {
+    let settings = settings.clone();
+    attended(signals, move || flush(&settings, quiet))
+        .unwrap_or_else(|| Err(Failure::new("you stopped waiting for the flush; the agent goes on with it")))
+}
+
+/// Waits, in the same way, until the agent has left and the root is clean, if no other run needs it.
+pub fn end_attended(keeper: Keeper, signals: &Signals) {
+    attended(signals, || keeper.end());
+}
+
+/// `None`: the user has stopped waiting for it.
+fn attended<Done: Send + 'static>(signals: &Signals, work: impl FnOnce() -> Done + Send + 'static) -> Option<Done> {
     let (done, wait) = mpsc::channel();
-    let thread_settings = settings.clone();
     std::thread::spawn(move || {
-        let _ = done.send(flush(&thread_settings, quiet));
+        let _ = done.send(work());
         wake();
     });
     let mut interrupts = 0;
     loop {
-        if let Ok(flushed) = wait.try_recv() {
-            return flushed;
+        if let Ok(done) = wait.try_recv() {
+            return Some(done);
         }
         let taken = signals.next(Duration::from_secs(3600));
         match taken.map(|taken| taken.signal) {
@@ -305,7 +329,7 @@ pub fn flush_attended(settings: &Settings, signals: &Signals, quiet: bool) -> Re
                         "terrace: the program has ended; its files are still being flushed (interrupt again to stop waiting)"
                     );
                 } else if taken.is_some_and(|taken| taken.signal == libc::SIGINT) {
-                    return Err(Failure::new("interrupted; the agent keeps flushing in the background"));
+                    return None;
                 }
             }
             _ => {}
@@ -320,7 +344,7 @@ fn flush(settings: &Settings, quiet: bool) -> Result<Moved> {
     for attempt in 0..FLUSH_TRIES {
         let in_force = agent_process::in_force(settings).unwrap_or_else(|| settings.clone());
         let mut connection = ensure(&in_force, attempt > 0)?;
-        match connection.client.move_files(&request, |response| progress.show(response)) {
+        match connection.move_files(&request, |response| progress.show(response)) {
             Ok(moved) => return Ok(moved),
             // The agent died: the next one goes on where it was.
             Err(error) => last = Some(crate::control_client::lost(error)),

@@ -81,7 +81,7 @@ fn call(language: &str, mut told: Told, asked: &AskedArgs) -> Result<i32> {
             };
             check::settings(&settings, true)?;
             let kept = ensure(&settings, false)?;
-            kept.client.keep_through_exec().map_err(|error| Failure::new(format!("can't keep the agent: {error}")))?;
+            kept.keep_through_exec().map_err(|error| Failure::new(format!("can't keep the agent: {error}")))?;
             command.env(INDEX_ENV, settings.index());
             connection = Some(kept);
         }

@@ -62,7 +62,7 @@ pub fn web(args: &WebArgs) -> Result<i32> {
             check::settings(&settings, true)?;
             command = program(&listen(&settings)?)?;
             let kept = ensure(&settings, false)?;
-            kept.client.keep_through_exec().map_err(|error| Failure::new(format!("can't keep the agent: {error}")))?;
+            kept.keep_through_exec().map_err(|error| Failure::new(format!("can't keep the agent: {error}")))?;
             command.env(INDEX_ENV, settings.index());
             connection = Some(kept);
         }

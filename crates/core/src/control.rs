@@ -3,14 +3,18 @@
 //! A client sends one `Request` at a time and reads `Response`s until one that `is_last`. `RunBegin` ties the run to the
 //! connection: when the connection ends, however it ends, the run has ended.
 
+use crate::settings::Settings;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
-    /// A run starts: the agent stays at least as long as this connection. Answered by `RunStarted`.
-    RunBegin { pid: u32, command: Vec<String> },
+    /// A run starts: the agent stays at least as long as this connection. Answered by `RunStarted`; by `Leaving` where the
+    /// agent has other settings and no run; by `Error` where a run that lives has other settings.
+    /// When the client shuts its sending side, the run has ended: `Staying` is the answer where others are there, else the
+    /// connection ends when the agent has left.
+    RunBegin { pid: u32, command: Vec<String>, settings: Box<Settings> },
     /// Make durable what policy says is to be flushed (`all`: everything), below `paths` (empty: everywhere). Also ends
     /// `remove` files when `end_of_run`. Answered by `Progress`…, then `Flushed`.
     Flush {
@@ -52,6 +56,10 @@ pub enum Response {
         index: PathBuf,
         agent_pid: u32,
     },
+    /// The agent leaves, so that one with the settings that were asked for can come: the connection ends when it has.
+    Leaving,
+    /// The agent goes on without the run that has ended.
+    Staying,
     Progress {
         files_done: u64,
         files_total: u64,

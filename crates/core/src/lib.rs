@@ -1,8 +1,10 @@
 //! Terrace's vocabulary. No I/O.
+pub mod contradictions;
 pub mod control;
 pub mod declared;
 pub mod forwards;
 pub mod members;
+pub mod nodes;
 pub mod objects;
 pub mod paths;
 pub mod policy;

@@ -44,14 +44,6 @@ pub fn directory(root: &Path, private: &str) -> PathBuf {
     root.join(private).join("agents")
 }
 
-/// The root's own directory, or the part of it that is this agent's: temporaries, and what the root's storage has to stage.
-pub fn private(private: &str, number: Option<u32>) -> PathBuf {
-    match number {
-        None => private.into(),
-        Some(number) => Path::new(private).join(format!("agent{}", suffix(number))),
-    }
-}
-
 /// What is added to names that must differ between the agents of one root.
 pub fn suffix(number: u32) -> String {
     format!(".{number}")

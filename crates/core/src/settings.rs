@@ -7,6 +7,7 @@ use crate::members::{self, Membership};
 use crate::paths;
 use crate::policy::PolicySettings;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -57,6 +58,12 @@ pub struct Settings {
     /// How long an agent that is to end goes on trying to reach targets.
     #[serde(default)]
     pub forward_patience_ms: u64,
+    /// This node's tag; the agent puts it here (`nodes`).
+    #[serde(default)]
+    pub node: Option<String>,
+    /// Sizes as the user gave them, by what they are of: a percentage is other bytes at each moment (`contradictions`).
+    #[serde(default)]
+    pub sizes_as_given: BTreeMap<String, String>,
 }
 
 /// A rule: regions of these containers are sent to other agents as they are published.
@@ -190,6 +197,8 @@ impl Settings {
             member: None,
             forwards: vec![],
             forward_patience_ms: 0,
+            node: None,
+            sizes_as_given: BTreeMap::new(),
             root,
         }
     }
@@ -200,9 +209,11 @@ impl Settings {
         self.runtime.set_file_name(&id);
         self.member = Some(membership);
     }
-    /// The name of the root, and of the agent where there are several, in tiers.
+    /// The name of the root, of the agent where there are several, and of the node, in tiers.
     pub fn id(&self) -> String {
-        root_id(&self.root) + &self.member.as_ref().map_or(String::new(), |member| members::suffix(member.number))
+        let member = self.member.as_ref().map_or(String::new(), |member| members::suffix(member.number));
+        let node = self.node.as_ref().map_or(String::new(), |tag| format!(".{tag}"));
+        root_id(&self.root) + &member + &node
     }
     pub fn index(&self) -> PathBuf {
         self.runtime.join("index")
@@ -225,6 +236,14 @@ impl Settings {
     /// The settings of the agent that serves, or last served, this root.
     pub fn in_force(&self) -> PathBuf {
         self.state.join("settings.json")
+    }
+    /// Holds this node's tag.
+    pub fn node_file(&self) -> PathBuf {
+        self.state.join("node")
+    }
+    /// There while an agent has not left of its own accord: `in_force` is then what its files are to be dealt with by.
+    pub fn unfinished(&self) -> PathBuf {
+        self.state.join("unfinished")
     }
     pub fn log(&self) -> PathBuf {
         self.state.join("agent.log")

@@ -264,7 +264,11 @@ pub struct Header {
     /// Grows before a link's name is taken away (as `commits_seq`), and between the end of a name and the end of its object:
     /// whom a link led nowhere while this stood still has not lost a race.
     pub removals_seq: AtomicU64,
-    _pad1: [u64; 4],
+    /// This node's tag, as a number.
+    pub node: AtomicU32,
+    /// Other nodes that are registered at the root: while there are none, nobody looks for links of theirs.
+    pub others: AtomicU32,
+    _pad1: [u64; 3],
     pub root: PathText,
     pub alias_count: AtomicU32,
     _pad2: u32,
@@ -415,6 +419,23 @@ impl Index {
             && record.device.load(Relaxed) == device as u32
             && record.state() != State::Free)
             .then_some(number)
+    }
+
+    /// The link leads to an object of another node: its directory has another tag than ours.
+    pub fn is_elsewhere(&self, text: &[u8]) -> bool {
+        const TAG: usize = 9; // `.5f3a9c01`
+        let Some((dir, name)) = text.len().checked_sub(NAME_LEN).and_then(|at| text.split_at_checked(at)) else {
+            return false;
+        };
+        let Some(dir) = dir.strip_suffix(b"/") else { return false };
+        if parse_name(name).is_none() || dir.len() < TAG || dir[0] != b'/' {
+            return false;
+        }
+        let (dir, tag) = dir.split_at(dir.len() - TAG);
+        let digit = |tag: Option<u32>, byte: &u8| Some(tag? << 4 | (*byte as char).to_digit(16)?);
+        let Some(tag) = tag[1..].iter().fold(Some(0), digit).filter(|_| tag[0] == b'.') else { return false };
+        let component = dir.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+        component.starts_with(b"terrace-") && tag != self.header.node.load(Relaxed)
     }
 
     /// True when a link of this length may be ours: a cheap test before reading the link.

@@ -71,7 +71,13 @@ pub unsafe extern "C" fn truncate(path: *const c_char, length: i64) -> c_int {
         }
     }
     // SAFETY: the program's own arguments.
-    real::outcome(unsafe { gate::call2(libc::SYS_truncate, path as usize, length as usize) }) as c_int
+    let result = unsafe { gate::call2(libc::SYS_truncate, path as usize, length as usize) };
+    if result == -(libc::ENOENT as isize)
+        && process::index().is_some_and(|index| crate::link::is_elsewhere(index, CWD, path))
+    {
+        return real::outcome(-(libc::EREMOTE as isize)) as c_int;
+    }
+    real::outcome(result) as c_int
 }
 
 #[unsafe(no_mangle)]

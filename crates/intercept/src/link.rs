@@ -37,6 +37,21 @@ pub fn look(index: Index, dirfd: i32, path: *const c_char) -> Result<Option<Link
     Ok(index.record_of_link(&text[..len as usize]).map(|record| Link { record, text }))
 }
 
+/// Where the kernel found nothing: the name is a link to an object of another node. Asked only while there are other nodes.
+pub fn is_elsewhere(index: Index, dirfd: i32, path: *const c_char) -> bool {
+    index.header.others.load(core::sync::atomic::Ordering::Relaxed) > 0 && leads_elsewhere(index, dirfd, path)
+}
+
+/// As `is_elsewhere`, and always asked.
+pub fn leads_elsewhere(index: Index, dirfd: i32, path: *const c_char) -> bool {
+    let mut text = [0u8; LINK_MAX];
+    // SAFETY: the program's path, our buffer.
+    let len = unsafe {
+        gate::call4(libc::SYS_readlinkat, dirfd as usize, path as usize, text.as_mut_ptr() as usize, LINK_MAX - 1)
+    };
+    len > 0 && index.is_elsewhere(&text[..len as usize])
+}
+
 /// A handle of the name itself (the link's inode), by which one can tell afterwards whether a call took this very name away:
 /// between a look at a name and the call on it, another program may have given the name to another file.
 pub struct Handle(i32);

@@ -238,6 +238,10 @@ fn refused(
     before: Seen,
 ) -> Opened {
     match errno {
+        // Its bytes are in another node's tier. Not ENOENT: who hears that makes the file anew.
+        libc::ENOENT if *flags & libc::O_EXCL == 0 && link::is_elsewhere(index, dirfd, path) => {
+            Opened::Done(-(libc::EREMOTE as isize))
+        }
         libc::ENOENT if *flags & libc::O_CREAT != 0 && *flags & libc::O_DIRECTORY == 0 => {
             match create(index, dirfd, path, *flags, mode) {
                 Created::Done(result) if result == -(libc::EEXIST as isize) && *flags & libc::O_EXCL == 0 => {
@@ -313,6 +317,9 @@ fn forget_last_file(index: Index, fd: i32) {
 /// Not there, and yet the link could not be made: another program was faster, or the name is a dangling link.
 fn exists_after_all(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> Opened {
     let dangling = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(|found| is_link(&found));
+    if dangling && link::leads_elsewhere(index, dirfd, path) {
+        return Opened::Done(-(libc::EREMOTE as isize));
+    }
     if dangling && link::read(index, dirfd, path).is_none() {
         // The program's own dangling link: the kernel creates its target.
         if caller::is_supervisor() {

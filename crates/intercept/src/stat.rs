@@ -48,6 +48,13 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         {
             continue;
         }
+        if result == -(libc::ENOENT as isize)
+            && !path.is_null()
+            && flags & libc::AT_SYMLINK_NOFOLLOW == 0
+            && link::is_elsewhere(index, dirfd, path)
+        {
+            return -(libc::EREMOTE as isize);
+        }
         if result != 0 {
             return result;
         }

@@ -149,7 +149,8 @@ impl Place {
 
     /// Our directory in the root.
     pub fn private(&self) -> PathBuf {
-        self.root.join(terrace_core::members::private(PRIVATE_DIR, self.member()))
+        let tag = terrace_core::nodes::new_tag(self.index.header.node.load(Acquire) as u64);
+        self.root.join(terrace_core::nodes::private(PRIVATE_DIR, Some(&tag)))
     }
 
     /// Runs `work` while no other agent of the root does the same.

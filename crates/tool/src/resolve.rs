@@ -8,8 +8,10 @@ use crate::failure::{Failure, Result, warn};
 use crate::filesystem::{FileSystem, memory_available_bytes};
 use crate::paths::{absolute, canonical_or_same};
 use crate::setting_args::SettingArgs;
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use terrace_core::contradictions::size_key;
 use terrace_core::declared::SETTINGS;
 use terrace_core::policy::{Patterns, PolicySettings};
 use terrace_core::refusal::nearest;
@@ -147,6 +149,8 @@ pub fn resolve(args: &SettingArgs) -> Result<Resolved> {
         member: None,
         forwards,
         forward_patience_ms: wanted.number("forward_patience").unwrap_or_default(),
+        node: None,
+        sizes_as_given: sizes_as_given(&wanted, &wanted_tiers),
         root: canonical,
     };
     if let Some(mount) = mount.filter(|mount| canonical_or_same(mount.clone()) != settings.root) {
@@ -348,6 +352,22 @@ fn tier_settings(tier: &WantedTier) -> TierSettings {
         capacity_bytes,
         reserve_bytes: tier.reserve.bytes(systems.iter().map(|fs| fs.total_bytes).max().unwrap_or(0)),
     }
+}
+
+/// Only sizes that are other bytes at another moment: parts of what is free, and what nobody gave.
+fn sizes_as_given(wanted: &Wanted, tiers: &[WantedTier]) -> BTreeMap<String, String> {
+    let part = |size: Size| match size {
+        Size::Percent(percent) => Some(format!("{percent}%")),
+        Size::Bytes(_) => None,
+    };
+    let mut sizes = BTreeMap::new();
+    let mut put = |key: String, text: Option<String>| text.map(|text| sizes.insert(key, text));
+    put("quota".into(), wanted.size("quota").and_then(part));
+    for tier in tiers {
+        put(size_key(&tier.name, "capacity"), tier.capacity.map_or(Some("half of what is free".into()), part));
+        put(size_key(&tier.name, "reserve"), part(tier.reserve));
+    }
+    sizes
 }
 
 pub const LIBRARY: &str = "libterrace_intercept.so";

@@ -14,6 +14,7 @@ mod fuzz;
 mod matrix;
 mod mount;
 mod moves;
+mod nodes;
 mod objects;
 mod objects_agents;
 mod objects_bad_input;

@@ -9,6 +9,7 @@ use terrace_client::{
     token_of_root,
 };
 use terrace_core::members::{number_of, suffix};
+use terrace_core::nodes::split_tag;
 use terrace_tests::{Http, Random, Served, Wish, Workplace, compare_at_random, wait_until};
 
 /// `terrace serve --hosts` until it is dropped; all hosts are this one, by another loopback address each.
@@ -100,7 +101,8 @@ fn agents_with_segments(place: &Workplace) -> Vec<u32> {
             entry.file_type().is_file() && name.len() == 9 && name.starts_with('s')
         });
         if has_segment {
-            found.extend(directory.file_name().to_str().and_then(number_of));
+            let name = directory.file_name();
+            found.extend(name.to_str().map(|name| split_tag(name).0).and_then(number_of));
         }
     }
     found.sort();

@@ -322,3 +322,154 @@ fn runs_that_begin_at_the_same_moment_all_run() {
         (0..6).for_each(|n| assert_eq!(tree.bytes(&format!("f{n}")), format!("{n}\n").as_bytes()));
     }
 }
+
+/// As scratch: nothing is flushed, and all is removed at the end of the run.
+const AS_SCRATCH: &[&str] = &["--flush", "!**", "--evict", "**"];
+
+#[test]
+fn a_run_that_begins_when_another_has_just_ended_has_its_own_settings() {
+    let place = Workplace::new();
+    for round in 0..4 {
+        place.run_with(AS_SCRATCH, &["sh", "-c", "echo scratch >scratch"]).ok();
+        place.sh(&format!("echo precious {round} >result.txt")).ok();
+        assert_eq!(std::fs::read_to_string(place.root().join("result.txt")).unwrap(), format!("precious {round}\n"));
+        assert!(!place.root().join("scratch").symlink_metadata().is_ok(), "scratch of another run was kept");
+    }
+    assert_eq!(place.settled_tree().0.len(), 1);
+}
+
+#[test]
+fn a_tier_that_only_the_last_run_had_is_not_in_force() {
+    let place = Workplace::new();
+    let other = place.scratch().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let tier = format!("other={}:1MiB", other.display());
+    let tiers_of = |flags: &[&str]| {
+        let outcome = place.run_with(flags, &["sh", "-c", "echo x >f"]).ok();
+        outcome.report.expect("a report")["tiers"].to_string()
+    };
+    assert!(tiers_of(&["--tier", &tier]).contains("other"));
+    let then = tiers_of(&[]);
+    assert!(then.contains("ram") && !then.contains("other"), "{then}");
+}
+
+#[test]
+fn a_run_that_contradicts_a_living_one_is_refused_by_name() {
+    let place = Workplace::new();
+    let mut first = place.shell();
+    first.does("echo mine >f");
+    let run = place.status().unwrap().runs[0].pid.to_string();
+    let refused = Outcome::within(60, &mut place.run_command(AS_SCRATCH, &["sh", "-c", "echo never >g"]));
+    assert_eq!(refused.code, 2, "{refused:?}");
+    for word in ["policy.flush", "policy.evict", "hint: ", &run] {
+        assert!(refused.stderr.contains(word), "`{word}` is not said: {}", refused.stderr);
+    }
+    assert!(!place.root().join("g").exists(), "the program ran");
+    first.does("echo more >>f");
+    assert_eq!(first.ends_and_leaves().bytes("f"), b"mine\nmore\n");
+}
+
+#[test]
+fn what_decides_on_no_file_contradicts_nobody() {
+    let place = Wish::default().top("quota = \"50%\"").build();
+    let first = place.shell();
+    let agent = place.status().unwrap().agent_pid;
+    // What half of it is has changed.
+    std::fs::write(place.tier("ram").join("ballast"), vec![7; 3 << 20]).unwrap();
+    let report = place.scratch().join("second.json");
+    let mut joins = place.terrace("run");
+    joins.args(["--report", report.to_str().unwrap(), "--walltime", "1h", "--", "sh", "-c", "echo joined >f"]);
+    let outcome = Outcome::within(60, &mut joins);
+    assert_eq!(outcome.code, 0, "{outcome:?}");
+    assert_eq!(place.status().unwrap().agent_pid, agent);
+    assert_eq!(first.ends_and_leaves().bytes("f"), b"joined\n");
+}
+
+/// What the moment finds in which a run has ended.
+fn assert_clean(place: &Workplace) {
+    assert!(!place.root().join(".terrace").exists(), "`.terrace` is left");
+    assert!(place.status().is_none() && !place.is_locked(), "the agent is left");
+    assert_eq!(std::fs::read_dir(place.tier("ram")).unwrap().count(), 0, "something is left in the tier");
+}
+
+#[test]
+fn a_run_returns_when_its_agent_has_left_and_the_root_is_clean() {
+    let place = Workplace::new();
+    for (script, code) in [("echo x >f", 0), ("echo x >g; exit 3", 3), ("echo x >h; kill -9 $$", 137), ("true", 0)] {
+        place.sh(script).ends_with(code);
+        assert_clean(&place);
+    }
+    assert_eq!(place.settled_tree().0.len(), 3);
+}
+
+#[test]
+fn of_several_runs_the_last_one_waits_for_the_agent() {
+    let place = Workplace::new();
+    let running: Vec<_> = (0..6).map(|i| place.start(&format!("sleep 0.{i}; echo {i} >f{i}"))).collect();
+    for run in running {
+        Outcome::of_child(120, run).ok();
+    }
+    assert_clean(&place);
+    assert_eq!(place.settled_tree().0.len(), 6);
+}
+
+#[test]
+fn a_run_that_is_terminated_or_killed_leaves_a_clean_root_too() {
+    let place = Wish::default().settle("60s").build();
+    let start = || {
+        let running = place.start("echo result >f; exec sleep 100");
+        assert!(wait_until(20, || std::fs::read(place.root().join("f")).is_ok_and(|text| text == b"result\n")));
+        running
+    };
+    let running = start();
+    // SAFETY: our own child.
+    unsafe { libc::kill(running.id() as i32, libc::SIGTERM) };
+    Outcome::of_child(120, running).ends_with(143);
+    assert_clean(&place);
+    std::fs::remove_file(place.root().join("f")).unwrap();
+
+    let mut running = start();
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert_eq!(place.settled_tree().bytes("f"), b"result\n");
+    assert!(wait_until(20, || !place.root().join(".terrace").exists()), "nobody clears up");
+}
+
+#[test]
+fn what_a_killed_run_left_is_dealt_with_by_its_own_settings() {
+    let place = Wish::default().settle("60s").build();
+    let mut running =
+        place.start_with(&["--preload-only"], &["sh", "-c", "echo precious >f; echo $$ >$SCRATCH/pid; exec sleep 100"]);
+    assert!(wait_until(20, || place.scratch().join("pid").exists() && place.root().join("f").exists()));
+    let pid_of = || std::fs::read_to_string(place.scratch().join("pid")).ok()?.trim().parse::<i32>().ok();
+    assert!(wait_until(20, || pid_of().is_some()));
+    let (program, agent) = (pid_of().unwrap(), place.status().unwrap().agent_pid as i32);
+    // All of them at once: the run is not to start another agent, nor the agent to flush for a run that has gone.
+    for (pid, signal) in [(running.id() as i32, libc::SIGSTOP), (agent, libc::SIGKILL), (program, libc::SIGKILL)] {
+        // SAFETY: processes that this test has started.
+        unsafe { libc::kill(pid, signal) };
+    }
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert!(wait_until(20, || place.status().is_none()));
+    assert!(place.root().join("f").is_symlink(), "the test shows nothing: the file is durable already");
+    place.run_with(AS_SCRATCH, &["sh", "-c", "echo scratch >g"]).ok();
+    let tree = place.settled_tree();
+    assert_eq!((tree.bytes("f"), tree.0.len()), (&b"precious\n"[..], 1));
+}
+
+#[test]
+fn an_agent_that_dies_on_its_way_out_is_replaced_by_one_that_clears_up() {
+    let place = Workplace::new();
+    for round in 0..5 {
+        let running = place.start(&format!("echo {round} >f{round}; sleep 0.2"));
+        assert!(wait_until(20, || place.root().join(format!("f{round}")).exists()));
+        let agent = place.status().unwrap().agent_pid as i32;
+        std::thread::sleep(Duration::from_millis(200 + 10 * round));
+        // SAFETY: this workplace's own agent, if it has not ended.
+        unsafe { libc::kill(agent, libc::SIGKILL) };
+        Outcome::of_child(120, running).ok();
+        assert_clean(&place);
+    }
+    assert_eq!(place.settled_tree().0.len(), 5);
+}

@@ -92,6 +92,14 @@ impl Files {
         bell.store(0, SeqCst);
     }
 
+    /// Ends `sleep_until_bell`.
+    pub fn wake_from_sleep(&self) {
+        let bell = &self.index.header.bell;
+        bell.store(0, SeqCst);
+        // SAFETY: the futex is a word of the mapped index.
+        unsafe { libc::syscall(libc::SYS_futex, bell as *const _, libc::FUTEX_WAKE, 1) };
+    }
+
     fn take_in(&self, kind: u32, number: u32, path: &[u8], path2: &[u8]) {
         const CREATED: u32 = EventKind::Created as u32;
         const RENAMED: u32 = EventKind::Renamed as u32;

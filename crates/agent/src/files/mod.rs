@@ -25,6 +25,7 @@ use crate::files::mover::directory_times::DirectoryTimes;
 use crate::shared::Shared;
 use crate::shared::index_file::{is_dead, object_name};
 use crate::shared::path::read_link;
+use rustix::fs::{AtFlags, StatxFlags};
 use std::ffi::OsStr;
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
@@ -137,6 +138,12 @@ impl Files {
 
     /// The name in the root is a link to this record's object.
     pub fn links_to(&self, path: &[u8], number: u32) -> bool {
+        if self.index.header.others.load(Acquire) > 0 {
+            // What another node did to the name: a file system's cache of names may be a second old.
+            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
+            let _ =
+                rustix::fs::statx(rustix::fs::CWD, OsStr::from_bytes(path), flags, StatxFlags::TYPE | StatxFlags::INO);
+        }
         read_link(path).is_some_and(|text| text == self.object_path(number).as_os_str().as_bytes())
     }
 

@@ -181,7 +181,7 @@ impl Forwarder {
                 if talk.is_some() || readers.values().all(|reader| reader.is_idle(forwards)) {
                     rest(sender, &readers);
                 }
-                std::thread::sleep(nap);
+                self.schedule.rest(nap);
                 nap = (nap * 2).min(NAP_MAX);
                 continue;
             }
@@ -233,7 +233,7 @@ impl Forwarder {
     fn rest_before_retry(&self, retry: &mut Duration) {
         let until = Instant::now() + *retry;
         while Instant::now() < until && !self.schedule.has_ended() {
-            std::thread::sleep(NAP_MAX);
+            self.schedule.rest(NAP_MAX);
         }
         *retry = (*retry * 2).min(RETRY_MAX);
     }

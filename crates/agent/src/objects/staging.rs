@@ -322,7 +322,7 @@ impl Objects {
         let mut looked = Instant::now();
         let (mut on_root, mut looked_at_root) = (vec![], None::<Instant>);
         while !self.schedule.has_ended() {
-            std::thread::sleep(TICK);
+            self.schedule.rest(TICK);
             if looked_at_root.is_none_or(|at| at.elapsed() >= LOOK_FOR_ROOTS_STAGES) {
                 (on_root, looked_at_root) = (array::stages_on(place, ROOT_DEVICE), Some(Instant::now()));
             }

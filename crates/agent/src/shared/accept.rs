@@ -1,12 +1,14 @@
 //! Sockets that clients connect to: one loop for each socket, one thread for each connection.
 
 use super::schedule::Schedule;
+use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use terrace_core::control::Response;
 
 /// How long accepting rests when it has failed: out of descriptors, or the end.
 const REST: Duration = Duration::from_millis(10);
@@ -53,4 +55,11 @@ pub fn each<Server: Send + Sync + 'static, Connection: Send + 'static>(
             eprintln!("terrace agent: can't start a thread for a client: {error}");
         }
     }
+}
+
+/// One line of JSON. False: nobody listens any more.
+pub fn send(mut writer: &UnixStream, response: &Response) -> bool {
+    let Ok(mut line) = serde_json::to_vec(response) else { return false };
+    line.push(b'\n');
+    writer.write_all(&line).is_ok()
 }

@@ -36,6 +36,8 @@ pub struct OpenedIndex {
     pub ino: u64,
 }
 
+/// How often a parent that others remove is made again.
+const PARENT_TRIES: u32 = 100;
 /// Longest object directory, so that a link's text fits what the preload library reads.
 const OBJECT_DIR_MAX: usize = 480;
 
@@ -50,15 +52,19 @@ fn private_mode() -> u32 {
 
 /// Makes a directory that only this user controls. One that is there already must be ours.
 pub fn make_private(path: &Path) -> Result<()> {
-    if let Some(parent) = path.parent()
-        && !parent.exists()
-    {
-        make_private(parent)?;
-    }
-    match std::fs::DirBuilder::new().mode(private_mode()).create(path) {
-        Ok(()) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error).context("make the directory", path),
+    for attempt in 1.. {
+        if let Some(parent) = path.parent()
+            && !parent.exists()
+        {
+            make_private(parent)?;
+        }
+        match std::fs::DirBuilder::new().mode(private_mode()).create(path) {
+            Ok(()) => break,
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => break,
+            // An agent that left, here or on another node, has taken the empty parent along.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && attempt < PARENT_TRIES => {}
+            Err(error) => return Err(error).context("make the directory", path),
+        }
     }
     let found = std::fs::symlink_metadata(path).context("look at", path)?;
     if !found.is_dir() || found.uid() != euid() {
@@ -129,6 +135,11 @@ pub fn open(settings: &Settings, devices: &[DevicePlace]) -> Result<OpenedIndex>
     Ok(OpenedIndex { index, ino, is_new: true })
 }
 
+/// The index that is there, to look at.
+pub fn peek(path: &Path) -> Result<Option<Index>> {
+    Ok(open_existing(path)?.map(|(index, _)| index))
+}
+
 fn open_existing(path: &Path) -> Result<Option<(Index, u64)>> {
     let fd = match rustix::fs::open(path, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
         Ok(fd) => fd,
@@ -195,6 +206,8 @@ fn fill(index: Index, settings: &Settings, devices: &[DevicePlace]) -> Result<()
         device.dir.set(&with_slash(&place.dir));
     }
     header.device_count.store(devices.len() as u32, Release);
+    let tag = settings.node.as_ref().and_then(|tag| u32::from_str_radix(tag, 16).ok());
+    header.node.store(tag.unwrap_or(0), Release);
     header.magic.store(MAGIC, Release);
     Ok(())
 }

@@ -62,9 +62,8 @@ impl Shared {
         let policy = Policy::compile(&settings.policy)?;
         let devices = index_file::make_devices(&settings)?;
         let opened = index_file::open(&settings, &devices)?;
-        let member = settings.member.as_ref().map(|member| member.number);
-        let private = settings.root.join(terrace_core::members::private(PRIVATE_DIR, member));
-        for dir in [settings.root.join(PRIVATE_DIR), private.clone(), private.join("tmp"), private.join("held")] {
+        let private = settings.root.join(terrace_core::nodes::private(PRIVATE_DIR, settings.node.as_deref()));
+        for dir in [private.join("tmp"), private.join("held")] {
             index_file::make_private(&dir)?;
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -100,7 +99,7 @@ impl Shared {
 
     /// This agent's own directory in the root, relative to it.
     pub fn private_name(&self) -> PathBuf {
-        terrace_core::members::private(PRIVATE_DIR, self.settings.member.as_ref().map(|member| member.number))
+        terrace_core::nodes::private(PRIVATE_DIR, self.settings.node.as_deref())
     }
 
     pub fn held_dir(&self) -> PathBuf {

@@ -1,18 +1,34 @@
-//! The runs that are connected. A run lives as long as its control connection.
+//! The runs that are connected, and who waits for the agent to leave.
+//!
+//! A run lives until its connection ends, or its sending side. In the second case it waits for what comes then: the last
+//! run's connection is kept until the agent has left, so that its end tells that the root is clean.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::time::Instant;
-use terrace_core::control::RunStatus;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+use terrace_core::control::{Response, RunStatus};
+
+/// Who has ended its run waits so long for clients that are no runs; they may stay for ever.
+const OTHERS_PATIENCE: Duration = Duration::from_secs(1);
+/// Who wants other settings waits longer, for it can't begin.
+const SETTINGS_PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 pub struct Runs {
     next: u64,
     connected: BTreeMap<u64, Run>,
-    /// When the last one left.
+    /// Since when no run is connected, and no request served.
     pub idle_since: Option<Instant>,
     /// Requests being served: the agent stays for their answers.
     pub requests: usize,
+    /// There has been one: after the last one, nobody is waited for.
+    pub had_one: bool,
+    /// No run may begin any more.
+    pub is_over: bool,
+    waiting: Vec<Waiting>,
+    /// A run has ended, or a request, or somebody waits.
+    pub changed: Arc<Condvar>,
 }
 
 struct Run {
@@ -21,19 +37,91 @@ struct Run {
     started: Instant,
 }
 
+/// For the agent's end.
+struct Waiting {
+    connection: UnixStream,
+    since: Instant,
+    /// To begin with other settings; else its run has ended.
+    wants_settings: bool,
+}
+
 impl Runs {
     pub fn begin(&mut self, pid: u32, command: Vec<String>) -> u64 {
         self.next += 1;
         self.connected.insert(self.next, Run { pid, command, started: Instant::now() });
-        self.idle_since = None;
+        (self.idle_since, self.had_one) = (None, true);
+        // The agent does not leave now.
+        self.answer_waiting(|waiting| !waiting.wants_settings, &Response::Staying);
         self.next
     }
 
-    pub fn end(&mut self, run: u64) {
+    /// `connection`: it may wait for what comes now.
+    pub fn end(&mut self, run: u64, connection: UnixStream) {
         self.connected.remove(&run);
+        if !self.connected.is_empty() {
+            super::accept::send(&connection, &Response::Staying);
+            return;
+        }
+        self.idle_since = Some(Instant::now());
+        self.wait(connection, false);
+    }
+
+    /// The connection ends when the agent has left.
+    pub fn wait(&mut self, connection: UnixStream, wants_settings: bool) {
+        self.waiting.push(Waiting { connection, since: Instant::now(), wants_settings });
+        self.changed.notify_all();
+    }
+
+    pub fn end_request(&mut self) {
+        self.requests -= 1;
         if self.connected.is_empty() {
             self.idle_since = Some(Instant::now());
+            self.changed.notify_all();
         }
+    }
+
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Somebody waits for an agent with other settings: no run begins before that.
+    pub fn gives_way(&self) -> bool {
+        self.waiting.iter().any(|waiting| waiting.wants_settings)
+    }
+
+    /// The agent can't leave, for this reason.
+    pub fn stay(&mut self, reason: &str) {
+        self.answer_waiting(|waiting| !waiting.wants_settings, &Response::Staying);
+        self.refuse_waiting(|_| true, reason);
+    }
+
+    /// Who waits for clients that don't leave has waited long enough.
+    pub fn tire(&mut self) {
+        self.answer_waiting(
+            |waiting| !waiting.wants_settings && waiting.since.elapsed() > OTHERS_PATIENCE,
+            &Response::Staying,
+        );
+        self.refuse_waiting(
+            |waiting| waiting.since.elapsed() > SETTINGS_PATIENCE,
+            "clients that are no runs are connected to it (objects, SQL, the page)",
+        );
+    }
+
+    fn refuse_waiting(&mut self, is_meant: impl Fn(&Waiting) -> bool, reason: &str) {
+        let refusal = Response::Error {
+            message: format!(
+                "the agent (process {}) has other settings than this run, and can't leave yet: {reason}",
+                std::process::id()
+            ),
+            hint: Some("`terrace status` shows what it does; end that, or run with its settings".into()),
+        };
+        self.answer_waiting(|waiting| waiting.wants_settings && is_meant(waiting), &refusal);
+    }
+
+    fn answer_waiting(&mut self, is_meant: impl Fn(&Waiting) -> bool, answer: &Response) {
+        self.waiting.extract_if(.., |waiting| is_meant(waiting)).for_each(|waiting| {
+            super::accept::send(&waiting.connection, answer);
+        });
     }
 
     pub fn count(&self) -> usize {
@@ -65,10 +153,6 @@ impl<'a> Serving<'a> {
 
 impl Drop for Serving<'_> {
     fn drop(&mut self) {
-        let mut runs = self.0.lock().unwrap();
-        runs.requests -= 1;
-        if runs.count() == 0 {
-            runs.idle_since = Some(Instant::now());
-        }
+        self.0.lock().unwrap().end_request();
     }
 }

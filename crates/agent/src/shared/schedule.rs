@@ -49,6 +49,7 @@ struct Inner {
 pub struct Schedule {
     inner: Mutex<Inner>,
     wake: Condvar,
+    at_end: Condvar,
 }
 
 impl Schedule {
@@ -154,9 +155,16 @@ impl Schedule {
         self.inner.lock().unwrap().ended
     }
 
+    /// Sleeps, but not longer than the agent lives.
+    pub fn rest(&self, duration: Duration) {
+        let inner = self.inner.lock().unwrap();
+        drop(self.at_end.wait_timeout_while(inner, duration, |inner| !inner.ended).unwrap());
+    }
+
     pub fn end(&self) {
         self.inner.lock().unwrap().ended = true;
         self.wake.notify_all();
+        self.at_end.notify_all();
     }
 }
 

@@ -6,7 +6,6 @@ mod hosts;
 mod leaving;
 pub mod listening;
 
-use crate::agent_process::Joined;
 use crate::args::ServeArgs;
 use crate::keeper::Keeper;
 use crate::signals::Signals;
@@ -75,9 +74,6 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
     let settings = &resolved.settings;
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
     let (keeper, begun) = Keeper::begin(settings, &["terrace serve".into()], args.quiet)?;
-    if begun.joined == Joined::Existing && !args.quiet {
-        run::tell_differences(settings);
-    }
     let mut lines = format!("export {}={}\n", terrace_index::INDEX_ENV, begun.index.display());
     let mut web = None;
     if let Some(address) = &args.http {

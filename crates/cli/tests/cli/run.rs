@@ -232,11 +232,11 @@ fn two_runs_at_once_share_one_agent_and_see_each_others_files() {
 }
 
 #[test]
-fn a_joining_run_is_told_which_of_its_settings_are_not_in_force() {
+fn a_run_is_told_which_of_its_settings_contradict_one_that_is_alive() {
     let place = Place::new();
     let mut first = place.start(&[], "echo ready; while [ ! -e go ]; do sleep 0.05; done");
     let said = place.run(&["--evict", "**"], "true");
-    assert!(said.status.success() && said.err.contains("differ: policy"), "{said:?}");
+    assert!(said.status.code() == Some(2) && said.err.contains("policy.evict ([], wanted: [\"**\"])"), "{said:?}");
     std::fs::write(place.root().join("go"), "").unwrap();
     assert!(first.wait().unwrap().success());
 }

@@ -52,7 +52,8 @@ pub fn record_at(place: &Place, path: &Path) -> Option<u32> {
 pub fn member_of(path: &Path) -> Option<u32> {
     let text = calls::readlink(path).ok()?;
     let directory = Path::new(std::ffi::OsStr::from_bytes(text.as_bytes())).parent()?.file_name()?.to_str()?;
-    directory.strip_prefix("terrace-").and_then(terrace_core::members::number_of)
+    let (name, _) = terrace_core::nodes::split_tag(directory);
+    name.strip_prefix("terrace-").and_then(terrace_core::members::number_of)
 }
 
 pub fn look(place: &Place, path: &Path) -> Result<Found> {

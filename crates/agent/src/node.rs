@@ -1,0 +1,89 @@
+//! This node among those that share the root: its tag, and its registration.
+//!
+//! The tag is made once for a state directory, and kept there for as long as that is: it survives agents, runs and restarts
+//! of the machine, so that a node knows its own links whatever it lost. The state directory must be the node's own, as it had
+//! to be for the journal; two agents that share one are refused by the journal's lock.
+//!
+//! The registration is there while an agent is, and after it while files are in its tiers.
+
+use crate::agent::Agent;
+use crate::error::{Context, Error, Result};
+use crate::shared::index_file::make_private;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::*;
+use terrace_core::nodes::{Node, REGISTRATION, directory, is_tag, new_tag};
+use terrace_core::settings::Settings;
+use terrace_index::PRIVATE_DIR;
+
+/// The tag of this node; made if it has none. Called under the agent's lock.
+pub fn tag(settings: &Settings) -> Result<String> {
+    let path = settings.node_file();
+    if let Ok(text) = std::fs::read_to_string(&path) {
+        let text = text.trim();
+        return match is_tag(text) {
+            true => Ok(text.into()),
+            false => Err(Error::Unsafe { path, reason: "it does not hold this node's tag".into() }),
+        };
+    }
+    let tag = new_tag(crate::shared::index_file::random_half());
+    let fresh = path.with_extension("new");
+    std::fs::write(&fresh, format!("{tag}\n")).context("write", &fresh)?;
+    // Before the first link says so.
+    std::fs::File::open(&fresh).and_then(|file| file.sync_all()).context("sync", &fresh)?;
+    std::fs::rename(&fresh, &path).context("put in place", &path)?;
+    Ok(tag)
+}
+
+pub fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+pub fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
+}
+
+/// All that have registered at a root.
+pub fn registered(root: &Path) -> Vec<Node> {
+    let entries = std::fs::read_dir(directory(root, PRIVATE_DIR)).into_iter().flatten().flatten();
+    let read = |directory: PathBuf| serde_json::from_slice(&std::fs::read(directory.join(REGISTRATION)).ok()?).ok();
+    let mut nodes: Vec<Node> = entries.filter_map(|entry| read(entry.path())).collect();
+    nodes.sort_by(|a, b| (&a.host, &a.tag).cmp(&(&b.host, &b.tag)));
+    nodes
+}
+
+impl Agent {
+    fn registration(&self) -> PathBuf {
+        self.settings.root.join(self.private_name()).join(REGISTRATION)
+    }
+
+    /// Others are told whose links with our tag are.
+    pub fn register(&self) -> Result<()> {
+        let node = Node {
+            tag: self.settings.node.clone().unwrap_or_default(),
+            host: host(),
+            boot_id: boot_id(),
+            agent_pid: std::process::id(),
+            tiers: self.settings.tiers.iter().flat_map(|tier| tier.paths.clone()).collect(),
+        };
+        let target = self.registration();
+        make_private(target.parent().expect("it lies in a directory"))?;
+        let fresh = target.with_extension("new");
+        let text = serde_json::to_vec_pretty(&node).expect("this is plain data");
+        std::fs::write(&fresh, text).context("write", &fresh)?;
+        std::fs::rename(&fresh, &target).context("put in place", &target)?;
+        self.look_for_nodes();
+        Ok(())
+    }
+
+    pub fn withdraw_node(&self) {
+        let _ = std::fs::remove_file(self.registration());
+    }
+
+    /// Whether programs are to look for links of others, where an open finds nothing.
+    pub fn look_for_nodes(&self) {
+        let entries = std::fs::read_dir(directory(&self.settings.root, PRIVATE_DIR)).into_iter().flatten().flatten();
+        let own = self.settings.node.as_deref().unwrap_or_default();
+        let others = entries.filter(|entry| entry.file_name() != own).count();
+        self.index.header.others.store(others.min(u32::MAX as usize) as u32, Release);
+    }
+}

@@ -1,0 +1,73 @@
+//! Files below the root whose bytes lie in other nodes' tiers: by links and registrations alone, so that a node without any
+//! agent can tell (a login node).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use terrace_agent::node;
+use terrace_core::nodes::{Node, Owner, owner};
+use terrace_core::settings::Settings;
+
+pub struct Elsewhere {
+    pub path: PathBuf,
+    /// Whose tier it is in, for people.
+    pub whose: String,
+    /// That host was started again since: what was in its memory is gone.
+    pub is_lost: bool,
+}
+
+fn own_tag(settings: &Settings) -> Option<String> {
+    Some(std::fs::read_to_string(settings.node_file()).ok()?.trim().to_owned())
+}
+
+/// Nodes other than this one that have registered: they may have files in their tiers.
+pub fn nodes(settings: &Settings) -> Vec<Node> {
+    let own = own_tag(settings);
+    node::registered(&settings.root).into_iter().filter(|node| Some(&node.tag) != own.as_ref()).collect()
+}
+
+/// All links to objects of other nodes. A walk of the root.
+pub fn files(settings: &Settings, below: Option<&Path>) -> Vec<Elsewhere> {
+    let own = own_tag(settings);
+    let nodes: BTreeMap<String, Node> = nodes(settings).into_iter().map(|node| (node.tag.clone(), node)).collect();
+    let (host, boot_id) = (node::host(), node::boot_id());
+    let private = settings.root.join(terrace_index::PRIVATE_DIR);
+    let walk = walkdir::WalkDir::new(below.unwrap_or(&settings.root)).sort_by_file_name().into_iter();
+    let walk = walk.filter_entry(|entry| entry.path() != private).flatten();
+    let found = walk.filter_map(|entry| {
+        let text = entry.path_is_symlink().then(|| std::fs::read_link(entry.path()).ok()).flatten()?;
+        let whose = owner(&text, |name| terrace_index::parse_name(name).is_some())?;
+        let (whose, is_lost) = match &whose {
+            Owner::Node(tag) if Some(tag) == own.as_ref() => return None,
+            Owner::Node(tag) => match nodes.get(tag) {
+                Some(node) if node.host == host && node.boot_id != boot_id => (node.host.clone(), true),
+                Some(node) => (node.host.clone(), false),
+                None => (format!("with tag {tag}, which is not registered"), false),
+            },
+            Owner::OlderBuild => ("of an older build of Terrace (recover with that build)".into(), false),
+        };
+        Some(Elsewhere { path: entry.into_path(), whose, is_lost })
+    });
+    found.collect()
+}
+
+/// `nodeA: 2, nodeB: 1`
+pub fn by_node(files: &[Elsewhere]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    files.iter().for_each(|file| *counts.entry(&file.whose).or_default() += 1);
+    counts.iter().map(|(node, count)| format!("{node}: {count}")).collect::<Vec<_>>().join(", ")
+}
+
+/// What a user is told of them; `None`: there are none.
+pub fn in_words(settings: &Settings) -> Option<String> {
+    if nodes(settings).is_empty() {
+        return None;
+    }
+    let files = files(settings, None);
+    (!files.is_empty()).then(|| {
+        format!(
+            "{} files below the root are on other nodes ({}): here they can be renamed and removed, but not opened, until they are flushed there",
+            files.len(),
+            by_node(&files)
+        )
+    })
+}

@@ -1,0 +1,135 @@
+//! Nodes that share a root, on one machine: each has mount, PID, network and UTS namespaces of its own, with a private
+//! /dev/shm and a private /var/tmp. The root is a directory that all of them see, as on a parallel file system.
+//!
+//! Needs root; a test that can't have nodes says so loudly (`Nodes::new` gives `None`).
+
+use crate::{Outcome, is_root, skipped, terrace_binary, wait_until};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+pub struct Nodes {
+    shared: tempfile::TempDir,
+}
+
+impl Nodes {
+    pub fn new() -> Option<Nodes> {
+        let can = || {
+            let unshare = ["-mnpuf", "--mount-proc", "mount", "-t", "tmpfs", "none", "/dev/shm"];
+            Command::new("unshare").args(unshare).status().is_ok_and(|done| done.success())
+        };
+        if !is_root() || !can() {
+            skipped("nodes need root and the right to make namespaces");
+            return None;
+        }
+        // Not below what each node has for itself.
+        let shared = tempfile::Builder::new().prefix("tt-nodes-").tempdir_in("/tmp").unwrap();
+        std::fs::create_dir(shared.path().join("root")).unwrap();
+        Some(Nodes { shared })
+    }
+
+    pub fn root(&self) -> PathBuf {
+        self.shared.path().join("root")
+    }
+
+    /// A node that has just been started.
+    pub fn node(&self, name: &str) -> Node {
+        let script =
+            "hostname $0; mount -t tmpfs none /dev/shm; mount -t tmpfs none /var/tmp; echo ready; exec sleep 100000";
+        let mut unshare = Command::new("unshare")
+            .args(["-mnpuf", "--mount-proc", "--kill-child", "sh", "-euc", script, name])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(unshare.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "node {name} can't be made");
+        let children = format!("/proc/{0}/task/{0}/children", unshare.id());
+        let init = std::fs::read_to_string(children).unwrap().trim().to_owned();
+        Node { name: name.into(), root: self.root(), unshare, init }
+    }
+}
+
+pub struct Node {
+    name: String,
+    root: PathBuf,
+    unshare: Child,
+    /// The first process of its PID namespace, as this one sees it.
+    init: String,
+}
+
+impl Node {
+    /// A command in the root, on this node.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.init, "-m", "-n", "-p", "-u"]);
+        command.arg(format!("--wdns={}", self.root.display())).arg("--").arg(program).stdin(Stdio::null());
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TERRACE_")) {
+            command.env_remove(name);
+        }
+        command.env("ROOT", &self.root).env("LC_ALL", "C.UTF-8");
+        command
+    }
+
+    fn outcome(&self, command: &mut Command) -> Outcome {
+        Outcome::within(120, command)
+    }
+
+    /// Natively.
+    pub fn native(&self, script: &str) -> Outcome {
+        self.outcome(self.command(Path::new("bash")).args(["-euc", script]))
+    }
+
+    /// `terrace SUBCOMMAND …`
+    pub fn terrace(&self, arguments: &[&str]) -> Outcome {
+        self.outcome(self.command(&terrace_binary()).args(arguments))
+    }
+
+    /// A bash script under `terrace run`.
+    pub fn run(&self, script: &str) -> Outcome {
+        self.terrace(&["run", "--settle", "1h", "--tier", "ram=/dev/shm:64MiB", "--", "bash", "-euc", script])
+    }
+
+    /// A run that goes on until `end` is made in the root; returns when its script has got so far.
+    pub fn start(&self, script: &str) -> Child {
+        let ready = self.root.join(format!("ready-on-{}", self.name));
+        let whole =
+            format!("{script}\n: >$ROOT/ready-on-{0}; while [ ! -e $ROOT/end-{0} ]; do sleep 0.02; done", self.name);
+        let mut command = self.command(&terrace_binary());
+        command.args(["run", "--settle", "1h", "--tier", "ram=/dev/shm:64MiB", "--", "bash", "-euc", &whole]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let is_there = || ready.symlink_metadata().is_ok();
+        if !wait_until(60, || is_there() || child.try_wait().unwrap().is_some()) || !is_there() {
+            panic!("the run on {} does not come: {:?}", self.name, Outcome::of_child(1, child));
+        }
+        child
+    }
+
+    pub fn end(&self, run: Child) -> Outcome {
+        std::fs::write(self.root.join(format!("end-{}", self.name)), "").unwrap();
+        let outcome = Outcome::of_child(120, run);
+        for file in ["end", "ready-on"] {
+            let _ = std::fs::remove_file(self.root.join(format!("{file}-{}", self.name)));
+        }
+        outcome
+    }
+
+    /// Kills every process of the node but its first, as an out-of-memory killer in a hurry.
+    pub fn kill_all(&self) {
+        self.native("kill -9 -1; sleep 0.1").ok();
+    }
+
+    /// As a reboot does: no process is left, and memory is empty. What lies on disk (/var/tmp) stays.
+    pub fn reboot(&self) {
+        self.kill_all();
+        self.native("umount -l /dev/shm; mount -t tmpfs none /dev/shm").ok();
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.unshare.kill();
+        let _ = self.unshare.wait();
+    }
+}
