@@ -142,7 +142,7 @@ fn begin(settings: &Settings, command: &[String], again: bool) -> Result<(Client
                 // It is asked again: it leaves for whoever waits.
                 Err(_) => {
                     is_told = true;
-                    eprintln!(
+                    errln!(
                         "terrace: waiting for the agent of {} (process {pid}), which has other settings and is still busy",
                         settings.root.display()
                     );

@@ -35,7 +35,7 @@ pub fn status(args: &StatusArgs) -> Result<i32> {
             }
             print_status(&status);
             if let Some(words) = crate::elsewhere::in_words(&settings) {
-                println!("{words}");
+                outln!("{words}");
             }
         }
         if !args.watch || terrace_tool::output::is_over() {

@@ -60,7 +60,7 @@ fn recover_alone(args: &RecoverArgs, wanted: &Settings) -> Result<Option<i32>> {
     }
     tell(args, &settings, &report);
     if let Some(words) = crate::elsewhere::in_words(&settings).filter(|_| !args.json) {
-        println!("{words}");
+        outln!("{words}");
     }
     let listed = |files: Vec<(&Path, &str)>| -> String {
         files.iter().map(|(path, reason)| format!("\n  {}: {reason}", path.display())).collect()
