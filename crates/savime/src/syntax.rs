@@ -4,8 +4,8 @@
 //! Invariant: any text gives a tree or an error that says where; a tree is never deeper than `DEPTH_MAX`, so nothing that walks
 //! it needs much stack.
 
-use super::lexer::{Placed, Token, words};
-use crate::error::{Error, Result};
+use crate::lexer::{Placed, Token, words};
+use terrace_analysis::{Error, Result};
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum Node {
@@ -239,8 +239,8 @@ impl Parser<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::lexer::{is_complete, split};
     use super::*;
+    use crate::lexer::{is_complete, split};
 
     fn shown(node: &Node) -> String {
         match node {

@@ -1,9 +1,9 @@
 //! Where commands write files: below the root, as objects; or `@path`, as files of the program that asks.
 
-use super::dataset::below_root;
-use crate::error::{Error, Result};
+use crate::dataset::below_root;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use terrace_analysis::{Error, Result};
 use terrace_client::{Create, Kind, Session};
 
 pub enum Place<'a> {

@@ -1,19 +1,18 @@
 //! The operators of queries, as plans: what is array-native in SQL is so here, because the plans are the same.
 
-use super::elements::Number;
-use super::expression::{expression, number, predicate};
-use super::relation::{Element, Kind, Relation, column};
-use super::syntax::Node;
-use super::tar;
-use crate::error::{Error, Result};
-use crate::session::Queries;
-use crate::sum::sum;
+use crate::elements::Number;
+use crate::expression::{expression, number, predicate};
+use crate::relation::{Element, Kind, Relation, column};
+use crate::syntax::Node;
+use crate::tar;
 use arrow::datatypes::DataType;
 use datafusion::common::JoinType;
 use datafusion::functions_aggregate::expr_fn::{avg, count, max, min};
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlanBuilder, cast, lit};
 use datafusion::prelude::DataFrame;
+use terrace_analysis::front_end::sum;
+use terrace_analysis::{Error, Queries, Result};
 
 pub fn is_query(name: &str) -> bool {
     const OPERATORS: [&str; 16] = [
@@ -444,7 +443,7 @@ pub fn name_of(node: &Node) -> Result<&str> {
 
 /// A name of something that is to be.
 pub fn new_name(node: &Node) -> Result<&str> {
-    super::elements::check_name("an element", name_of(node)?)
+    crate::elements::check_name("an element", name_of(node)?)
 }
 
 pub fn number_of(node: &Node) -> Result<Number> {
