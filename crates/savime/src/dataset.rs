@@ -4,8 +4,8 @@
 //! Invariant: a dataset is one when its tag `terrace.dataset` says its type, which is set when all of it is there.
 
 use crate::elements::{ElementType, Number, check_name};
-use crate::query::name_of;
-use crate::syntax::Node;
+use crate::files::below_root;
+use crate::syntax::{Node, name_of, number_of};
 use crate::tar::{DATASETS, exists};
 use std::io::Read;
 use std::path::Path;
@@ -176,11 +176,11 @@ fn push(cells: &mut Vec<u8>, cell: DataType, value: &Node) -> Result<()> {
             cells.resize(cells.len() + length as usize - text.len(), 0);
         }
         (DataType::Float32, Node::Int(_) | Node::Real(_)) => {
-            let number = crate::query::number_of(value)?.real();
+            let number = number_of(value)?.real();
             cells.extend((number as f32).to_le_bytes());
         }
         (DataType::Float64, Node::Int(_) | Node::Real(_)) => {
-            cells.extend(crate::query::number_of(value)?.real().to_le_bytes());
+            cells.extend(number_of(value)?.real().to_le_bytes());
         }
         (DataType::Int8, Node::Int(number)) => whole!(i8, *number),
         (DataType::Int16, Node::Int(number)) => whole!(i16, *number),
@@ -340,24 +340,6 @@ fn in_storage(session: &Session, name: &str, element: ElementType, text: &str) -
         Ok(session.put_tags(&path_of(name), tags)?)
     })?;
     Ok(found.bytes / size)
-}
-
-/// A name below the root; whatever lies elsewhere is not to be had by it.
-pub fn below_root(session: &Session, text: &str) -> Result<String> {
-    let path = Path::new(text);
-    let outside = || {
-        Error::new(Kind::Denied, format!("`{text}` does not lie below the root {}", session.root().display()))
-            .hint("a file of the client is written `@path`")
-    };
-    let relative = match path.is_absolute() {
-        true => path.strip_prefix(session.root()).map_err(|_| outside())?,
-        false => path,
-    };
-    let is_plain = relative.components().all(|part| matches!(part, std::path::Component::Normal(_)));
-    match relative.to_str() {
-        Some(name) if is_plain && !name.is_empty() => Ok(name.to_owned()),
-        _ => Err(outside()),
-    }
 }
 
 /// `drop_dataset("d")`

@@ -2,8 +2,7 @@
 
 use crate::dataset::{self, Dataset};
 use crate::elements::{ElementType, Number, check_name, components, listed, name_of as type_name_of};
-use crate::query::name_of;
-use crate::syntax::Node;
+use crate::syntax::{Node, name_of};
 use crate::tar::{Attribute, Coordinates, DATASETS, Definition, Dimension, TYPE, Tar, check_tar_name};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use crate::elements::Number;
 use crate::expression::{expression, number, predicate};
 use crate::relation::{Element, Kind, Relation, column};
-use crate::syntax::Node;
+use crate::syntax::{Node, name_of, number_of};
 use crate::tar;
 use arrow::datatypes::DataType;
 use datafusion::common::JoinType;
@@ -433,26 +433,9 @@ fn joined(
     joined.projected(columns, elements)
 }
 
-/// A name of something that is there.
-pub fn name_of(node: &Node) -> Result<&str> {
-    match node {
-        Node::Name(name) | Node::Text(name) => Ok(name),
-        _ => Err(Error::invalid("a name is expected")),
-    }
-}
-
 /// A name of something that is to be.
 pub fn new_name(node: &Node) -> Result<&str> {
     crate::elements::check_name("an element", name_of(node)?)
-}
-
-pub fn number_of(node: &Node) -> Result<Number> {
-    match node {
-        Node::Int(whole) => Ok(Number::Int(*whole)),
-        Node::Real(real) => Ok(Number::Real(*real)),
-        Node::Text(text) => Number::parse(text),
-        _ => Err(Error::invalid("a number is expected")),
-    }
 }
 
 fn literal(number: Number) -> Expr {

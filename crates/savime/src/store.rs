@@ -1,10 +1,10 @@
 //! `store`: a result as a TAR.
 
 use crate::elements::Number;
-use crate::query::{name_of, relation};
+use crate::query::relation;
 use crate::relation::Domain;
 use crate::rows::{Cells, Side, in_box, packed};
-use crate::syntax::Node;
+use crate::syntax::{Node, name_of};
 use crate::tar::{Attribute, Coordinates, Definition, Dimension, array_of_cells};
 use terrace_analysis::front_end::subtars::{self, PRESENT, Specification, SubTar};
 use terrace_analysis::{Axis, Error, Queries, Result};

@@ -8,9 +8,8 @@
 
 use crate::dataset::Dataset;
 use crate::elements::{Number, components, listed};
-use crate::query::name_of;
 use crate::relation::Numbers;
-use crate::syntax::Node;
+use crate::syntax::{Node, name_of};
 use crate::tar::Tar;
 use std::ops::Range;
 use terrace_analysis::front_end::subtars::{self, PRESENT, SUBTARS, Specification, SubTar};

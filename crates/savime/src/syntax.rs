@@ -4,6 +4,7 @@
 //! Invariant: any text gives a tree or an error that says where; a tree is never deeper than `DEPTH_MAX`, so nothing that walks
 //! it needs much stack.
 
+use crate::elements::Number;
 use crate::lexer::{Placed, Token, words};
 use terrace_analysis::{Error, Result};
 
@@ -234,6 +235,23 @@ impl Parser<'_> {
                 return Err(self.unexpected(self.words.get(self.next), "`,` or `)`"));
             }
         }
+    }
+}
+
+/// A name of something that is there.
+pub fn name_of(node: &Node) -> Result<&str> {
+    match node {
+        Node::Name(name) | Node::Text(name) => Ok(name),
+        _ => Err(Error::invalid("a name is expected")),
+    }
+}
+
+pub fn number_of(node: &Node) -> Result<Number> {
+    match node {
+        Node::Int(whole) => Ok(Number::Int(*whole)),
+        Node::Real(real) => Ok(Number::Real(*real)),
+        Node::Text(text) => Number::parse(text),
+        _ => Err(Error::invalid("a number is expected")),
     }
 }
 

@@ -10,9 +10,9 @@
 
 use crate::elements::Number;
 use crate::files::Place;
-use crate::query::{name_of, relation};
+use crate::query::relation;
 use crate::rows::{Cells, Side, Values, in_box};
-use crate::syntax::Node;
+use crate::syntax::{Node, name_of};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use terrace_analysis::{Axis, Error, Queries, Result};
