@@ -33,6 +33,14 @@ PATTERNS = [
 ]
 
 
+# Reads whose check is weighed: name, directory kind, request, bytes, direct.
+CHECKED = [
+    ("1 MiB, direct", "disk", 1 << 20, 512 * MIB, True),
+    ("1 MiB, memory", "memory", 1 << 20, 512 * MIB, False),
+    ("4 KiB, memory", "memory", 4096, 128 * MIB, False),
+]
+
+
 def interval(values: list[float]) -> tuple[float, float]:
     """Of the median, by order statistics, at 95% or the most that so few values give."""
     ordered, count = sorted(values), len(values)
@@ -65,8 +73,8 @@ def bench(directory: pathlib.Path, experiment: dict) -> list[dict]:
         return [json.loads(line) for line in pathlib.Path(work, "out", "rows.jsonl").read_text().splitlines()]
 
 
-def ours(directory: pathlib.Path, pattern: str, request: int, size: int, direct: bool, seed: int) -> dict:
-    """The same pattern on the same file; reads are not checked, as fio's are not."""
+def ours(directory: pathlib.Path, pattern: str, request: int, size: int, direct: bool, seed: int, verify: bool | str = False) -> dict:
+    """The same pattern on the same file; reads are not checked unless it is asked for, as fio's are not."""
     read = "read" in pattern
     rows = bench(
         directory,
@@ -75,8 +83,8 @@ def ours(directory: pathlib.Path, pattern: str, request: int, size: int, direct:
             "base": {
                 "operations": ["read" if read else "write"],
                 "flush": "never",
-                "cache": "cold" if read else "as_is",
-                "verify": False,
+                "cache": "cold" if direct and read else "as_is",
+                "verify": verify,
                 "keep": True,
                 "file_name": DATA,
                 "backend": {"posix": {"direct": direct}},
@@ -115,6 +123,32 @@ def side_by_side(places: dict[str, pathlib.Path], rounds: int, patterns: list[tu
     return results
 
 
+def checking(places: dict[str, pathlib.Path], rounds: int) -> list[dict]:
+    """A sequential read by fio, and by the tool without a check, with its check behind the measured time, and within it."""
+    results = []
+    for name, kind, request, size, direct in CHECKED:
+        place = places[kind]
+        ours(place, "write", 1 << 20, size, False, 0)
+        ways = {
+            "fio": lambda: fio(place, "read", request, size, direct),
+            "off": lambda: ours(place, "read", request, size, direct, 0)["rate_bytes_s"] / MIB,
+            "after": lambda: ours(place, "read", request, size, direct, 0, True)["rate_bytes_s"] / MIB,
+            "within": lambda: ours(place, "read", request, size, direct, 0, "within")["rate_bytes_s"] / MIB,
+        }
+        rates: dict[str, list[float]] = {way: [] for way in ways}
+        for turn in range(rounds):
+            order = list(ways)
+            for way in order[turn % 4 :] + order[: turn % 4]:
+                rates[way].append(ways[way]())
+        (place / DATA).unlink()
+        result = {"read": name, "turns": rounds} | {way: statistics.median(values) for way, values in rates.items()}
+        result |= {f"{way}_interval": interval(values) for way, values in rates.items()}
+        result |= {f"{way}_of_off": statistics.median(a / b for a, b in zip(rates[way], rates["off"])) for way in ("fio", "after", "within")}
+        results.append(result)
+        print(name, {key: value for key, value in result.items() if not key.endswith("interval")}, flush=True)
+    return results
+
+
 def own_cost(memory: pathlib.Path, program: str, rounds: int) -> dict:
     """Nanoseconds of a 4 KiB pwrite, bare and with all that the tool does around it."""
     size, bare, tool = 256 * MIB, [], []
@@ -145,7 +179,7 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=500)
     parser.add_argument("--directory", default="/var/tmp", help="on the storage to measure")
     parser.add_argument("--no-write", action="store_true", help="leave results/ as it is")
-    parser.add_argument("--part", help="one pattern's number, `cost` or `starts`: the rest of the results stays as it is")
+    parser.add_argument("--part", help="one pattern's number, `verify`, `cost` or `starts`: the rest of the results stays as it is")
     args = parser.parse_args()
     facts = provenance(f"benchmarks/instrument/run.sh --rounds {args.rounds} --starts {args.starts}")
     version = subprocess.run(["fio", "--version"], capture_output=True, text=True, check=True).stdout.strip()
@@ -153,11 +187,17 @@ def main() -> None:
     try:
         file = RESULTS / "instrument.json"
         document = json.loads(file.read_text()) if args.part and file.exists() else {}
-        document |= {"provenance": facts, "fio": version}
+        # A part that is measured later has a provenance of its own.
+        if args.part != "verify":
+            document |= {"provenance": facts, "fio": version}
         kept = [row for row in document.get("side_by_side", []) if "turns" in row]
         patterns = [PATTERNS[int(args.part)]] if args.part and args.part.isdigit() else [] if args.part else PATTERNS
         found = {row["pattern"]: row for row in kept + side_by_side(places, args.rounds, patterns)}
         document["side_by_side"] = [found[pattern[0]] for pattern in PATTERNS if pattern[0] in found]
+        if args.part in (None, "verify"):
+            document["checking"] = checking(places, args.rounds)
+            document["checking_load"] = os.getloadavg()[0]
+            document["checking_provenance"] = facts
         if args.part in (None, "cost"):
             document["own_cost"] = own_cost(places["memory"], args.pwrite, args.rounds)
         if args.part in (None, "starts"):
@@ -168,10 +208,17 @@ def main() -> None:
     if args.no_write:
         return
     (RESULTS / "instrument.json").write_text(json.dumps(document, indent=2) + "\n")
+    facts = document["provenance"]
     lines = ["# `terrace bench` beside fio", "", provenance_line(facts), "", f"Medians of {document['side_by_side'][0]['turns']} turns each, MiB/s, with 95% intervals of order statistics. {version}; each with its own default for what it writes (fio changes a part of its buffer for each request, `terrace bench` signs each block), and both read the same file.", "", "| pattern | fio | terrace bench | of fio's rate, in the same turn | intervals overlap within 5% |", "| --- | --- | --- | ---: | --- |"]
     for row in document["side_by_side"]:
         a, b = row["fio_interval"], row["terrace_bench_interval"]
         lines.append(f"| {row['pattern']} | {row['fio']:.0f} ({a[0]:.0f}–{a[1]:.0f}) | {row['terrace_bench']:.0f} ({b[0]:.0f}–{b[1]:.0f}) | {row['ratio']:.3f} | {'yes' if row['overlap_within_5_percent'] else 'no'} |")
+    if "checking" in document:
+        lines += ["", "## What checking costs a read", "", provenance_line(document["checking_provenance"]), "", f"Sequential reads, medians of {document['checking'][0]['turns']} turns, MiB/s, with 95% intervals; ratios to the read without a check, in the same turn. *After* is the default: all is read once more, outside of the measured time. *Within* checks each request as it comes. The machine's load was {document['checking_load']:.1f} at the end.", "", "| read | fio | no check | after | within | fio / no check | after / no check | within / no check |", "| --- | --- | --- | --- | --- | ---: | ---: | ---: |"]
+        for row in document["checking"]:
+            shown = [f"{row[way]:.0f} ({row[way + '_interval'][0]:.0f}–{row[way + '_interval'][1]:.0f})" for way in ("fio", "off", "after", "within")]
+            lines.append(f"| {row['read']} | {' | '.join(shown)} | {row['fio_of_off']:.3f} | {row['after_of_off']:.3f} | {row['within_of_off']:.3f} |")
+        lines += ["", "## Around a request, and at the start"]
     cost, start = document["own_cost"], document["starts"]
     lines += ["", f"A 4 KiB `pwrite` into memory takes {cost['bare_ns']:.0f} ns in a bare loop and {cost['terrace_bench_ns']:.0f} ns with signatures, counting and two looks at the clock: {cost['cost_ns']:.0f} ns more.", "", f"Four workers on {facts['cpus']} CPUs began within {start['median_us']:.0f} µs of each other (median of {start['starts']} starts), within {start['p99_us']:.0f} µs in 99 of 100.", ""]
     (RESULTS / "instrument.md").write_text("\n".join(lines))

@@ -20,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from provenance import REPOSITORY, RESULTS, provenance, provenance_line  # noqa: E402
 
 BENCH = REPOSITORY / "target" / "release" / "terrace-bench"
-FOURTEEN = REPOSITORY / "crates" / "bench" / "tests" / "fourteen.json"
+FOURTEEN = REPOSITORY / "crates" / "bench" / "tests" / "bench" / "fourteen.json"
 MIB = 2**20
 WAYS = {
     "POSIX, row by row": {"backend": {"posix": {"added_delay": "1ms"}}},

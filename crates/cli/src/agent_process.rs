@@ -100,9 +100,8 @@ fn is_inside_a_run(settings: &Settings) -> bool {
 }
 
 fn spawn(settings: &Settings, again: bool) -> Result<Child> {
-    for directory in [&settings.runtime, &settings.state] {
-        make_private(directory)?;
-    }
+    make_runtime(settings)?;
+    make_private(&settings.state)?;
     let file = own_settings(settings);
     write_settings(settings, &file)?;
     let log_path = settings.log();
@@ -152,7 +151,17 @@ fn last_lines(file: &Path, count: usize) -> String {
 }
 
 pub fn make_private(directory: &Path) -> Result<()> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    make_directory(directory, 0o700)
+}
+
+/// The directory of the shared memory and the sockets. Programs of root that switched to another user reach the agent's socket
+/// in it; all else in it is root's own.
+pub fn make_runtime(settings: &Settings) -> Result<()> {
+    make_directory(&settings.runtime, if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 })
+}
+
+fn make_directory(directory: &Path, mode: u32) -> Result<()> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(mode).create(directory);
     made.map_err(|error| {
         Failure::io("make the directory", directory, error).hint("`state` and `runtime` in the settings move it")
     })

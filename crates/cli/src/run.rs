@@ -256,7 +256,7 @@ pub fn loadable(settings: &Settings, library: &Path, name: &str) -> Result<PathB
             "name it by another path with --library",
         ));
     }
-    agent_process::make_private(&settings.runtime)?;
+    agent_process::make_runtime(settings)?;
     if std::fs::read_link(&link).is_ok_and(|target| target == library) {
         return Ok(link);
     }

@@ -42,14 +42,22 @@ pub fn call(index: Index, request: &Request) -> Answer {
     for attempt in 0..PATIENCE_MS / 10 {
         match try_call(index, request, &mut answer) {
             Ok(()) => return answer,
-            Err(()) if attempt == 0 => process::sleep_us(1000),
-            Err(()) => process::sleep_us(10_000),
+            // This program has other rights than the agent's programs: it may not even reach the socket.
+            Err(errno) if errno == -(libc::EACCES as isize) => {
+                answer.status = libc::EACCES;
+                return answer;
+            }
+            Err(_) if attempt == 0 => process::sleep_us(1000),
+            Err(_) => process::sleep_us(10_000),
         }
     }
     answer
 }
 
-fn try_call(index: Index, request: &Request, answer: &mut Answer) -> Result<(), ()> {
+/// An error is the kernel's, of what was tried last.
+fn try_call(index: Index, request: &Request, answer: &mut Answer) -> Result<(), isize> {
+    // The agent knows a program of another user by the slot that it has.
+    process::slot(index);
     // SAFETY: system calls on structures of this frame.
     unsafe {
         let socket = gate::call3(
@@ -59,7 +67,7 @@ fn try_call(index: Index, request: &Request, answer: &mut Answer) -> Result<(), 
             0,
         );
         if socket < 0 {
-            return Err(());
+            return Err(socket);
         }
         let result = exchange_message(index, request, answer, socket as usize);
         gate::call1(libc::SYS_close, socket as usize);
@@ -67,20 +75,22 @@ fn try_call(index: Index, request: &Request, answer: &mut Answer) -> Result<(), 
     }
 }
 
-unsafe fn exchange_message(index: Index, request: &Request, answer: &mut Answer, socket: usize) -> Result<(), ()> {
+unsafe fn exchange_message(index: Index, request: &Request, answer: &mut Answer, socket: usize) -> Result<(), isize> {
     // SAFETY: as in `try_call`.
     unsafe {
         let mut address: libc::sockaddr_un = zeroed();
         address.sun_family = libc::AF_UNIX as u16;
         let path = index.header.call_socket.get();
         if path.len() >= address.sun_path.len() {
-            return Err(());
+            return Err(-(libc::EIO as isize));
         }
         for (to, from) in address.sun_path.iter_mut().zip(path) {
             *to = *from as i8;
         }
-        if gate::call3(libc::SYS_connect, socket, &raw const address as usize, size_of::<libc::sockaddr_un>()) < 0 {
-            return Err(());
+        let connected =
+            gate::call3(libc::SYS_connect, socket, &raw const address as usize, size_of::<libc::sockaddr_un>());
+        if connected < 0 {
+            return Err(connected);
         }
         let mut call = Scratch::new();
         let body = call.as_mut_ptr() as *mut Call;
@@ -113,7 +123,7 @@ unsafe fn exchange_message(index: Index, request: &Request, answer: &mut Answer,
             message.msg_controllen = 24;
         }
         if gate::call3(libc::SYS_sendmsg, socket, &raw const message as usize, libc::MSG_NOSIGNAL as usize) < 0 {
-            return Err(());
+            return Err(-(libc::EIO as isize));
         }
         let mut vector = [libc::iovec { iov_base: answer.reply.as_mut_ptr() as *mut _, iov_len: size_of::<Reply>() }];
         message.msg_iov = vector.as_mut_ptr();
@@ -128,7 +138,7 @@ unsafe fn exchange_message(index: Index, request: &Request, answer: &mut Answer,
             }
         };
         if got != size_of::<Reply>() as isize {
-            return Err(());
+            return Err(-(libc::EIO as isize));
         }
         let header = &raw const control as *const libc::cmsghdr;
         if message.msg_controllen >= 20 && (*header).cmsg_type == libc::SCM_RIGHTS {

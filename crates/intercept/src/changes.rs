@@ -13,6 +13,7 @@ use crate::objects::Object;
 use crate::{agent_call, caller, data, durable, gate, link, open, process, readable, real, stat};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::*;
+use terrace_index::calls::CallKind;
 use terrace_index::{Index, State};
 
 const CWD: c_int = libc::AT_FDCWD;
@@ -196,11 +197,24 @@ pub unsafe extern "C" fn fchmod(fd: c_int, mode: u32) -> c_int {
     real::outcome(change_open(fd, set, Twin::Status)) as c_int
 }
 
+/// The supervisor knows what its paths lead to.
+fn may_be_ours(dirfd: c_int, path: *const c_char) -> bool {
+    process::index().is_some_and(|index| caller::is_supervisor() || process::may_be_below_root(index, dirfd, path))
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fchownat(dirfd: c_int, path: *const c_char, owner: u32, group: u32, flags: c_int) -> c_int {
     let flags = follow_if_ours(dirfd, path, flags);
-    let set = || unsafe {
+    let own = |flags: c_int| unsafe {
         gate::call5(libc::SYS_fchownat, dirfd as usize, path as usize, owner as usize, group as usize, flags as usize)
+    };
+    let set = || {
+        let result = own(flags);
+        // The link's owner too: a sticky directory, a quota and protected_symlinks ask for it.
+        if result == 0 && flags & NOFOLLOW == 0 && may_be_ours(dirfd, path) && is_ours(dirfd, path) {
+            own(flags | NOFOLLOW);
+        }
+        result
     };
     if flags & libc::AT_EMPTY_PATH != 0 && readable::is_text(path) && stat::is_empty(path) {
         return real::outcome(change_open(dirfd, set, Twin::Status)) as c_int;
@@ -221,7 +235,44 @@ pub unsafe extern "C" fn lchown(path: *const c_char, owner: u32, group: u32) -> 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fchown(fd: c_int, owner: u32, group: u32) -> c_int {
     let set = || unsafe { gate::call3(libc::SYS_fchown, fd as usize, owner as usize, group as usize) };
-    real::outcome(change_open(fd, set, Twin::Status)) as c_int
+    let before = data::fstat(fd);
+    let result = change_open(fd, set, Twin::Status);
+    let changes = |status: &libc::stat| {
+        owner != u32::MAX && owner != status.st_uid || group != u32::MAX && group != status.st_gid
+    };
+    if result == 0 && before.as_ref().is_some_and(changes) {
+        own_link_of(fd, owner, group);
+    }
+    real::outcome(result) as c_int
+}
+
+/// The link by which an open file of a tier is found: the agent knows its name.
+pub fn own_link_of(fd: c_int, owner: u32, group: u32) {
+    let Some(index) = process::index() else { return };
+    let Some(number) = data::fstat(fd).and_then(|status| data::record_of(index, fd, &status)) else { return };
+    let answer = agent_call::call(
+        index,
+        &agent_call::Request { kind: CallKind::PathOf, record: number, size: 0, path: b"", fd: -1 },
+    );
+    if answer.status != 0 {
+        return; // it has no name, or not yet
+    }
+    // SAFETY: a status of 0 comes with a whole reply, whose path is followed by a terminator.
+    let path = unsafe { &raw const (*answer.reply()).path } as *const c_char;
+    in_guard(index, || match link::read(index, CWD, path) {
+        // SAFETY: the reply's terminated path.
+        Some(link) if link.record == number => unsafe {
+            gate::call5(
+                libc::SYS_fchownat,
+                CWD as usize,
+                path as usize,
+                owner as usize,
+                group as usize,
+                NOFOLLOW as usize,
+            )
+        },
+        _ => 0,
+    });
 }
 
 /// Times of the file at a name, by the call that the program made.

@@ -94,7 +94,12 @@ fn known_directory(index: Index, dirfd: i32, text: &[u8], status: &libc::stat, n
 fn takes_files(index: Index, status: &libc::stat) -> bool {
     status.st_mode & libc::S_IFMT == libc::S_IFDIR
         && status.st_dev == index.header.root_dev.load(Relaxed)
-        && status.st_mode & (libc::S_ISVTX | libc::S_IWOTH) != libc::S_ISVTX | libc::S_IWOTH
+        && others_may_follow(status)
+}
+
+/// Not a directory like /tmp (fs.protected_symlinks).
+pub fn others_may_follow(directory: &libc::stat) -> bool {
+    directory.st_mode & (libc::S_ISVTX | libc::S_IWOTH) != libc::S_ISVTX | libc::S_IWOTH
 }
 
 /// A default ACL must be applied by the directory's own file system.
@@ -140,6 +145,10 @@ fn create_object(index: Index, number: u32, flags: i32, mode: u32, group: i32) -
             let known = gate::call2(libc::SYS_fstat, fd as usize, &raw mut status as usize) == 0;
             let inherits =
                 group < 0 || gate::call3(libc::SYS_fchown, fd as usize, usize::MAX, group as u32 as usize) == 0;
+            // Another group takes these bits away, which a file that the root's own file system makes keeps.
+            if inherits && group >= 0 && status.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0 {
+                gate::call2(libc::SYS_fchmod, fd as usize, (status.st_mode & 0o7777) as usize);
+            }
             if !known || !inherits || status.st_mode & 0o400 == 0 {
                 gate::call1(libc::SYS_unlink, path.as_ptr() as usize);
                 gate::call1(libc::SYS_close, fd as usize);

@@ -183,6 +183,23 @@ fn available(fd: c_int, offset: *const i64, count: usize) -> usize {
     }
 }
 
+/// One call of the program, in steps: a guard is held for one of them, and what is counted is what it may write. Ends where a step
+/// gave less than it was asked for; an error counts only if nothing was done.
+fn in_steps(count: usize, mut step: impl FnMut(usize) -> isize) -> isize {
+    let mut done = 0;
+    loop {
+        let most = (count - done).min(STEP);
+        let result = step(most);
+        if result < 0 {
+            return if done > 0 { done as isize } else { result };
+        }
+        done += result as usize;
+        if (result as usize) < most || done == count {
+            return done as isize;
+        }
+    }
+}
+
 /// What copy_file_range does, for two file systems: reads and writes. The bytes copied, or an errno as the kernel returns it.
 unsafe fn copy_by_hand(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, count: usize) -> isize {
     const BUFFER: usize = 128 << 10;
@@ -264,10 +281,12 @@ pub unsafe extern "C" fn copy_file_range(
         result => result,
     };
     if !data::is_placed(index, to) {
-        return if data::is_placed(index, from) { step_or_copy(count.min(STEP)) } else { step(count) };
+        return if data::is_placed(index, from) { in_steps(count, step_or_copy) } else { step(count) };
     }
-    let count = available(from, from_offset, count.min(STEP));
-    writing(to, Need::Growth(count as i64), || step_or_copy(count))
+    in_steps(count, |most| {
+        let count = available(from, from_offset, most);
+        writing(to, Need::Growth(count as i64), || step_or_copy(count))
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -280,8 +299,10 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut i64, coun
     if !data::is_placed(index, to) {
         return step(count);
     }
-    let count = available(from, offset, count.min(STEP));
-    writing(to, Need::Growth(count as i64), || step(count))
+    in_steps(count, |most| {
+        let count = available(from, offset, most);
+        writing(to, Need::Growth(count as i64), || step(count))
+    })
 }
 
 #[unsafe(no_mangle)]

@@ -11,7 +11,7 @@ use crate::events::publish;
 use crate::link::{self, Link, Opened, record};
 use crate::objects::Object;
 use crate::open::materialise_path;
-use crate::path::{Parent, Path};
+use crate::path::{Parent, Path, below_root};
 use crate::{data, gate, process, readable, real, stat};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicBool, Ordering::*};
@@ -215,6 +215,15 @@ impl End {
     }
     /// Where the name is, in full. `Below`: in `out`.
     fn locate(&self, index: Index, out: &mut Path) -> Place {
+        self.locate_with(index, out, |_| true)
+    }
+
+    /// As `locate`, for a link of ours: others may follow it there.
+    fn locate_link(&self, index: Index, out: &mut Path) -> Place {
+        self.locate_with(index, out, is_for_links)
+    }
+
+    fn locate_with(&self, index: Index, out: &mut Path, takes: impl Fn(&Parent) -> bool) -> Place {
         if !readable::is_text(self.path) {
             return Place::Unknown;
         }
@@ -229,7 +238,7 @@ impl End {
         match Parent::of(self.dirfd, plain.as_ptr()) {
             Ok(Some(parent)) => {
                 if parent.path_below_root(index, out) {
-                    return Place::Below;
+                    return if takes(&parent) { Place::Below } else { Place::Elsewhere };
                 }
                 if !out.push(b"/") || !out.push(parent.base()) {
                     out.clear();
@@ -255,6 +264,12 @@ pub fn leads_to_ours(index: Index, dirfd: i32, path: *const c_char) -> bool {
         }
         _ => false,
     }
+}
+
+/// It is a directory in which others may follow our links: not one like /tmp. No server is asked for it.
+fn is_for_links(parent: &Parent) -> bool {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    stat::kernel_stat(parent.fd, c"".as_ptr(), flags).is_none_or(|status| crate::create::others_may_follow(&status))
 }
 
 #[derive(PartialEq)]
@@ -302,8 +317,8 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
         return replace_durable(index, native, &first, &target, flags);
     }
     let exchanges = flags & libc::RENAME_EXCHANGE != 0;
-    let source_leaves = target.locate(index, &mut to) == Place::Elsewhere;
-    let target_leaves = exchanges && first.locate(index, &mut from) == Place::Elsewhere;
+    let source_leaves = target.locate_link(index, &mut to) == Place::Elsewhere;
+    let target_leaves = exchanges && first.locate_link(index, &mut from) == Place::Elsewhere;
     let mut events = [None; 2];
     let mut removed = None;
     let mut attempt = || {
@@ -513,6 +528,33 @@ fn settle_descriptor(index: Index, fd: i32) {
         materialise(index, number);
         data::follow(index, fd);
     }
+}
+
+/// chroot(2) into a directory of the root: our links lead out of it, so that what lies below becomes real files first.
+pub fn change_root(path: *const c_char) -> isize {
+    if let Some(index) = process::index() {
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        // SAFETY: the program's path; a descriptor of ours.
+        unsafe {
+            let fd = gate::call4(libc::SYS_openat, CWD as usize, path as usize, flags as usize, 0);
+            if fd >= 0 {
+                let mut name = Path::new();
+                if name.of_descriptor(fd as i32) && below_root(index, name.get()) {
+                    materialise_below(index, name.get());
+                }
+                gate::call1(libc::SYS_close, fd as usize);
+            }
+        }
+    }
+    // The supervisor notes who has another root. SAFETY: the program's own argument.
+    let result = unsafe { gate::outside6(libc::SYS_chroot, path as usize, 0, 0, 0, 0, 0) };
+    process::forget_cwd();
+    result
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn chroot(path: *const c_char) -> c_int {
+    returned(change_root(path))
 }
 
 fn returned(raw: isize) -> c_int {

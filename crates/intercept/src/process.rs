@@ -216,7 +216,8 @@ fn own() -> Option<&'static Own> {
     Some(unsafe { &*page })
 }
 
-fn slot(index: Index) -> u32 {
+/// This process's slot in the index, claimed if it has none.
+pub fn slot(index: Index) -> u32 {
     let Some(own) = own() else { return 0 };
     match own.slot.load(Acquire) {
         0 => {

@@ -124,7 +124,17 @@ unsafe extern "C" fn chown(dirfd: i32, path: *const c_char, user: u32, group: u3
         return LEAVE;
     }
     // SAFETY: the supervisor's own arguments, here and below.
-    real::raw(unsafe { changes::fchownat(dirfd, path, user, group, flags) } as isize)
+    let result = real::raw(unsafe { changes::fchownat(dirfd, path, user, group, flags) } as isize);
+    // Of an open file, by the path of the supervisor's own copy of its descriptor.
+    // SAFETY: the supervisor's C string.
+    let text = unsafe { CStr::from_ptr(path) }.to_bytes();
+    if result == 0
+        && let Some(digits) = text.strip_prefix(b"/proc/self/fd/")
+        && let Some(fd) = core::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok())
+    {
+        changes::own_link_of(fd, user, group);
+    }
+    result
 }
 
 unsafe extern "C" fn chmod(dirfd: i32, path: *const c_char, mode: u32, flags: i32) -> isize {

@@ -100,6 +100,17 @@ stream_hooks! {
     fopen64 "fopen64", freopen64 "freopen64";
 }
 
+/// setlocale(3) looks at a dozen files; most programs begin with it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn setlocale(category: c_int, locale: *const c_char) -> *mut c_char {
+    if !locale.is_null() {
+        entry::expect_many_internal_calls();
+    }
+    let real = crate::real!("setlocale": fn(c_int, *const c_char) -> *mut c_char);
+    // SAFETY: the program's own arguments.
+    unsafe { real(category, locale) }
+}
+
 /// The mode without `x`: the file exists by now, because we made it.
 unsafe fn copy_mode(mode: *const c_char, out: &mut [c_char; 64]) {
     // SAFETY: the program's C string.

@@ -130,6 +130,7 @@ unsafe extern "C" fn dispatch(nr: i64, a: usize, b: usize, c: usize, d: usize, e
                 crate::process::forget_cwd();
                 raw
             }
+            libc::SYS_chroot => names::change_root(path(a)),
             libc::SYS_openat2 => open_how::open_how(a as i32, path(b), c as *const _, d),
             libc::SYS_getdents => directory::getdents_old(a as i32, b as *mut _, c),
             libc::SYS_chmod => return changes::chmod(path(a), b as u32) as i64,

@@ -9,13 +9,13 @@
 //!   Platform (any number of tiers, ─┬─▶ closed_form  the same equations, with computing and flush, and what limits
 //!   processors, latencies) + Job ───┴─▶ simulate     the run event by event: contention, metadata, page cache, movers
 //!
-//!   RunProfile (bytes a run really moved) + TierRates ─▶ predict_run ─▶ Prediction (lower and upper bound)
+//!   RunProfile (bytes a run really moved) + TierRates ─▶ predict_run ─▶ Prediction (with the page cache and without)
 //! ```
 //!
 //! The equations are those of "Sea: A lightweight data-placement library for Big Data scientific computing"
 //! (Hayot-Sasson, Dugré and Glatard, arXiv:2207.01737), numbered as each function's documentation says. They add up
 //! the time of each transfer at its bandwidth: no overlap of reading with writing, no computing, no latency. So a real
-//! run may lie below the upper bound (overlap) or above it (metadata, contention).
+//! run may lie below it (overlap) or above it (metadata, contention): neither is a bound.
 //!
 //! Units: sizes are bytes, bandwidths are bytes a second, times are seconds. A bandwidth may be infinite ("does not limit").
 //! Prediction stays independent of measurement, so that the two can disagree.

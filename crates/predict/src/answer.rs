@@ -84,7 +84,20 @@ impl fmt::Display for Answer {
             if self.job.compute_s > 0.0 { show_seconds(self.job.compute_s) } else { "no".into() },
         )?;
         writeln!(f)?;
-        let mut table = Table::new(&["", ">at least", ">at most", ">simulated", "limited by"]);
+        // The simulation first: it is the prediction. The closed form bounds nothing; it has no contention, latency or overlap.
+        let mut table = Table::new(&[
+            "",
+            ">simulated",
+            ">least to most",
+            ">closed form, no page cache",
+            ">with page cache",
+            "limited by",
+        ]);
+        let interval = |of: fn(&Simulated) -> &Spread| {
+            self.simulation.as_ref().map_or("-".into(), |simulated| {
+                format!("{} to {}", show_seconds(of(simulated).least_s), show_seconds(of(simulated).most_s))
+            })
+        };
         let simulated = |of: fn(&Simulated) -> &Spread| {
             self.simulation.as_ref().map_or("-".into(), |simulated| show_seconds(of(simulated).median_s))
         };
@@ -105,15 +118,29 @@ impl fmt::Display for Answer {
         ] {
             table.row([
                 name.into(),
-                show_seconds(bounds.lower_s),
-                show_seconds(bounds.upper_s),
                 simulated(of),
+                interval(of),
+                show_seconds(bounds.upper_s),
+                show_seconds(bounds.lower_s),
                 limits(of, closed),
             ]);
         }
         write!(f, "{table}")?;
+        let (alone, terrace, by) = match &self.simulation {
+            Some(simulated) => (simulated.durable_alone.median_s, simulated.terrace.median_s, "the simulation"),
+            None => (found.durable_alone.upper_s, found.terrace.upper_s, "the closed form without page cache"),
+        };
+        if alone > 0.0 && terrace > 0.0 {
+            let ratio = alone / terrace;
+            let verdict = match ratio {
+                ratio if ratio >= 1.05 => format!("{ratio:.1} times as fast with Terrace"),
+                ratio if ratio <= 0.95 => format!("{:.1} times as slow with Terrace", 1.0 / ratio),
+                _ => "Terrace changes nothing".to_owned(),
+            };
+            writeln!(f, "{verdict}, by {by}")?;
+        }
         writeln!(f)?;
-        let mut parts = Table::new(&["with Terrace, at most", ">bytes", ">bandwidth", ">time"]);
+        let mut parts = Table::new(&["with Terrace, closed form, no page cache", ">bytes", ">bandwidth", ">time"]);
         for term in &found.terms {
             let moves = term.bytes_s > 0.0;
             parts.row([
@@ -129,7 +156,7 @@ impl fmt::Display for Answer {
             // Not what rounding makes of nothing.
             let verdict = match change.abs() < 0.001 * found.terrace.upper_s {
                 true => "no difference".to_owned(),
-                false => format!("at most {}", show_seconds(larger.upper_s)),
+                false => format!("{} by the closed form without page cache", show_seconds(larger.upper_s)),
             };
             writeln!(f, "`{}` with {} in each node: {verdict}", larger.tier, show_bytes(larger.capacity_bytes))?;
         }
@@ -137,9 +164,7 @@ impl fmt::Display for Answer {
             for (name, spread) in [("alone", &simulated.durable_alone), ("with Terrace", &simulated.terrace)] {
                 writeln!(
                     f,
-                    "simulated {name}: {} to {} over {} seeds; the program itself {}",
-                    show_seconds(spread.least_s),
-                    show_seconds(spread.most_s),
+                    "simulated {name}: the median of {} seeds; the program itself {}",
                     simulated.of.runs,
                     show_seconds(spread.median_run.program_s)
                 )?;

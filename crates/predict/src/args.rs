@@ -45,6 +45,9 @@ pub struct WorkloadArgs {
     /// The report of an earlier run (`terrace run --report FILE`)
     #[arg(long, value_name = "FILE", help_heading = "Workload")]
     pub report: Option<PathBuf>,
+    /// A log of Darshan's: what that job did, and on what storage (needs pydarshan: `pip install darshan`)
+    #[arg(long, value_name = "LOG", conflicts_with_all = ["workload", "report"], help_heading = "Workload")]
+    pub darshan: Option<PathBuf>,
     /// Data that is read first, over all processes
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Workload")]
     pub input: Option<u64>,
@@ -74,7 +77,7 @@ pub struct WorkloadArgs {
     pub flush: Option<FlushArg>,
 }
 
-#[derive(Args, Debug, Default)]
+#[derive(Args, Clone, Debug, Default)]
 pub struct StorageArgs {
     /// Measured tiers (written by `terrace bench tiers`)
     #[arg(long, value_name = "FILE", help_heading = "Storage")]
@@ -121,6 +124,12 @@ pub struct StorageArgs {
     /// Bytes that a node may hold in its page cache before they are in the durable tier
     #[arg(long, value_name = "SIZE", value_parser = size, help_heading = "Storage")]
     pub dirty: Option<u64>,
+    /// Bandwidth of reads that the page cache of a node answers
+    #[arg(long, value_name = "RATE", value_parser = size, help_heading = "Storage")]
+    pub cache_read_bandwidth: Option<u64>,
+    /// Bandwidth of writes that the page cache of a node takes
+    #[arg(long, value_name = "RATE", value_parser = size, help_heading = "Storage")]
+    pub cache_write_bandwidth: Option<u64>,
     /// Mover threads of Terrace in each node
     #[arg(long, value_name = "N", help_heading = "Storage")]
     pub threads: Option<u32>,

@@ -1,7 +1,7 @@
 //! `terrace-predict`, which `terrace predict` becomes: how long a job takes on the durable tier alone and with Terrace, and why.
 //!
 //! ```text
-//!   workload (flags, --workload, --report) ─▶ Job      ─┐              ┌─▶ table, --json
+//!   workload (flags, --workload, --report, --darshan) ─▶ Job      ─┐              ┌─▶ table, --json
 //!                                                       ├─▶ answer ────┤
 //!   storage (--platform, --tiers, settings) ─▶ Platform ┘   each point └─▶ --plot over --sweep
 //! ```
@@ -14,6 +14,7 @@
 
 mod answer;
 mod args;
+mod darshan;
 mod plot;
 mod storage;
 mod sweep;
@@ -40,8 +41,16 @@ fn main() {
 }
 
 fn predict(args: &PredictArgs) -> Result<()> {
-    let asked = workload::Asked::read(&args.workload)?;
-    let (mut platform, notes) = storage::platform(&args.storage, args.workload.report.as_deref())?;
+    let log = args.workload.darshan.as_deref().map(darshan::read).transpose()?;
+    let asked = workload::Asked::read(&args.workload, log.as_ref())?;
+    let mut storage = args.storage.clone();
+    let of_log = match (&log, &args.workload.report) {
+        (Some(log), _) => log.put_bandwidths(&mut storage),
+        (None, Some(report)) => workload::put_report_bandwidths(report, &mut storage)?,
+        (None, None) => vec![],
+    };
+    let (mut platform, mut notes) = storage::platform(&storage, args.workload.report.as_deref())?;
+    notes.extend(of_log);
     asked.put_counts(&mut platform);
     let (job, more) = asked.job(&platform)?;
     let notes: Vec<String> = notes.into_iter().chain(more).collect();

@@ -1,4 +1,4 @@
-//! The picture of a sweep: bounds as bands, the simulation as points on a line. SVG or PNG, by the file's name.
+//! The picture of a sweep: the closed form with and without the page cache as bands, the simulation as points on a line. SVG or PNG, by the file's name.
 //!
 //! The font is a part of the program: what a machine has installed must not decide whether a picture has letters.
 
@@ -111,7 +111,7 @@ fn chart<B: DrawingBackend>(
         chart
             .draw_series(LineSeries::new(upper, colour.stroke_width(1)))
             .map_err(text)?
-            .label(format!("{name}: bounds"))
+            .label(format!("{name}: closed form, with and without page cache"))
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 18, y + 5)], colour.mix(0.35).filled()));
         let line: Vec<(f64, f64)> = points
             .iter()

@@ -262,8 +262,31 @@ fn put_flags(args: &StorageArgs, platform: &mut Platform) -> Result<()> {
     durable.latency_s = args.latency.unwrap_or(durable.latency_s);
     durable.metadata_operations_s = args.metadata_rate.or(durable.metadata_operations_s);
     durable.dirty_bytes = args.dirty.unwrap_or(durable.dirty_bytes);
+    put_cache(args, platform)?;
     platform.cores_per_node = args.cores.or(platform.cores_per_node);
     platform.network_bytes_s = args.network.map(|rate| rate as f64).or(platform.network_bytes_s);
     platform.mover.threads = args.threads.unwrap_or(platform.mover.threads);
+    Ok(())
+}
+
+/// `--cache-read-bandwidth` and `--cache-write-bandwidth`: both, unless something else has said what a page cache gives.
+fn put_cache(args: &StorageArgs, platform: &mut Platform) -> Result<()> {
+    let known = platform.cache.as_ref();
+    let read = args.cache_read_bandwidth.map(|rate| rate as f64).or(known.map(|cache| cache.read_bytes_s));
+    let write = args.cache_write_bandwidth.map(|rate| rate as f64).or(known.map(|cache| cache.write_bytes_s));
+    match (read, write) {
+        (None, None) => {}
+        (Some(read_bytes_s), Some(write_bytes_s)) => match &mut platform.cache {
+            Some(cache) => (cache.read_bytes_s, cache.write_bytes_s) = (read_bytes_s, write_bytes_s),
+            None => platform.cache = Some(page_cache(read_bytes_s, write_bytes_s)),
+        },
+        (read, _) => {
+            let (given, missing) = if read.is_some() { ("read", "write") } else { ("write", "read") };
+            return Err(Failure::bad_input(
+                format!("--cache-{given}-bandwidth is given, and --cache-{missing}-bandwidth is not"),
+                "give both: a page cache answers reads and takes writes",
+            ));
+        }
+    }
     Ok(())
 }

@@ -4,6 +4,7 @@ use crate::answer::{Answer, Simulation};
 use serde::Serialize;
 use terrace_core::refusal::nearest;
 use terrace_core::size::{show_bytes, show_seconds};
+use terrace_model::simulate::Spread;
 use terrace_model::{Job, Platform};
 use terrace_tool::failure::{Failure, Result};
 use terrace_tool::table::Table;
@@ -171,16 +172,21 @@ fn range(from: u64, to: u64, step: Option<u64>) -> Vec<u64> {
     values
 }
 
+fn spread(of: &Spread) -> String {
+    format!("{} ({} to {})", show_seconds(of.median_s), show_seconds(of.least_s), show_seconds(of.most_s))
+}
+
+/// The simulation and, without and with the page cache, the closed form.
 pub fn table(sweep: &Sweep, points: &[Point]) -> Table {
     let heading = format!(">{}", sweep.name);
     let mut table = Table::new(&[
         &heading,
-        ">alone, at least",
-        ">at most",
-        ">simulated",
-        ">Terrace, at least",
-        ">at most",
-        ">simulated",
+        ">alone, simulated",
+        ">no page cache",
+        ">with page cache",
+        ">Terrace, simulated",
+        ">no page cache",
+        ">with page cache",
         "limited by",
     ]);
     for point in points {
@@ -188,12 +194,12 @@ pub fn table(sweep: &Sweep, points: &[Point]) -> Table {
         let simulated = point.answer.simulation.as_ref();
         table.row([
             sweep.show(point.value),
-            show_seconds(found.durable_alone.lower_s),
+            simulated.map_or("-".into(), |simulated| spread(&simulated.durable_alone)),
             show_seconds(found.durable_alone.upper_s),
-            simulated.map_or("-".into(), |simulated| show_seconds(simulated.durable_alone.median_s)),
-            show_seconds(found.terrace.lower_s),
+            show_seconds(found.durable_alone.lower_s),
+            simulated.map_or("-".into(), |simulated| spread(&simulated.terrace)),
             show_seconds(found.terrace.upper_s),
-            simulated.map_or("-".into(), |simulated| show_seconds(simulated.terrace.median_s)),
+            show_seconds(found.terrace.lower_s),
             simulated.map_or(point.answer.limited_by.clone(), |simulated| simulated.terrace.limited_by.clone()),
         ]);
     }

@@ -1,9 +1,10 @@
 //! The workload that is asked about: a file, a report, and flags, which go before both.
 
-use crate::args::WorkloadArgs;
+use crate::args::{StorageArgs, WorkloadArgs};
+use crate::darshan::Log;
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
-use terrace_core::size::show_seconds;
+use terrace_core::size::{show_bytes, show_seconds};
 use terrace_model::{Flush, Job, Layout, Platform, Workload, closed_form};
 use terrace_tool::failure::{Failure, Result};
 
@@ -29,6 +30,9 @@ pub struct Asked {
     /// What the program of a report took, with its input and output.
     #[serde(skip)]
     program_s: Option<f64>,
+    /// What each process of a log did besides reading and writing.
+    #[serde(skip)]
+    each_computes_s: Option<f64>,
 }
 
 /// The part of a run's report that is looked at; the report's other fields may be as they are.
@@ -38,6 +42,13 @@ struct Report {
     program_s: f64,
     tiers: Vec<ReportTier>,
     counters: ReportCounters,
+    prediction: Option<ReportPrediction>,
+}
+
+/// Without its fields where the run could not be predicted.
+#[derive(Deserialize)]
+struct ReportPrediction {
+    flush_s: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -59,6 +70,26 @@ const REPORT_VERSION: u32 = 1;
 /// The tiers that a run had.
 pub fn report_tiers(file: &Path) -> Result<Vec<ReportTier>> {
     Ok(report(file)?.tiers)
+}
+
+/// Bandwidths of the durable tier that nobody has said are those that the run's own flushes had. Returns notes on that.
+pub fn put_report_bandwidths(file: &Path, args: &mut StorageArgs) -> Result<Vec<String>> {
+    let mut notes = vec![];
+    if args.platform.is_some() || args.tiers.is_some() {
+        return Ok(notes);
+    }
+    let report = report(file)?;
+    let flush_s = report.prediction.and_then(|prediction| prediction.flush_s).filter(|seconds| *seconds > 0.0);
+    let Some(seconds) = flush_s.filter(|_| report.counters.flushed_bytes > 0) else { return Ok(notes) };
+    let rate = ((report.counters.flushed_bytes as f64 / seconds) as u64).max(1);
+    for (flag, name) in [(&mut args.write_bandwidth, "write"), (&mut args.read_bandwidth, "read")] {
+        if flag.is_none() {
+            *flag = Some(rate);
+            let what = if name == "write" { "as the run's flushes had" } else { "as much as it was written with" };
+            notes.push(format!("--{name}-bandwidth is not given: {}/s, {what}", show_bytes(rate)));
+        }
+    }
+    Ok(notes)
 }
 
 fn report(file: &Path) -> Result<Report> {
@@ -103,8 +134,9 @@ pub fn parse<T: serde::de::DeserializeOwned>(file: &Path, what: &str) -> Result<
 }
 
 impl Asked {
-    pub fn read(args: &WorkloadArgs) -> Result<Asked> {
+    pub fn read(args: &WorkloadArgs, log: Option<&Log>) -> Result<Asked> {
         let mut asked = match (&args.workload, &args.report) {
+            _ if log.is_some() => log.map(|log| Asked::of_log(log, args.nodes.unwrap_or(1))).unwrap_or_default(),
             (Some(file), _) => parse(file, "a workload")?,
             (None, Some(file)) => Asked::of_report(&report(file)?),
             (None, None) => Asked::default(),
@@ -117,10 +149,23 @@ impl Asked {
         asked.processes = args.processes.or(asked.processes);
         asked.iterations = args.iterations.or(asked.iterations);
         if args.compute.is_some() {
-            (asked.compute, asked.program_s) = (args.compute, None);
+            (asked.compute, asked.program_s, asked.each_computes_s) = (args.compute, None, None);
         }
         asked.flush = args.flush.map(Flush::from).or(asked.flush);
         Ok(asked)
+    }
+
+    fn of_log(log: &Log, nodes: u32) -> Asked {
+        Asked {
+            input: Some(log.input),
+            intermediate: Some(log.intermediate),
+            output: Some(log.output),
+            file_size: Some(log.file_bytes()),
+            nodes: Some(nodes),
+            processes: Some(log.processes_on(nodes)),
+            each_computes_s: Some(log.compute_s() / f64::from(log.processes.max(1))),
+            ..Asked::default()
+        }
     }
 
     /// What was flushed is the output, what else was written is intermediate. Reads of the input were not counted.
@@ -194,6 +239,11 @@ impl Asked {
                 format!("the workload has {} files of `file_size` in each iteration", job.items()),
                 "give a larger --file-size, or less data",
             ));
+        }
+        if let Some(each_s) = self.each_computes_s {
+            // Where there are fewer pieces than processes, the model has so many work.
+            let workers = platform.processes().min(job.items()).max(1) as f64;
+            job.compute_s = each_s * platform.cores_per_node.map_or(workers, |cores| workers.min(cores));
         }
         if let Some(program_s) = self.program_s {
             notes.push(

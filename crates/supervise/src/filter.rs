@@ -184,7 +184,9 @@ fn block(condition: Condition, loader: Option<Loader>) -> Vec<libc::sock_filter>
             let mut open = loader.map_or(vec![], |loader| {
                 vec![
                     load(argument(2)),
-                    jump(JEQ, LOADER_OPEN, 0, 7),
+                    // For reading, and no more is asked for.
+                    statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, !libc::O_CLOEXEC as u32),
+                    jump(JEQ, libc::O_RDONLY as u32, 0, 7),
                     load(OFFSET_POINTER + 4),
                     jump(JGE, LIBRARIES, 0, 5),
                     load(OFFSET_POINTER),
@@ -388,6 +390,8 @@ mod tests {
         assert_eq!(verdict(libc::SYS_openat, 0x7f00_0000_5124, open), NOTIFY);
         assert_eq!(verdict(libc::SYS_openat, 0x7f00_0000_5001, open), ALLOW);
         assert_eq!(verdict(libc::SYS_openat, 0x40_5001, open), NOTIFY);
+        assert_eq!(verdict(libc::SYS_openat, 0x7f00_0000_5001, [0; 6]), ALLOW);
+        assert_eq!(verdict(libc::SYS_openat, 0x7f00_0000_5001, [0, 0, libc::O_NOFOLLOW as u64, 0, 0, 0]), NOTIFY);
         assert_eq!(verdict(libc::SYS_openat, 0x40_5123, open), NOTIFY);
         assert_eq!(verdict(libc::SYS_openat, 0x7f00_0000_5123, [0, 0, libc::O_WRONLY as u64, 0, 0, 0]), NOTIFY);
         let look = |path: u64| [3, path, 0, libc::AT_EMPTY_PATH as u64, 0, 0];

@@ -76,9 +76,16 @@ impl Own {
         let taken = self.take(&Rights { capabilities: rights.capabilities | LOOK_AT_OTHERS, ..rights.clone() });
         let result = taken.map(|()| act());
         // Before anything else: rights that can't be given back must not be used for another thread's call.
-        self.set_capabilities(self.rights.capabilities).expect("these rights are permitted");
-        self.take(&self.rights).expect("root may take its own rights back");
+        self.restore();
         result
+    }
+
+    /// This thread has these rights from now on, whatever others it has, or was started with.
+    pub fn restore(&self) {
+        if self.rights.user == 0 {
+            self.set_capabilities(self.rights.capabilities).expect("these rights are permitted");
+            self.take(&self.rights).expect("root may take its own rights back");
+        }
     }
 
     /// The raw calls concern this thread alone; libc's would change all threads.

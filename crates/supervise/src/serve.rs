@@ -41,6 +41,8 @@ pub struct Supervisor {
     /// Inodes that a program's link into `/proc/self` may lead us to, where it leads the program to others: our program's file,
     /// and the top of the tree.
     own: [Option<(u64, u64)>; 2],
+    /// What the supervisor began with.
+    rights: Arc<Own>,
     /// One bit for each slot that has a thread.
     taken: AtomicU64,
     resting: Mutex<Vec<Arc<Seat>>>,
@@ -80,6 +82,7 @@ pub fn serve(
         // SAFETY: no arguments.
         root_dev: unsafe { (table.root_dev)() },
         own: ["/proc/self/exe", "/"].map(|name| std::fs::metadata(name).ok().map(|found| (found.dev(), found.ino()))),
+        rights: Arc::new(Own::of(&this_thread().status().map_err(io::Error::from_raw_os_error)?)),
         taken: AtomicU64::new(0),
         resting: Mutex::new(vec![]),
         warn: Box::new(warn),
@@ -106,6 +109,11 @@ fn wait_for_the_end(listener: &Listener) {
     while unsafe { libc::poll(&mut poll, 1, -1) } <= 0 || poll.revents & libc::POLLHUP == 0 {}
 }
 
+fn this_thread() -> Target {
+    // SAFETY: no arguments.
+    Target { thread: unsafe { libc::gettid() } as u32 }
+}
+
 extern "C" fn about_to_wait() {
     AT_WORK.with_borrow(|at_work| {
         if let Some((shared, seat)) = at_work {
@@ -123,14 +131,14 @@ fn start(shared: &Arc<Supervisor>, slot: usize, has_floor: bool) -> io::Result<(
             libc::unshare(libc::CLONE_FS);
             libc::umask(0);
         }
-        // SAFETY: no arguments.
-        let status = Target { thread: unsafe { libc::gettid() } as u32 }.status().expect("our own thread is there");
+        // It may have been started in the middle of a call that is done with another user's rights.
+        shared.rights.restore();
+        let own = shared.rights.clone();
         let slot_state = shared.state.slot(slot);
         // SAFETY: the slot lives as long as the process.
         unsafe { (shared.table.announce_to)(&slot_state.intent, about_to_wait) };
         let seat = Arc::new(Seat { has_floor: AtomicBool::new(has_floor), thread: std::thread::current() });
         AT_WORK.set(Some((shared.clone(), seat.clone())));
-        let own = Arc::new(Own::of(&status));
         let (umask, buffer, handles) = (Cell::new(0), vec![0; 64 << 10], RefCell::default());
         Worker { shared, slot: slot_state, own, umask, buffer, handles }.work(&seat);
     })?;

@@ -5,32 +5,32 @@
 
 use std::path::Path;
 use std::process::Command;
-use terrace_tests::{Outcome, Workplace};
+use terrace_tests::{Outcome, Workplace, is_root, skipped};
 
-const FILES: &str =
-    "mkdir full; echo durable > durable; ln -s file link; ln -s full to_full; ln -s nowhere dangling; ln -s loop loop";
-/// So many lines at least: else the test shows nothing.
-const LINES_MIN: usize = 2000;
+const FILES: &str = "mkdir full; echo durable > durable; ln -s file link; ln -s full to_full; ln -s nowhere dangling; ln -s loop loop; \
+     chmod 666 durable";
+const DOORS: [&str; 3] = ["--preload-only", "--supervise-only", "--both"];
 
-fn program(place: &Workplace, flags: &[&str]) -> String {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/system/errors.c");
-    let binary = place.scratch().join("errors");
+fn program(place: &Workplace, name: &str, flags: &[&str]) -> String {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/system/{name}.c"));
+    let binary = place.scratch().join(name);
     let made = Command::new("cc").args(["-O1", "-w"]).args(flags).arg("-o").arg(&binary).arg(source).status().unwrap();
-    assert!(made.success(), "errors.c does not compile");
+    assert!(made.success(), "{name}.c does not compile");
     binary.to_str().unwrap().to_owned()
 }
 
-fn agrees(link: &[&str], doors: &[&str]) {
+/// The program says the same natively and by each of these doors: so many lines at least, else the test shows nothing.
+fn agrees(name: &str, link: &[&str], doors: &[&str], lines_min: usize) {
     let lines = |run: &dyn Fn(&Workplace, &str) -> Outcome| {
         let place = Workplace::new();
-        let program = program(&place, link);
+        let program = program(&place, name, link);
         place.native_sh(FILES).ok();
         let outcome = run(&place, &format!("{program} make && {program} check"));
         assert_eq!(outcome.code, 0, "{outcome:?}");
         outcome.stdout
     };
     let native = lines(&|place, script| place.native_sh(script));
-    assert!(native.lines().count() > LINES_MIN, "{native}");
+    assert!(native.lines().count() > lines_min, "{native}");
     for door in doors {
         let flags: &[&str] = if *door == "--both" { &["--door", "both"] } else { &[door] };
         let accelerated = lines(&|place, script| place.run_with(flags, &["sh", "-c", script]));
@@ -47,10 +47,33 @@ fn agrees(link: &[&str], doors: &[&str]) {
 
 #[test]
 fn calls_refuse_what_they_refuse_natively() {
-    agrees(&[], &["--preload-only", "--supervise-only", "--both"]);
+    agrees("errors", &[], &DOORS, 2000);
 }
 
 #[test]
 fn calls_of_a_static_program_refuse_what_they_refuse_natively() {
-    agrees(&["-static"], &["--supervise-only", "--both"]);
+    agrees("errors", &["-static"], &DOORS[1..], 2000);
+}
+
+#[test]
+fn owners_and_groups_count_in_sticky_and_setgid_directories_as_natively() {
+    if !is_root() {
+        return skipped("only root can make files of another user");
+    }
+    agrees("owners", &[], &DOORS, 40);
+    agrees("owners", &["-static"], &DOORS[1..], 40);
+}
+
+#[test]
+fn a_program_that_takes_a_directory_below_the_root_for_its_own_finds_its_files() {
+    if !is_root() || Command::new("busybox").output().is_err() {
+        return skipped("only root can change its root directory, and busybox is needed in it");
+    }
+    for flags in [&["--preload-only"][..], &["--door", "both"]] {
+        let place = Workplace::new();
+        let script = "mkdir -p jail/d; cp $(command -v busybox) jail/; echo bytes > jail/d/f; \
+                      chroot jail /busybox sh -c '/busybox cat /d/f; /busybox stat -c %F /d/f; echo more >> /d/f'; cat jail/d/f";
+        let outcome = place.run_with(flags, &["sh", "-c", script]).ok();
+        assert_eq!(outcome.stdout, "bytes\nregular file\nbytes\nmore\n", "{flags:?}: {outcome:?}");
+    }
 }

@@ -232,3 +232,139 @@ fn an_answer_that_nobody_takes_is_a_failure_or_an_end_and_never_a_panic() {
         assert_eq!(predict(writing.into(), std::process::Stdio::piped()).status.code(), Some(0));
     }
 }
+
+/// What a table says, as a user sees it.
+fn shown(directory: &Path, arguments: &[&str]) -> String {
+    let output = predict_in(directory, arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("a table is text")
+}
+
+#[test]
+fn the_simulations_interval_comes_first_and_nothing_is_called_a_bound() {
+    let place = tempfile::tempdir().unwrap();
+    for question in [&QUESTION[..], &[&QUESTION[..], &["--sweep", "iterations=1..4"]].concat()] {
+        let text = shown(place.path(), &[question, &["--simulate", "--runs", "3"]].concat());
+        let heading = text.lines().find(|line| line.contains("simulated")).expect("a heading");
+        let (simulated, closed) = (heading.find("simulated").unwrap(), heading.find("no page cache").unwrap());
+        assert!(simulated < closed && heading.contains("with page cache"), "{heading}");
+        for word in ["at least", "at most", "bound"] {
+            assert!(!text.contains(word), "`{word}` in:\n{text}");
+        }
+    }
+    let text = shown(place.path(), &[&QUESTION[..], &["--simulate", "--runs", "3"]].concat());
+    assert!(text.contains(" to ") && text.contains("times as fast with Terrace, by the simulation"), "{text}");
+}
+
+#[test]
+fn a_page_caches_bandwidth_is_a_flag_and_changes_the_closed_form_with_it() {
+    let place = tempfile::tempdir().unwrap();
+    let cache = ["--cache-read-bandwidth", "4GiB", "--cache-write-bandwidth", "2GiB"];
+    let (without, with) = (answer(place.path(), &QUESTION), answer(place.path(), &[&QUESTION[..], &cache].concat()));
+    let cached = "/closed_form/durable_alone/lower_s";
+    assert!(number(&with, cached) < number(&without, cached), "{with}");
+    assert_eq!(number(&with, "/platform/cache/read_bytes_s"), f64::from(1 << 30) * 4.0);
+    let output = predict_in(place.path(), &[&QUESTION[..], &cache[..2]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--cache-write-bandwidth"), "{output:?}");
+}
+
+#[test]
+fn a_report_brings_the_bandwidth_that_its_flushes_had() {
+    let place = tempfile::tempdir().unwrap();
+    let report = |flushed: u64| {
+        serde_json::json!({ "version": 1, "program_s": 10.0, "counters": { "flushed_bytes": flushed },
+            "prediction": { "flush_s": 5.0 },
+            "tiers": [{ "name": "ram", "capacity_bytes": 1 << 30, "durable": false, "written_bytes": 500_000_000, "written_files": 5 }] })
+    };
+    std::fs::write(place.path().join("report.json"), report(500_000_000).to_string()).unwrap();
+    let question = ["--report", "report.json", "--fast-tier", "ram=1GB,4GB,2GB"];
+    let found = answer(place.path(), &question);
+    assert_eq!(number(&found, "/platform/durable/write_bytes_s"), 1e8);
+    assert!(found["notes"].to_string().contains("as the run's flushes had"), "{found}");
+    let found = answer(place.path(), &[&question[..], &["--write-bandwidth", "1GB"]].concat());
+    assert_eq!(number(&found, "/platform/durable/write_bytes_s"), 1e9);
+}
+
+/// A Python that reads Darshan's logs, and the folder of the examples that its package brings.
+fn darshan() -> Option<(std::path::PathBuf, std::path::PathBuf)> {
+    let named = std::env::var_os("TERRACE_DARSHAN_PYTHON").map(std::path::PathBuf::from);
+    let python = named.unwrap_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../build/tests-venv/bin/python").into());
+    let where_it_is = "import darshan, os; print(os.path.dirname(darshan.__file__))";
+    let output = Command::new(&python).args(["-c", where_it_is]).output().ok().filter(|output| output.status.success());
+    let Some(output) = output else {
+        terrace_tests::skipped("no Python with pydarshan (tests/setup.sh makes one)");
+        return None;
+    };
+    let package = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    Some((python, Path::new(&package).join("examples")))
+}
+
+#[test]
+fn a_darshan_log_is_a_workload() {
+    let Some((python, examples)) = darshan() else { return };
+    let place = tempfile::tempdir().unwrap();
+    let ask = |log: &str, more: &[&str]| {
+        let log = examples.join(log);
+        let mut command = Command::new(terrace_binary());
+        command.current_dir(place.path()).env("TERRACE_DARSHAN_PYTHON", &python).args([
+            "predict",
+            "--json",
+            "--darshan",
+        ]);
+        let output = command.arg(log).args(["--fast-tier", "ram=64GiB,6GiB,2GiB"]).args(more).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    // 2048 processes wrote one shared file of 2 TiB for 117 s, and read nothing.
+    let found = ask("example_logs/example.darshan", &["--nodes", "64"]);
+    assert_eq!(number(&found, "/job/workload/input_bytes"), 0.0);
+    assert!(number(&found, "/job/workload/final_bytes") >= 2_199_023_259_968.0, "{found}");
+    assert_eq!(number(&found, "/platform/processes_per_node"), 32.0);
+    // Alone, with the bandwidth and the computing that the log has, it takes what it took.
+    let alone = number(&found, "/closed_form/durable_alone/upper_s");
+    assert!((110.0..125.0).contains(&alone), "{alone} s instead of 117 s");
+    assert!(found["notes"].to_string().contains("2048 processes ran 117"), "{found}");
+    // A pipeline of small logs: one read 10,000 bytes, another wrote as many.
+    let logs = |part: &str| {
+        let names = std::fs::read_dir(examples.join("darshan-graph")).unwrap();
+        let mut names: Vec<String> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        format!("darshan-graph/{}", names.into_iter().find(|name| name.contains(part)).expect("an example"))
+    };
+    let read = ask(&logs("app_read_id71317"), &[]);
+    assert_eq!(
+        (number(&read, "/job/workload/input_bytes"), number(&read, "/job/workload/final_bytes")),
+        (10_000.0, 0.0)
+    );
+    let wrote = ask(&logs("app_write_id71296"), &["--write-bandwidth", "1GB"]);
+    assert_eq!(
+        (number(&wrote, "/job/workload/input_bytes"), number(&wrote, "/job/workload/final_bytes")),
+        (0.0, 10_000.0)
+    );
+    assert_eq!(number(&wrote, "/platform/durable/write_bytes_s"), 1e9, "flags go before the log");
+}
+
+#[test]
+fn what_is_no_darshan_log_and_a_python_without_pydarshan_are_named() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("text"), "no log").unwrap();
+    let bare = place.path().join("python");
+    std::fs::write(&bare, "#!/bin/sh\nexec python3 -I -S \"$@\"\n").unwrap();
+    std::fs::set_permissions(&bare, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let refused = |python: &Path, log: &str| {
+        let mut command = Command::new(terrace_binary());
+        command.current_dir(place.path()).env("TERRACE_DARSHAN_PYTHON", python).args(["predict", "--darshan", log]);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("hint:") && !said.contains("Traceback"), "{said}");
+        said
+    };
+    assert!(refused(&bare, "gone").contains("no Darshan log gone"));
+    let said = refused(&bare, "text");
+    assert!(said.contains("no pydarshan") && said.contains("pip install darshan"), "{said}");
+    if let Some((python, _)) = darshan() {
+        assert!(refused(&python, "text").contains("text can't be read as a Darshan log"));
+    }
+}

@@ -215,21 +215,26 @@ impl Objects {
             .unwrap_or_else(|| ObjectError::new(Kind::NoSpace, format!("no tier can make room for {bytes} bytes"))))
     }
 
-    /// A log that is full: begins a new generation, without what is durable if that is not enough.
+    /// A log that is full, and that is not to grow: begins a new generation, without what is durable if that is not enough.
     pub fn compact_array(&self, directory: &Path) -> Result<()> {
         let place = &self.place;
         let Some(stage) = array::stage_of(place, directory) else { return Ok(()) };
-        let is_crowded = |stage: &Stage| {
-            Log::open(&stage.log(place)).is_ok_and(|log| log.tail() > terrace_objects::array::RECORDS_MAX / 2)
-        };
+        let before;
         {
             let _turn = self.turn.lock().unwrap();
+            let Ok(log) = Log::open(&stage.log(place)) else { return Ok(()) };
+            before = log.capacity();
+            if log.tail() < before {
+                // Somebody else has asked for it, too.
+                return Ok(());
+            }
             match self.compact_log(&stage, Drops::Nothing) {
                 Err(error) if error.kind == Kind::NotFound => return Ok(()),
                 compacted => compacted?,
             };
         }
-        if is_crowded(&stage) {
+        // Most of it is in use: there is no room for a longer one.
+        if Log::open(&stage.log(place)).is_ok_and(|log| log.tail() > before / 2) {
             self.flush_array(&stage)?;
             self.drop_array(&stage)?;
         }
@@ -269,9 +274,15 @@ impl Objects {
 
     /// Tags of one object, from `zarr.json` where nothing else is known.
     pub fn tags_of(&self, name: &str) -> Vec<(String, TagValue)> {
+        self.learn_tags(name);
+        self.tags.lock().unwrap().of(name).unwrap_or_default()
+    }
+
+    /// Sees to it that what `zarr.json` says of an object is known. Its tags are not looked at: an object may have many.
+    pub fn learn_tags(&self, name: &str) {
         let mut tags = self.tags.lock().unwrap();
-        if let Some(known) = tags.of(name) {
-            return known;
+        if tags.knows(name) {
+            return;
         }
         let attributes = array::read_metadata(&self.object_path_of(name)).ok().flatten().map(|found| found.attributes);
         let learnt: Vec<(String, TagValue)> = attributes
@@ -280,8 +291,7 @@ impl Objects {
             .filter(|(key, _)| !key.starts_with("terrace_"))
             .filter_map(|(key, value)| Some((key, from_json(&value)?)))
             .collect();
-        tags.learn(name, learnt.clone());
-        learnt
+        tags.learn(name, learnt);
     }
 
     /// Before any program runs: logs that an agent was killed over go on, and what it had not removed is removed.

@@ -26,7 +26,7 @@ struct Open {
 
 enum Content {
     /// None after a flush.
-    Bytes(Option<Bytes>),
+    Bytes(Option<Box<Bytes>>),
     /// By the number of the variable.
     Arrays(Vec<Array>),
 }
@@ -74,9 +74,9 @@ impl Objects {
     fn bytes(&mut self) -> io::Result<&Bytes> {
         let Some(Open { name, content: Content::Bytes(bytes) }) = &mut self.open else { return Err(not_open()) };
         if bytes.is_none() {
-            *bytes = Some(self.session.open_bytes(name, true).map_err(io_error)?);
+            *bytes = Some(Box::new(self.session.open_bytes(name, true).map_err(io_error)?));
         }
-        bytes.as_ref().ok_or_else(not_open)
+        bytes.as_deref().ok_or_else(not_open)
     }
 
     fn array_of(&self, block: &Block) -> io::Result<(&Array, Region)> {
@@ -100,9 +100,9 @@ impl Backend for Objects {
             let open = target.blocks.iter().map(|block| self.array(&name, block, target.write));
             Content::Arrays(open.collect::<io::Result<_>>()?)
         } else if target.write {
-            Content::Bytes(Some(self.session.create_bytes(&name, Create::IfMissing).map_err(io_error)?))
+            Content::Bytes(Some(Box::new(self.session.create_bytes(&name, Create::IfMissing).map_err(io_error)?)))
         } else {
-            Content::Bytes(Some(self.session.open_bytes(&name, false).map_err(io_error)?))
+            Content::Bytes(Some(Box::new(self.session.open_bytes(&name, false).map_err(io_error)?)))
         };
         self.open = Some(Open { name, content });
         Ok(())

@@ -1,6 +1,7 @@
 //! All tests of the program, in one: what is linked once runs side by side.
 
 mod backends;
+mod claims;
 mod compatibility;
 mod ends;
 mod nodes;

@@ -283,6 +283,7 @@ fn the_page_names_tests_that_exist() {
     let crate_directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let sources = [
         "tests/bench/backends.rs",
+        "tests/bench/claims.rs",
         "tests/bench/compatibility.rs",
         "tests/bench/ends.rs",
         "tests/bench/nodes.rs",

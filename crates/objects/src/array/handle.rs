@@ -18,7 +18,7 @@ use super::log::{Body, Claimed, LIVE, Log, STRIDE_MAX, State};
 use super::mapped::MappedFile;
 use super::metadata::{ArrayMetadata, read_metadata};
 use super::segments::{Allocator, Mapped, Spot, Way};
-use super::stage::{Stage, ensure, open_log, stage_of, take_room};
+use super::stage::{ROOT_DEVICE, Stage, ensure, give_room, open_log, reserve_room, stage_of};
 use super::tail::StagedPart;
 use crate::calls;
 use crate::place::{Place, fork_generation, sleep_us};
@@ -67,6 +67,8 @@ struct Staged {
 
 /// An agent that is killed while it ends a generation is restarted within seconds.
 const FROZEN_PATIENCE: Duration = Duration::from_secs(60);
+/// A log of so many records is looked at before it grows: what is buried in it may be most of it.
+const COMPACTED_FROM: u64 = 6000;
 /// A reader that lost so many races asks owners to leave the space of buried extents alone for a while.
 const RACES_MAX: usize = 8;
 
@@ -117,12 +119,21 @@ impl ArrayHandle {
         Ok(inner.shape_now(&self.spec))
     }
 
-    /// The tier of the newest extent, if any is staged.
-    pub fn newest_device(&self) -> Result<Option<u32>> {
+    /// Devices that have cells of it, that of the newest extent first; and whether they have all of its cells.
+    pub fn devices(&self) -> Result<(Vec<u32>, bool)> {
         let mut inner = self.locked();
         self.current(&mut inner, false)?;
-        let newest = inner.staged.as_ref().and_then(|staged| staged.extents.iter().last());
-        Ok(newest.map(|extent| extent.spot.segment >> 24))
+        let all = terrace_core::objects::cells(&inner.shape_now(&self.spec)).unwrap_or(u64::MAX);
+        let (mut devices, mut staged_cells) = (vec![], 0u64);
+        let extents = inner.staged.iter().flat_map(|staged| staged.extents.iter()).collect::<Vec<_>>();
+        for extent in extents.into_iter().rev() {
+            let device = extent.spot.segment >> 24;
+            if !devices.contains(&device) {
+                devices.push(device);
+            }
+            staged_cells = staged_cells.saturating_add(extent.region.cells());
+        }
+        Ok((devices, staged_cells >= all))
     }
 
     /// Something is newer than the durable form.
@@ -382,11 +393,19 @@ impl ArrayHandle {
 
     /// False: the generation has ended, and with it the segment that the cells are in.
     fn publish(&self, log: &Log, body: &Body) -> Result<bool> {
-        let device = {
+        let (device, live) = {
             let inner = self.locked();
-            inner.staged.as_ref().map_or(super::stage::ROOT_DEVICE, |staged| staged.stage.device)
+            let staged = inner.staged.as_ref();
+            staged.map_or((ROOT_DEVICE, 0), |staged| (staged.stage.device, staged.extents.len() as u64))
         };
-        match log.claim(|bytes| take_room(&self.place, device, bytes as i64))? {
+        // A log of which most is buried is made anew instead, so that an array which is put to for ever needs bounded room.
+        let is_mostly_buried = || log.capacity() >= COMPACTED_FROM && live <= log.capacity() / 2;
+        let reserve = |bytes: u64| reserve_room(&self.place, device, bytes as i64);
+        // Where the tier is full, the agent is asked for room, as for cells; that may end this very generation.
+        let grows = |bytes: u64| {
+            !is_mostly_buried() && (reserve(bytes) || (self.services.make_room(bytes).is_ok() && reserve(bytes)))
+        };
+        match log.claim(grows, |bytes| give_room(&self.place, device, bytes as i64))? {
             Claimed::Record(number) => Ok(log.publish(number, body)),
             Claimed::Frozen => Ok(false),
             Claimed::Full => {
@@ -579,7 +598,16 @@ impl ArrayHandle {
             let mut inner = self.locked();
             self.current(&mut inner, true)?;
             let now = inner.shape_now(&self.spec);
-            self.check_bounds(&region, &now)?;
+            if let Some(d) = (0..now.len()).find(|&d| !self.spec.unlimited[d] && shape[d] != now[d]) {
+                return Err(ObjectError::new(
+                    Kind::OutOfBounds,
+                    format!(
+                        "dimension {d} of {}, of shape {now:?}, does not grow: {shape:?} was asked for",
+                        self.directory.display()
+                    ),
+                )
+                .hint("a dimension that is to grow is made unlimited when the array is created"));
+            }
             if shape.iter().zip(&now).any(|(wanted, now)| wanted < now) {
                 return Err(ObjectError::invalid(format!(
                     "an array of shape {now:?} can't be made smaller, to {shape:?}"
