@@ -15,6 +15,9 @@ use datafusion::physical_plan::{
 use std::fmt::{Debug, Formatter};
 use std::sync::Arc;
 
+/// Of threads that plans and expressions are walked on, level by level; what is not used is no memory.
+pub const STACK_BYTES: usize = 32 << 20;
+
 /// What the leaf does.
 pub trait Work: Send + Sync {
     fn name(&self) -> &'static str;

@@ -1,7 +1,7 @@
 //! The queries door: containers as tables over the memory where their arrays lie, SQL and plans on them.
 //!
 //! ```text
-//!   SQL, SAVIME's language, plans ─▶ DataFusion: parse, optimise ─▶ rules: aggregates along dimensions, joins on dimensions
+//!   SQL, plans, front ends (terrace-savime) ─▶ DataFusion: parse, optimise ─▶ rules: aggregates along dimensions, joins on dimensions
 //!              ─▶ GridScan / GridReduce over tiles of tier memory ─▶ Arrow batches, not copied where cells lie in a row
 //! ```
 //!
@@ -35,7 +35,6 @@ mod plans;
 mod predicate;
 mod reduce;
 mod rules;
-pub mod savime;
 mod scan;
 mod session;
 mod sum;
@@ -44,13 +43,28 @@ mod watch;
 
 pub use axis::Axis;
 pub use error::{Error, Result};
+pub use exec::STACK_BYTES;
 pub use grid::{Column, Dimension, Grid, Meaning, MemoryArray, Source};
 pub use rules::ArrayPlans;
 pub use scan::GridTable;
-pub use session::{Batches, Engine, Options, Queries, STACK_BYTES, context, plan, stream};
+pub use session::{Batches, Engine, Options, Queries, context, plan, stream};
 pub use sum::exact_sum;
 pub use tables::{Objects, complete_steps, dimension_names, tags};
 pub use watch::{Answer, Watch};
+
+/// What a front end of another language needs beside tables and plans: `terrace-savime` is one. Not for programs that ask.
+pub mod front_end {
+    /// All objects below a container.
+    pub use crate::catalogue::{Found, walk};
+    /// Cells in a row as an array.
+    pub use crate::grid::whole;
+    /// What a command's panic is told as.
+    pub use crate::session::engine_failed;
+    /// A call of the exact `sum` that SQL has too.
+    pub use crate::sum::sum;
+    /// Which boxes of a container's cells were loaded.
+    pub use crate::tables::subtars;
+}
 
 /// The versions that this crate's interfaces speak.
 pub use arrow;

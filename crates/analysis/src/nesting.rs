@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
 
-/// Of operators and brackets; `session::STACK_BYTES` are enough for it.
+/// Of operators and brackets; `exec::STACK_BYTES` are enough for it.
 const DEPTH_MAX: usize = 2000;
 /// A join, a subquery or a union is several plans, one above the other.
 const PLAN: usize = 5;

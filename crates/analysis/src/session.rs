@@ -1,6 +1,7 @@
 //! A session of queries: SQL and plans over the tables of one root.
 
 use crate::error::{Error, Result};
+use crate::exec::STACK_BYTES;
 use crate::nesting;
 use crate::rules::ArrayPlans;
 use crate::sum::exact_sum;
@@ -58,8 +59,6 @@ const THREAD_BYTES_MIN: usize = 32 << 20;
 /// What a sort keeps free to merge what it has spilled, as DataFusion has it.
 const MERGE_BYTES_MAX: usize = 10 << 20;
 
-/// Of threads that plans and expressions are walked on, level by level; what is not used is no memory.
-pub const STACK_BYTES: usize = 32 << 20;
 const THREADS_MAX: usize = 1024;
 
 /// A context without any tables, for those who bring their own.
@@ -137,7 +136,7 @@ async fn aside<T: Send + 'static>(planning: impl Future<Output = Result<T>> + Se
 }
 
 /// A fault of the engine is one query's failure, where programs unwind.
-pub(crate) fn engine_failed() -> Error {
+pub fn engine_failed() -> Error {
     Error::new(Kind::System, "the query engine has failed at this query; others are not touched")
         .hint("say it in another way, and please report the query")
 }
@@ -209,21 +208,19 @@ impl Engine {
     }
 
     pub fn sql(&self, text: &str) -> Result<Batches<'_>> {
-        let stream = self.runtime.block_on(async {
+        self.batches(async {
             let frame = self.queries.sql(text).await?;
             stream(frame).await
-        })?;
-        Ok(Batches { engine: self, stream })
-    }
-
-    /// Commands of SAVIME's language; what the last one says.
-    pub fn savime(&self, text: &str) -> Result<Batches<'_>> {
-        let stream = self.runtime.block_on(crate::savime::run(&self.queries, text))?;
-        Ok(Batches { engine: self, stream })
+        })
     }
 
     pub fn run(&self, frame: DataFrame) -> Result<Batches<'_>> {
-        let stream = self.runtime.block_on(stream(frame))?;
+        self.batches(stream(frame))
+    }
+
+    /// What a front end of another language answers: its rows on this runtime.
+    pub fn batches(&self, answer: impl Future<Output = Result<SendableRecordBatchStream>>) -> Result<Batches<'_>> {
+        let stream = self.runtime.block_on(answer)?;
         Ok(Batches { engine: self, stream })
     }
 }

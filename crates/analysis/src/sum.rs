@@ -28,6 +28,7 @@ pub fn exact_sum() -> AggregateUDF {
     AggregateUDF::new_from_impl(ExactSum { engines: sum_udaf() })
 }
 
+/// A call of it.
 pub fn sum(of: Expr) -> Expr {
     Expr::AggregateFunction(AggregateFunction::new_udf(Arc::new(exact_sum()), vec![of], false, None, vec![], None))
 }

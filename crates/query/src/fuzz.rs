@@ -10,9 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use terrace_analysis::arrow::buffer::Buffer;
 use terrace_analysis::datafusion::prelude::SessionContext;
-use terrace_analysis::{
-    Axis, Column, Dimension, Grid, GridTable, MemoryArray, Options, Source, context, plan, savime, stream,
-};
+use terrace_analysis::{Axis, Column, Dimension, Grid, GridTable, MemoryArray, Options, Source, context, plan, stream};
 use terrace_client::{DataType, Region};
 use tonic::Request;
 
@@ -227,9 +225,9 @@ fn any_text_is_read_as_a_command_of_savimes_language_or_refused() {
         "batch ( create_dataset ( 'd:int' , literal ( 1 , -2 ) ) , show ( ) )",
     ];
     COMMANDS.iter().for_each(|commands| {
-        savime::split(commands)
+        terrace_savime::split(commands)
             .into_iter()
-            .for_each(|command| savime::check(command).unwrap_or_else(|error| panic!("{command}: {error}")));
+            .for_each(|command| terrace_savime::check(command).unwrap_or_else(|error| panic!("{command}: {error}")));
     });
     bolero::check!()
         .with_test_time(TIME)
@@ -244,10 +242,10 @@ fn any_text_is_read_as_a_command_of_savimes_language_or_refused() {
             }
             let nested = format!("scan({}{}", "f(".repeat(*depth as usize), noise);
             for text in [words.join(" "), noise.clone(), nested] {
-                for command in savime::split(&text) {
-                    let _ = savime::check(command);
+                for command in terrace_savime::split(&text) {
+                    let _ = terrace_savime::check(command);
                 }
-                savime::is_complete(&text);
+                terrace_savime::is_complete(&text);
             }
         });
 }

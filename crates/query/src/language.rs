@@ -1,7 +1,7 @@
 //! The languages that queries are asked in.
 
 use crate::statements;
-use terrace_analysis::{Batches, Engine, Result, savime};
+use terrace_analysis::{Batches, Engine, Result};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Language {
@@ -14,7 +14,7 @@ impl Language {
     pub fn split(self, text: &str) -> Vec<&str> {
         match self {
             Language::Sql => statements::split(text),
-            Language::Savime => savime::split(text),
+            Language::Savime => terrace_savime::split(text),
         }
     }
 
@@ -22,14 +22,14 @@ impl Language {
     pub fn is_complete(self, text: &str) -> bool {
         match self {
             Language::Sql => statements::is_complete(text),
-            Language::Savime => savime::is_complete(text),
+            Language::Savime => terrace_savime::is_complete(text),
         }
     }
 
     pub fn run<'a>(self, engine: &'a Engine, text: &str) -> Result<Batches<'a>> {
         match self {
             Language::Sql => engine.sql(text),
-            Language::Savime => engine.savime(text),
+            Language::Savime => terrace_savime::run_on(engine, text),
         }
     }
 

@@ -157,7 +157,7 @@ fn savime(
     schema: &arrow::datatypes::Schema,
     out: &mut (impl Write + Send),
 ) -> Result<(), Failure> {
-    use terrace_analysis::savime::{DIMENSION, ELEMENT, name_of_arrow};
+    use terrace_savime::{DIMENSION, ELEMENT, name_of_arrow};
     let said = schema.fields().iter().map(|field| {
         let type_name = name_of_arrow(field.data_type());
         match field.metadata().get(ELEMENT).is_some_and(|kind| kind == DIMENSION) {

@@ -12,9 +12,8 @@ mod selection;
 mod source;
 mod tiles;
 
-pub(crate) use cells::whole;
 pub(crate) use cells::with_cell_type;
-pub use cells::{CellType, arrow_type};
+pub use cells::{CellType, arrow_type, whole};
 pub use reader::TileReader;
 pub use selection::{Selection, is_of_rows, only_dimension, select, unqualified};
 pub use source::{MemoryArray, Picture, RANK_MAX, Source};

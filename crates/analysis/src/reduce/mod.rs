@@ -11,11 +11,10 @@ mod computed;
 mod kernels;
 
 use crate::error::{Error, Result};
-use crate::exec::{ArrayExec, Work};
+use crate::exec::{ArrayExec, STACK_BYTES, Work};
 use crate::grid::with_cell_type;
 use crate::grid::{Column, Grid, Meaning, RANK_MAX, Selection, Tile, TileReader, select, tiles};
 use crate::predicate::{General, Mask, Predicate, places};
-use crate::session::STACK_BYTES;
 use accumulator::{Accumulator, Extreme, Groups};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType as ArrowType, Field, Float64Type, Int64Type, Schema, SchemaRef};

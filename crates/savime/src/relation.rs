@@ -1,10 +1,6 @@
 //! What a query's parts are: rows with elements, of which some are dimensions with a domain.
 
-use super::elements::{Number, name_of_arrow};
-use crate::axis::Axis;
-use crate::error::{Error, Result};
-use crate::grid::Grid;
-use crate::scan::GridTable;
+use crate::elements::{Number, name_of_arrow};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array};
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use datafusion::common::Column;
@@ -12,6 +8,7 @@ use datafusion::logical_expr::Expr;
 use datafusion::prelude::{DataFrame, SessionContext};
 use std::ops::Range;
 use std::sync::Arc;
+use terrace_analysis::{Axis, Error, Grid, GridTable, Result};
 
 #[derive(Clone)]
 pub struct Relation {

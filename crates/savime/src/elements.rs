@@ -1,7 +1,7 @@
 //! Types of elements, and what the parts of a definition mean: `"x,int | y,double"`.
 
-use crate::error::{Error, Result};
 use arrow::datatypes::DataType as ArrowType;
+use terrace_analysis::{Error, Result};
 use terrace_client::DataType;
 
 /// `double`, `int:3` (a vector of three), `char:12` (a text of twelve bytes).

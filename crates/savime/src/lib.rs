@@ -1,4 +1,4 @@
-//! SAVIME's language: a front end onto the same tables and plans as SQL's.
+//! SAVIME's language: a front end onto the same tables and plans as SQL's (`terrace-analysis`).
 //!
 //! ```text
 //!   text ─▶ words ─▶ tree ─▶ definitions: containers, arrays, tags          (`tar`, `define`, `dataset`, `subtar`)
@@ -27,17 +27,16 @@ mod vtk;
 pub use elements::name_of_arrow;
 pub use lexer::{is_complete, split};
 
-use crate::error::{Error, Result};
-use crate::session::{Queries, engine_failed, stream};
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{FutureExt, StreamExt};
-use query::name_of;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use syntax::Node;
+use syntax::{Node, name_of};
+use terrace_analysis::front_end::engine_failed;
+use terrace_analysis::{Batches, Engine, Error, Queries, Result, stream};
 use terrace_client::{Kind, Session};
 
 /// In the metadata of a result's fields: whether one is a dimension or an attribute.
@@ -65,6 +64,11 @@ pub async fn run(queries: &Queries, text: &str) -> Result<SendableRecordBatchStr
         last = Some(done?);
     }
     last.ok_or_else(|| Error::invalid("there is no command").hint("show(); scan(tar);"))
+}
+
+/// The same for programs that don't wait in an async runtime.
+pub fn run_on<'a>(engine: &'a Engine, text: &str) -> Result<Batches<'a>> {
+    engine.batches(run(engine.queries(), text))
 }
 
 async fn one(queries: &Queries, text: &str) -> Result<SendableRecordBatchStream> {

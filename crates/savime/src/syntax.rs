@@ -4,8 +4,9 @@
 //! Invariant: any text gives a tree or an error that says where; a tree is never deeper than `DEPTH_MAX`, so nothing that walks
 //! it needs much stack.
 
-use super::lexer::{Placed, Token, words};
-use crate::error::{Error, Result};
+use crate::elements::Number;
+use crate::lexer::{Placed, Token, words};
+use terrace_analysis::{Error, Result};
 
 #[derive(Clone, PartialEq, Debug)]
 pub enum Node {
@@ -237,10 +238,27 @@ impl Parser<'_> {
     }
 }
 
+/// A name of something that is there.
+pub fn name_of(node: &Node) -> Result<&str> {
+    match node {
+        Node::Name(name) | Node::Text(name) => Ok(name),
+        _ => Err(Error::invalid("a name is expected")),
+    }
+}
+
+pub fn number_of(node: &Node) -> Result<Number> {
+    match node {
+        Node::Int(whole) => Ok(Number::Int(*whole)),
+        Node::Real(real) => Ok(Number::Real(*real)),
+        Node::Text(text) => Number::parse(text),
+        _ => Err(Error::invalid("a number is expected")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::lexer::{is_complete, split};
     use super::*;
+    use crate::lexer::{is_complete, split};
 
     fn shown(node: &Node) -> String {
         match node {

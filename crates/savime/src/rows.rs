@@ -1,15 +1,14 @@
 //! A query's rows brought back onto the cells of dimensions: what `store`, `save` and `catalyze` write.
 
-use super::elements::Number;
-use super::relation::{Domain, Kind as ElementKind, Numbers, Relation};
-use super::subtar::indexes_of;
-use crate::axis::Axis;
-use crate::error::{Error, Result};
+use crate::elements::Number;
+use crate::relation::{Domain, Kind as ElementKind, Numbers, Relation};
+use crate::subtar::indexes_of;
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, RecordBatch};
 use arrow::datatypes::DataType as ArrowType;
 use futures::TryStreamExt;
 use std::ops::Range;
 use std::sync::Arc;
+use terrace_analysis::{Axis, Error, Result};
 use terrace_client::{DataType, Kind};
 
 /// Bytes of all boxes of one result.
@@ -42,7 +41,7 @@ pub struct Values {
 impl Cells {
     pub async fn of(relation: &Relation) -> Result<Cells> {
         let schema = Arc::new(relation.frame.schema().as_arrow().clone());
-        let batches: Vec<RecordBatch> = crate::session::stream(relation.frame.clone()).await?.try_collect().await?;
+        let batches: Vec<RecordBatch> = terrace_analysis::stream(relation.frame.clone()).await?.try_collect().await?;
         let batch = arrow::compute::concat_batches(&schema, &batches)?;
         let mut cells = Cells { dimensions: vec![], attributes: vec![], indexes: vec![], rows: batch.num_rows() };
         for (number, element) in relation.elements.iter().enumerate() {

@@ -1,16 +1,14 @@
 //! Definitions: types with their roles, TARs; and what there is.
 
-use super::dataset::{self, Dataset};
-use super::elements::{ElementType, Number, check_name, components, listed, name_of as type_name_of};
-use super::query::name_of;
-use super::syntax::Node;
-use super::tar::{Attribute, Coordinates, DATASETS, Definition, Dimension, TYPE, Tar, check_tar_name};
-use crate::axis::Axis;
-use crate::catalogue;
-use crate::error::{Error, Result};
-use crate::tables::subtars::{self, PRESENT, RESERVED, SUBTARS};
+use crate::dataset::{self, Dataset};
+use crate::elements::{ElementType, Number, check_name, components, listed, name_of as type_name_of};
+use crate::syntax::{Node, name_of};
+use crate::tar::{Attribute, Coordinates, DATASETS, Definition, Dimension, TYPE, Tar, check_tar_name};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use std::sync::Arc;
+use terrace_analysis::front_end::subtars::{self, PRESENT, RESERVED, SUBTARS};
+use terrace_analysis::front_end::walk;
+use terrace_analysis::{Axis, Error, Result};
 use terrace_client::{DataType, Kind, ObjectKind, Session, TagMatch, TagQuery, TagValue};
 
 /// Tags of the root: `terrace.type.NAME` = "role,*optional role".
@@ -294,7 +292,7 @@ pub fn drop_tar(session: &Session, name: &str) -> Result<String> {
 /// Names of all TARs: containers with arrays, datasets aside.
 pub fn tar_names(session: &Session) -> Result<Vec<String>> {
     let mut names: Vec<String> = vec![];
-    for found in catalogue::walk(session, "")?.iter().filter(|found| found.kind == ObjectKind::Array) {
+    for found in walk(session, "")?.iter().filter(|found| found.kind == ObjectKind::Array) {
         if let Some((container, _)) = found.path.rsplit_once('/')
             && container != DATASETS
             && names.last().is_none_or(|last| last != container)
@@ -344,7 +342,7 @@ pub fn said(session: &Session, tar: &Tar) -> Result<Said> {
         }
     }
     attributes.extend(vectors.into_iter().map(|(name, count, cell)| format!("{name},{}:{count}", type_name_of(cell))));
-    let roles = tar.tags.iter().filter_map(|(key, value)| match (key.strip_prefix(super::tar::ROLE), value) {
+    let roles = tar.tags.iter().filter_map(|(key, value)| match (key.strip_prefix(crate::tar::ROLE), value) {
         (Some(element), TagValue::Text(role)) => Some(format!("{element},{role}")),
         _ => None,
     });

@@ -3,13 +3,13 @@
 //!
 //! Invariant: a dataset is one when its tag `terrace.dataset` says its type, which is set when all of it is there.
 
-use super::elements::{ElementType, Number, check_name};
-use super::query::name_of;
-use super::syntax::Node;
-use super::tar::{DATASETS, exists};
-use crate::error::{Error, Result};
+use crate::elements::{ElementType, Number, check_name};
+use crate::files::below_root;
+use crate::syntax::{Node, name_of, number_of};
+use crate::tar::{DATASETS, exists};
 use std::io::Read;
 use std::path::Path;
+use terrace_analysis::{Error, Result};
 use terrace_client::{Array, ArraySpec, Bytes, Create, DataType, Kind, ObjectKind, Region, Session, TagValue};
 
 pub const TAG: &str = "terrace.dataset";
@@ -118,9 +118,9 @@ impl Dataset {
         if self.element.components != 1 {
             return Err(Error::invalid(format!("the dataset `{}` has vectors where numbers are needed", self.name)));
         }
-        use super::relation::Numbers;
+        use crate::relation::Numbers;
         self.with_cells(count, |cells| {
-            Ok(match Numbers::of(&super::tar::array_of_cells(self.element.cell, cells)?)? {
+            Ok(match Numbers::of(&crate::tar::array_of_cells(self.element.cell, cells)?)? {
                 Numbers::Ints(values) => values.values().iter().map(|&value| Number::Int(value)).collect(),
                 Numbers::Reals(values) => values.values().iter().map(|&value| Number::Real(value)).collect(),
             })
@@ -161,7 +161,7 @@ pub fn create(session: &Session, arguments: &[Node]) -> Result<String> {
 /// One number or text as a cell; one that the type does not hold is an error.
 fn push(cells: &mut Vec<u8>, cell: DataType, value: &Node) -> Result<()> {
     let wrong =
-        |shown: String| Error::invalid(format!("{shown} is not a value of type {}", super::elements::name_of(cell)));
+        |shown: String| Error::invalid(format!("{shown} is not a value of type {}", crate::elements::name_of(cell)));
     macro_rules! whole {
         ($type:ty, $number:expr) => {
             cells.extend(<$type>::try_from($number).map_err(|_| wrong($number.to_string()))?.to_le_bytes())
@@ -176,11 +176,11 @@ fn push(cells: &mut Vec<u8>, cell: DataType, value: &Node) -> Result<()> {
             cells.resize(cells.len() + length as usize - text.len(), 0);
         }
         (DataType::Float32, Node::Int(_) | Node::Real(_)) => {
-            let number = super::query::number_of(value)?.real();
+            let number = number_of(value)?.real();
             cells.extend((number as f32).to_le_bytes());
         }
         (DataType::Float64, Node::Int(_) | Node::Real(_)) => {
-            cells.extend(super::query::number_of(value)?.real().to_le_bytes());
+            cells.extend(number_of(value)?.real().to_le_bytes());
         }
         (DataType::Int8, Node::Int(number)) => whole!(i8, *number),
         (DataType::Int16, Node::Int(number)) => whole!(i16, *number),
@@ -340,24 +340,6 @@ fn in_storage(session: &Session, name: &str, element: ElementType, text: &str) -
         Ok(session.put_tags(&path_of(name), tags)?)
     })?;
     Ok(found.bytes / size)
-}
-
-/// A name below the root; whatever lies elsewhere is not to be had by it.
-pub fn below_root(session: &Session, text: &str) -> Result<String> {
-    let path = Path::new(text);
-    let outside = || {
-        Error::new(Kind::Denied, format!("`{text}` does not lie below the root {}", session.root().display()))
-            .hint("a file of the client is written `@path`")
-    };
-    let relative = match path.is_absolute() {
-        true => path.strip_prefix(session.root()).map_err(|_| outside())?,
-        false => path,
-    };
-    let is_plain = relative.components().all(|part| matches!(part, std::path::Component::Normal(_)));
-    match relative.to_str() {
-        Some(name) if is_plain && !name.is_empty() => Ok(name.to_owned()),
-        _ => Err(outside()),
-    }
 }
 
 /// `drop_dataset("d")`

@@ -8,14 +8,12 @@
 //! | type, roles | the tags `terrace.type` and `terrace.role.NAME` |
 //! | subTARs | the arrays `terrace.subtars` and `terrace.present` (see `tables/subtars.rs`) |
 
-use super::elements::{Number, check_name, components};
-use super::relation::{Domain, Relation};
-use crate::axis::Axis;
-use crate::error::{Error, Result};
-use crate::session::Queries;
-use crate::tables::{dimension_names, subtars, tags};
+use crate::elements::{Number, check_name, components};
+use crate::relation::{Domain, Relation};
 use arrow::array::ArrayRef;
 use std::collections::BTreeMap;
+use terrace_analysis::front_end::subtars;
+use terrace_analysis::{Axis, Error, Queries, Result, dimension_names, tags};
 use terrace_client::{Array, ArraySpec, Create, DataType, Kind, ObjectKind, Region, Session, TagValue};
 
 pub const TYPE: &str = "terrace.type";
@@ -279,7 +277,7 @@ pub fn array_of_cells(cell: DataType, cells: &[u8]) -> Result<ArrayRef> {
     let mut words = vec![0u64; cells.len().div_ceil(8)];
     // SAFETY: the vector has at least so many bytes.
     unsafe { std::ptr::copy_nonoverlapping(cells.as_ptr(), words.as_mut_ptr().cast::<u8>(), cells.len()) };
-    crate::grid::whole(cell, arrow::buffer::Buffer::from_vec(words), cells.len() / cell.size())
+    terrace_analysis::front_end::whole(cell, arrow::buffer::Buffer::from_vec(words), cells.len() / cell.size())
 }
 
 /// A TAR's rows, or those of any container whose arrays share dimensions.

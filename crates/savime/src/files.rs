@@ -1,9 +1,8 @@
 //! Where commands write files: below the root, as objects; or `@path`, as files of the program that asks.
 
-use super::dataset::below_root;
-use crate::error::{Error, Result};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use terrace_analysis::{Error, Result};
 use terrace_client::{Create, Kind, Session};
 
 pub enum Place<'a> {
@@ -85,4 +84,22 @@ impl<'a> Place<'a> {
 
 fn failed(path: &Path, error: std::io::Error) -> Error {
     Error::new(Kind::System, format!("can't write {}: {error}", path.display()))
+}
+
+/// A name below the root; whatever lies elsewhere is not to be had by it.
+pub fn below_root(session: &Session, text: &str) -> Result<String> {
+    let path = Path::new(text);
+    let outside = || {
+        Error::new(Kind::Denied, format!("`{text}` does not lie below the root {}", session.root().display()))
+            .hint("a file of the client is written `@path`")
+    };
+    let relative = match path.is_absolute() {
+        true => path.strip_prefix(session.root()).map_err(|_| outside())?,
+        false => path,
+    };
+    let is_plain = relative.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+    match relative.to_str() {
+        Some(name) if is_plain && !name.is_empty() => Ok(name.to_owned()),
+        _ => Err(outside()),
+    }
 }

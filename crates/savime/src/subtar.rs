@@ -6,16 +6,14 @@
 //!   all attributes ─▶ presence ─▶ the record: now it is there
 //! ```
 
-use super::dataset::Dataset;
-use super::elements::{Number, components, listed};
-use super::query::name_of;
-use super::relation::Numbers;
-use super::syntax::Node;
-use super::tar::Tar;
-use crate::axis::Axis;
-use crate::error::{Error, Result};
-use crate::tables::subtars::{self, PRESENT, SUBTARS, Specification, SubTar};
+use crate::dataset::Dataset;
+use crate::elements::{Number, components, listed};
+use crate::relation::Numbers;
+use crate::syntax::{Node, name_of};
+use crate::tar::Tar;
 use std::ops::Range;
+use terrace_analysis::front_end::subtars::{self, PRESENT, SUBTARS, Specification, SubTar};
+use terrace_analysis::{Axis, Error, Result};
 use terrace_client::{Array, ArraySpec, Create, DataType, Kind, LockMode, Region, Session};
 
 /// Bytes of a box that cells are scattered into.
@@ -286,9 +284,9 @@ fn sources(session: &Session, tar: &Tar, text: &str) -> Result<Vec<(String, Data
             if array.spec().data_type != dataset.element.cell {
                 return Err(Error::invalid(format!(
                     "the attribute `{name}` is of type {}, the dataset `{}` of {}",
-                    super::elements::name_of(array.spec().data_type),
+                    crate::elements::name_of(array.spec().data_type),
                     dataset.name,
-                    super::elements::name_of(dataset.element.cell)
+                    crate::elements::name_of(dataset.element.cell)
                 )));
             }
             served.push(name);

@@ -1,19 +1,18 @@
 //! The operators of queries, as plans: what is array-native in SQL is so here, because the plans are the same.
 
-use super::elements::Number;
-use super::expression::{expression, number, predicate};
-use super::relation::{Element, Kind, Relation, column};
-use super::syntax::Node;
-use super::tar;
-use crate::error::{Error, Result};
-use crate::session::Queries;
-use crate::sum::sum;
+use crate::elements::Number;
+use crate::expression::{expression, number, predicate};
+use crate::relation::{Element, Kind, Relation, column};
+use crate::syntax::{Node, name_of, number_of};
+use crate::tar;
 use arrow::datatypes::DataType;
 use datafusion::common::JoinType;
 use datafusion::functions_aggregate::expr_fn::{avg, count, max, min};
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::{Expr, ExprFunctionExt, LogicalPlanBuilder, cast, lit};
 use datafusion::prelude::DataFrame;
+use terrace_analysis::front_end::sum;
+use terrace_analysis::{Error, Queries, Result};
 
 pub fn is_query(name: &str) -> bool {
     const OPERATORS: [&str; 16] = [
@@ -434,26 +433,9 @@ fn joined(
     joined.projected(columns, elements)
 }
 
-/// A name of something that is there.
-pub fn name_of(node: &Node) -> Result<&str> {
-    match node {
-        Node::Name(name) | Node::Text(name) => Ok(name),
-        _ => Err(Error::invalid("a name is expected")),
-    }
-}
-
 /// A name of something that is to be.
 pub fn new_name(node: &Node) -> Result<&str> {
-    super::elements::check_name("an element", name_of(node)?)
-}
-
-pub fn number_of(node: &Node) -> Result<Number> {
-    match node {
-        Node::Int(whole) => Ok(Number::Int(*whole)),
-        Node::Real(real) => Ok(Number::Real(*real)),
-        Node::Text(text) => Number::parse(text),
-        _ => Err(Error::invalid("a number is expected")),
-    }
+    crate::elements::check_name("an element", name_of(node)?)
 }
 
 fn literal(number: Number) -> Expr {

@@ -2,18 +2,16 @@
 //!
 //! Invariant: the text by itself refers to nothing that it has not made before; so it can be run on an empty root.
 
-use super::dataset::{self, Dataset};
-use super::define::{self, said};
-use super::elements::components;
-use super::files::Place;
-use super::query::name_of;
-use super::rows::packed;
-use super::syntax::Node;
-use super::tar::Tar;
-use crate::axis::Axis;
-use crate::error::{Error, Result};
-use crate::tables::subtars::{self, PRESENT, Specification, SubTar};
+use crate::dataset::{self, Dataset};
+use crate::define::{self, said};
+use crate::elements::components;
+use crate::files::Place;
+use crate::rows::packed;
+use crate::syntax::{Node, name_of};
+use crate::tar::Tar;
 use std::fmt::Write;
+use terrace_analysis::front_end::subtars::{self, PRESENT, Specification, SubTar};
+use terrace_analysis::{Axis, Error, Result};
 use terrace_client::{Kind, Session};
 
 struct Script<'a> {
@@ -91,7 +89,7 @@ impl Script<'_> {
         for (d, text) in said.dimensions.iter_mut().enumerate() {
             if let Axis::Explicit(values) = tar.axis(self.session, d)? {
                 let (cell, cells) = packed(&values)?;
-                let dataset = self.dataset(&super::elements::name_of(cell), &cells)?;
+                let dataset = self.dataset(&crate::elements::name_of(cell), &cells)?;
                 *text += &format!(",{dataset}");
                 used.push(dataset);
             }
@@ -126,7 +124,7 @@ impl Script<'_> {
         let mut loaded = vec![];
         for attribute in attributes {
             let (name, type_name) = attribute.split_once(',').unwrap_or((attribute, ""));
-            let element = super::elements::ElementType::parse(type_name)?;
+            let element = crate::elements::ElementType::parse(type_name)?;
             let size = element.cell.size();
             let count = places.as_ref().map_or(box_cells, Vec::len);
             let mut cells = vec![0u8; count * size * element.components as usize];
@@ -161,7 +159,7 @@ impl Script<'_> {
                 }
                 axis => {
                     let (cell, cells) = packed(&axis.take(&indexes))?;
-                    (super::elements::name_of(cell), cells)
+                    (crate::elements::name_of(cell), cells)
                 }
             };
             let dataset = self.dataset(&type_name, &cells)?;

@@ -1,15 +1,13 @@
 //! `store`: a result as a TAR.
 
-use super::elements::Number;
-use super::query::{name_of, relation};
-use super::relation::Domain;
-use super::rows::{Cells, Side, in_box, packed};
-use super::syntax::Node;
-use super::tar::{Attribute, Coordinates, Definition, Dimension, array_of_cells};
-use crate::axis::Axis;
-use crate::error::{Error, Result};
-use crate::session::Queries;
-use crate::tables::subtars::{self, PRESENT, Specification, SubTar};
+use crate::elements::Number;
+use crate::query::relation;
+use crate::relation::Domain;
+use crate::rows::{Cells, Side, in_box, packed};
+use crate::syntax::{Node, name_of};
+use crate::tar::{Attribute, Coordinates, Definition, Dimension, array_of_cells};
+use terrace_analysis::front_end::subtars::{self, PRESENT, Specification, SubTar};
+use terrace_analysis::{Axis, Error, Queries, Result};
 use terrace_client::{ArraySpec, Create, DataType};
 
 pub async fn store(queries: &Queries, arguments: &[Node]) -> Result<String> {

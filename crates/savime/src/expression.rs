@@ -2,13 +2,13 @@
 //!
 //! Integers stay integers under `+ - * %`, of 64 bits whatever their elements have; `/`, `^` and the functions of analysis give doubles.
 
-use super::relation::{Relation, column};
-use super::syntax::{Node, Operator};
-use crate::error::{Error, Result};
+use crate::relation::{Relation, column};
+use crate::syntax::{Node, Operator};
 use arrow::datatypes::DataType;
 use datafusion::functions::math::expr_fn as math;
 use datafusion::logical_expr::Operator as Sql;
 use datafusion::logical_expr::{Expr, ExprSchemable, binary_expr, cast, lit, when};
+use terrace_analysis::{Error, Result};
 
 /// What a row of the relation gives.
 pub fn expression(relation: &Relation, node: &Node) -> Result<Expr> {

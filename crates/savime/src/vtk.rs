@@ -8,16 +8,14 @@
 //!
 //! Written by hand: VTK's XML form is a header and raw little-endian arrays behind it, and no kept crate writes it.
 
-use super::elements::Number;
-use super::files::Place;
-use super::query::{name_of, relation};
-use super::rows::{Cells, Side, Values, in_box};
-use super::syntax::Node;
-use crate::axis::Axis;
-use crate::error::{Error, Result};
-use crate::session::Queries;
+use crate::elements::Number;
+use crate::files::Place;
+use crate::query::relation;
+use crate::rows::{Cells, Side, Values, in_box};
+use crate::syntax::{Node, name_of};
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use terrace_analysis::{Axis, Error, Queries, Result};
 use terrace_client::DataType;
 
 const USAGE: &str = "catalyze(field, \"directory\"), catalyze(field, geometry, topology, \"directory\")";
@@ -184,7 +182,7 @@ fn extent_of(side: &Side) -> usize {
 }
 
 fn real_coordinates(side: &Side) -> Result<Vec<f64>> {
-    use super::relation::Numbers;
+    use crate::relation::Numbers;
     let start = side.domain.range.start;
     let values = side.domain.axis.values(start + side.range.start..start + side.range.end);
     Ok(match Numbers::of(&values)? {
@@ -265,7 +263,7 @@ fn vtk_type(cell: DataType) -> Result<&'static str> {
         DataType::UInt64 => "UInt64",
         DataType::Float32 => "Float32",
         DataType::Float64 => "Float64",
-        other => return Err(Error::invalid(format!("VTK has no arrays of type {}", super::elements::name_of(other)))),
+        other => return Err(Error::invalid(format!("VTK has no arrays of type {}", crate::elements::name_of(other)))),
     })
 }
 
@@ -365,18 +363,18 @@ const CELL_TYPES: [(u8, usize); 8] = [(1, 1), (3, 2), (5, 3), (9, 4), (10, 4), (
 
 fn whole(values: &Values, row: usize) -> Result<i64> {
     let size = values.cell.size();
-    let array = super::tar::array_of_cells(values.cell, &values.cells[row * size..(row + 1) * size])?;
-    match super::relation::Numbers::of(&array)? {
-        super::relation::Numbers::Ints(values) => Ok(values.value(0)),
-        super::relation::Numbers::Reals(_) => Err(Error::invalid(format!("`{}` is not of whole numbers", values.name))),
+    let array = crate::tar::array_of_cells(values.cell, &values.cells[row * size..(row + 1) * size])?;
+    match crate::relation::Numbers::of(&array)? {
+        crate::relation::Numbers::Ints(values) => Ok(values.value(0)),
+        crate::relation::Numbers::Reals(_) => Err(Error::invalid(format!("`{}` is not of whole numbers", values.name))),
     }
 }
 
 fn real(values: &Values) -> Result<Vec<f64>> {
-    let array = super::tar::array_of_cells(values.cell, &values.cells)?;
-    Ok(match super::relation::Numbers::of(&array)? {
-        super::relation::Numbers::Ints(values) => values.values().iter().map(|&value| value as f64).collect(),
-        super::relation::Numbers::Reals(values) => values.values().to_vec(),
+    let array = crate::tar::array_of_cells(values.cell, &values.cells)?;
+    Ok(match crate::relation::Numbers::of(&array)? {
+        crate::relation::Numbers::Ints(values) => values.values().iter().map(|&value| value as f64).collect(),
+        crate::relation::Numbers::Reals(values) => values.values().to_vec(),
     })
 }
 

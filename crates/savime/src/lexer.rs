@@ -1,6 +1,6 @@
 //! Words of SAVIME's language, each with the place where it begins.
 
-use crate::error::{Error, Result};
+use terrace_analysis::{Error, Result};
 use winnow::Parser;
 use winnow::combinator::{alt, delimited, opt, preceded};
 use winnow::error::ContextError;
