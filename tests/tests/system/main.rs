@@ -24,6 +24,7 @@ mod objects_elsewhere;
 mod objects_fabric;
 mod objects_mover;
 mod objects_pdc;
+mod objects_room;
 mod pjdfstest;
 mod predecessors;
 mod predict;

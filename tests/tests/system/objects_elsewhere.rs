@@ -256,3 +256,50 @@ fn a_client_by_tls_sees_what_is_there_and_refuses_another_certificate() {
     served.end();
     in_the_clear.end();
 }
+
+/// As many connections as this process may have, up to 20,000, from the one address that the honest client has as well, to an agent
+/// that may have 1,024 descriptors. Every other stranger says part of a greeting and no more.
+#[test]
+fn strangers_who_connect_and_wait_keep_no_honest_client_out() {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is ours.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
+        limit.rlim_cur = limit.rlim_max;
+        libc::setrlimit(libc::RLIMIT_NOFILE, &limit);
+    }
+    let count = 20_000.min(limit.rlim_max.saturating_sub(500)) as usize;
+    assert!(count > 3000, "{count} connections are no crowd");
+    let place = Workplace::new();
+    let served = Served::begin_in(&place, &Served::free_address(), &[], &["prlimit", "--nofile=1024:1024"]);
+    let agent = place.status().unwrap().agent_pid;
+    let holds = |what: &str| std::fs::read_dir(format!("/proc/{agent}/{what}")).unwrap().count();
+    let threads = holds("task");
+    let greeting = encode(&Request::Hello { token: TOKEN.into() }, 0).unwrap();
+    let mut strangers = vec![];
+    for number in 0..count {
+        let mut stranger = TcpStream::connect(&served.address).unwrap_or_else(|error| panic!("{number}: {error}"));
+        if number % 2 == 1 {
+            // One who was sent away meanwhile can't say it any more.
+            let _ = stranger.write_all(&greeting[..1 + number % (greeting.len() - 1)]);
+        }
+        strangers.push(stranger);
+        if number % 2000 == 1999 || number + 1 == count {
+            let there = Session::connect_to(&served.address, TOKEN).unwrap();
+            there.create_bytes(&format!("file{number}"), Create::New).unwrap().close().unwrap();
+            assert!(holds("fd") < 500, "{} descriptors after {number} strangers", holds("fd"));
+            assert!(holds("task") < threads + 20, "{} threads after {number} strangers", holds("task"));
+        }
+    }
+    // Whoever stays is sent away in the end, whatever he goes on saying.
+    let mut slow = TcpStream::connect(&served.address).unwrap();
+    slow.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let mut letters = greeting.iter();
+    let ended = wait_until(60, || {
+        let _ = letters.next().map(|letter| slow.write_all(&[*letter]));
+        !matches!(slow.read(&mut [0; 64]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+    });
+    assert!(ended, "a stranger who says a byte at a time may stay for ever");
+    drop(strangers);
+    served.end();
+}

@@ -1,18 +1,18 @@
 //! TCP: clients of other nodes, with a token, and by TLS wherever others can listen.
 //!
-//! Invariant: nothing but the token is looked at before it is right, and it is not sent in the clear to where others can read it.
+//! Invariant: nothing but the token is looked at before it is right (`gate`), and it is not sent in the clear to where others can read it.
 
 use super::Server;
 use super::fabric::Beside;
+use super::gate::{self, Known, TOKEN_MAX};
 use super::remote::RemoteClient;
-use super::server::{has_left, receive, receive_payload, receive_request, send};
-use crate::shared::accept;
+use super::server::{has_left, receive_payload, receive_request, send};
 use crate::shared::runs::Serving;
 use rustix::net::sockopt;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use rustls::ServerConfig;
 use std::io::{Error, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,19 +20,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use terrace_core::members::Member;
 use terrace_core::objects::wire::{PAYLOAD_BYTES_MAX, Request, Response};
-use terrace_core::objects::{Kind, ObjectError};
 use terrace_core::settings::{ListenSettings, Protection};
 
-/// Longest token that is looked at.
-const TOKEN_MAX: usize = 4096;
-/// Whoever connects has to say who he is within so long.
-const GREETING: Duration = Duration::from_secs(30);
 /// A client of which nothing was heard for so long is asked whether it is there, for as long again.
 const SILENCE: Duration = Duration::from_secs(60);
 /// Most memory that a connection keeps between requests.
 const SPARE_MAX: usize = 64 << 20;
-/// The first byte of a TLS handshake.
-const HANDSHAKE: u8 = 22;
 
 pub struct TcpListening {
     listener: TcpListener,
@@ -97,22 +90,24 @@ impl TcpListening {
 
 /// Accepts clients of other nodes until the socket is shut down.
 pub fn serve_remote(server: &Arc<Server>, listening: &TcpListening) {
-    let (token, tls) = (listening.token.clone(), listening.tls.clone());
-    let accept = || listening.listener.accept().map(|(connection, _)| Some(connection));
-    accept::each(server, &server.schedule, "elsewhere", accept, move |server, connection| {
-        // Who leaves before he has said who he is, is nobody's loss.
-        let _ = server.attend_remote(connection, &token, tls.as_ref());
-    });
+    let shared = server.clone();
+    let known = move |connection| {
+        let server = shared.clone();
+        // Who leaves in the middle of something is nobody's loss.
+        let attend = move || drop(server.attend_remote(connection));
+        if let Err(error) = std::thread::Builder::new().name("elsewhere".into()).spawn(attend) {
+            eprintln!("terrace agent: can't start a thread for a client: {error}");
+        }
+    };
+    let has_ended = || server.schedule.has_ended();
+    if let Err(error) = gate::keep(has_ended, &listening.listener, &listening.token, listening.tls.as_ref(), known) {
+        eprintln!("terrace agent: clients of other nodes are served no more: {error}");
+    }
 }
 
 /// Memory that is used again, unless it is much.
 fn kept(buffer: Vec<u8>) -> Vec<u8> {
     if buffer.capacity() <= SPARE_MAX { buffer } else { vec![] }
-}
-
-/// Takes the same time for every wrong token of one length.
-fn is_same(a: &str, b: &str) -> bool {
-    a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
 }
 
 /// The connection ends when the client's node is gone without a word: its locks are others' then, and the agent may end.
@@ -124,50 +119,22 @@ fn notice_silence(socket: &TcpStream) -> rustix::io::Result<()> {
 }
 
 impl Server {
-    fn attend_remote(
-        &self,
-        mut connection: TcpStream,
-        token: &str,
-        tls: Option<&Arc<ServerConfig>>,
-    ) -> std::io::Result<()> {
-        connection.set_nodelay(true)?;
-        connection.set_read_timeout(Some(GREETING))?;
-        connection.set_write_timeout(Some(GREETING))?;
-        let socket = connection.try_clone()?;
-        let begin = || {
-            socket.set_read_timeout(None)?;
-            socket.set_write_timeout(None)?;
-            Ok(notice_silence(&socket)?)
-        };
-        let Some(config) = tls else { return self.attend_stream(&mut connection, &socket, token, begin) };
-        let mut first = [0];
-        if connection.peek(&mut first)? == 1 && first[0] != HANDSHAKE {
-            let refused = ObjectError::new(Kind::Denied, "this agent speaks TLS only")
-                .hint("connect to tls://, with the certificate's fingerprint");
-            return send(&mut connection, &Response::Failed(refused), &[]);
+    fn attend_remote(&self, connection: Known) -> std::io::Result<()> {
+        match connection {
+            Known::Plain(mut connection) => {
+                let socket = connection.try_clone()?;
+                self.attend_stream(&mut connection, &socket)
+            }
+            Known::Tls(mut connection) => {
+                let socket = connection.sock.try_clone()?;
+                self.attend_stream(&mut *connection, &socket)
+            }
         }
-        let session = ServerConnection::new(config.clone()).map_err(Error::other)?;
-        self.attend_stream(&mut StreamOwned::new(session, connection), &socket, token, begin)
     }
 
-    /// What this node's clients do by themselves is done for one who knows the token, until he leaves.
-    fn attend_stream(
-        &self,
-        connection: &mut (impl Read + Write),
-        socket: &TcpStream,
-        token: &str,
-        begin: impl FnOnce() -> std::io::Result<()>,
-    ) -> std::io::Result<()> {
-        let greeted = matches!(
-            receive(connection, 0),
-            Ok(Some((Request::Hello { token: given }, _))) if is_same(&given, token)
-        );
-        if !greeted {
-            let refused =
-                ObjectError::new(Kind::Denied, "the token is wrong").hint("TERRACE_TOKEN_FILE names its file");
-            return send(connection, &Response::Failed(refused), &[]);
-        }
-        begin()?;
+    /// What this node's clients do by themselves is done for one who has shown the token, until he leaves.
+    fn attend_stream(&self, connection: &mut (impl Read + Write), socket: &TcpStream) -> std::io::Result<()> {
+        notice_silence(socket)?;
         send(connection, &Response::Done, &[])?;
         let _serving = Serving::new(&self.runs);
         let mut client =

@@ -4,6 +4,7 @@
 
 mod codecs;
 mod fabric;
+mod gate;
 mod incoming;
 mod listener;
 mod remote;

@@ -215,21 +215,26 @@ impl Objects {
             .unwrap_or_else(|| ObjectError::new(Kind::NoSpace, format!("no tier can make room for {bytes} bytes"))))
     }
 
-    /// A log that is full: begins a new generation, without what is durable if that is not enough.
+    /// A log that is full, and that is not to grow: begins a new generation, without what is durable if that is not enough.
     pub fn compact_array(&self, directory: &Path) -> Result<()> {
         let place = &self.place;
         let Some(stage) = array::stage_of(place, directory) else { return Ok(()) };
-        let is_crowded = |stage: &Stage| {
-            Log::open(&stage.log(place)).is_ok_and(|log| log.tail() > terrace_objects::array::RECORDS_MAX / 2)
-        };
+        let before;
         {
             let _turn = self.turn.lock().unwrap();
+            let Ok(log) = Log::open(&stage.log(place)) else { return Ok(()) };
+            before = log.capacity();
+            if log.tail() < before {
+                // Somebody else has asked for it, too.
+                return Ok(());
+            }
             match self.compact_log(&stage, Drops::Nothing) {
                 Err(error) if error.kind == Kind::NotFound => return Ok(()),
                 compacted => compacted?,
             };
         }
-        if is_crowded(&stage) {
+        // Most of it is in use: there is no room for a longer one.
+        if Log::open(&stage.log(place)).is_ok_and(|log| log.tail() > before / 2) {
             self.flush_array(&stage)?;
             self.drop_array(&stage)?;
         }

@@ -154,18 +154,7 @@ impl Base {
         *self.kept.lock().unwrap() = None;
     }
 
-    /// Writes a chunk beside its place and syncs it; `commit_chunk` puts it there.
-    pub fn prepare_chunk(&self, chunk: &[u64], cells: &[u8], durable: bool) -> Result<PathBuf> {
-        let path = self.chunk_path(chunk);
-        let directory = path.parent().expect("a chunk lies in its array").to_owned();
-        std::fs::create_dir_all(&directory).context("make the directory", &directory)?;
-        let temporary = directory.join(format!(".chunk.{:016x}", crate::place::random()));
-        super::metadata::write_file(&temporary, cells, durable).inspect_err(|_| {
-            let _ = calls::unlink(&temporary);
-        })?;
-        Ok(temporary)
-    }
-
+    /// A chunk that was written beside its place gets its name.
     pub fn commit_chunk(&self, chunk: &[u64], temporary: &Path) -> Result<()> {
         let path = self.chunk_path(chunk);
         calls::rename(temporary, &path).context("replace", &path)

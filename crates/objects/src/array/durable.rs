@@ -9,8 +9,8 @@
 //! A reader may overlay extents over chunks that have them already: the result is the same.
 
 use super::base::Base;
-use super::copying::fill;
 use super::extents::{Extent, Extents};
+use super::flush::{Flush, check_writable};
 use super::handle::{ArrayHandle, Services};
 use super::locks::LockTable;
 use super::log::{Body, FROZEN, Log, SUPERSEDED, State, ValueRange};
@@ -20,12 +20,11 @@ use super::stage::{Stage, all_devices, remove_stage, stage_of, staged_link, take
 use crate::calls;
 use crate::failure::Context;
 use crate::place::Place;
-use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
-use terrace_core::objects::{Kind, ObjectError, RANK_MAX, Region, Result, cells};
+use terrace_core::objects::{Kind, ObjectError, Region, Result};
 
 /// What a flush wrote.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
@@ -33,9 +32,6 @@ pub struct Flushed {
     pub chunks: u64,
     pub bytes: u64,
 }
-
-/// Chunks that are written before they are put in place together.
-const BATCH_BYTES: usize = 64 << 20;
 
 /// The array's directory, if the stage is still its own.
 pub fn directory_of(place: &Place, stage: &Stage, log: &Log) -> Option<PathBuf> {
@@ -61,8 +57,6 @@ pub fn flush_stage(place: &Arc<Place>, stage: &Stage, services: Arc<dyn Services
     let base = Base::new(&directory, &array, Some(source));
     let handle = ArrayHandle::open(place.clone(), &directory, &array, false, services)?;
 
-    // They are read now anyway, and queries leave out what they need not look at.
-    handle.say_ranges()?;
     let (mark, regions) = changed_regions(&log);
     let mut chunks: BTreeSet<Vec<u64>> = BTreeSet::new();
     for region in &regions {
@@ -71,16 +65,18 @@ pub fn flush_stage(place: &Arc<Place>, stage: &Stage, services: Arc<dyn Services
             Ok(())
         })?;
     }
-    let mut flushed = Flushed::default();
-    let mut batch = Batch { base: &base, prepared: vec![], bytes: 0, durable, directories: BTreeSet::new() };
-    log.header().has_base.store(1, Release);
-    for chunk in &chunks {
-        let cells = whole_chunk(&handle, &base, chunk)?;
-        flushed.chunks += 1;
-        flushed.bytes += cells.len() as u64;
-        batch.put(chunk, &cells, &array.spec.fill, array.is_raw)?;
+    let chunks: Vec<Vec<u64>> = chunks.into_iter().collect();
+    if !chunks.is_empty() {
+        check_writable(array.is_raw)?;
     }
-    batch.commit()?;
+    log.header().has_base.store(1, Release);
+    let flush = Flush { handle: &handle, base: &base, durable };
+    let written = std::thread::scope(|scope| {
+        // The cells are read now anyway, and queries leave out what they need not look at.
+        let ranges = scope.spawn(|| handle.say_ranges());
+        let written = flush.chunks(&chunks);
+        ranges.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(written)
+    })?;
     // Other agents of the root may have written a larger one.
     let shape = handle.shape()?;
     place.alone(|| {
@@ -94,18 +90,10 @@ pub fn flush_stage(place: &Arc<Place>, stage: &Stage, services: Arc<dyn Services
         write_metadata(&directory, &metadata, durable)
     })?;
     if durable {
-        batch.directories.insert(directory.clone());
-        for directory in &batch.directories {
-            sync_directory(directory)?;
-        }
-        // The array's own name, and its metadata, which was made without waiting for the storage.
-        sync_file(&directory.join(super::METADATA_FILE))?;
-        if let Some(parent) = directory.parent() {
-            sync_directory(parent)?;
-        }
+        flush.sync_names(written.directories)?;
     }
     log.header().flushed.fetch_max(mark, SeqCst);
-    Ok(flushed)
+    Ok(Flushed { chunks: chunks.len() as u64, bytes: written.bytes })
 }
 
 /// Regions of extents that the last flush has not written, and the record before which all are settled.
@@ -125,86 +113,6 @@ fn changed_regions(log: &Log) -> (u64, Vec<Region>) {
 
 fn data_region(body: &Body) -> Option<Region> {
     body.region().filter(|_| body.kind == super::log::DATA)
-}
-
-/// A chunk's cells as they are now; the fill value beyond the array's bounds.
-fn whole_chunk(handle: &ArrayHandle, base: &Base, chunk: &[u64]) -> Result<Vec<u8>> {
-    let spec = handle.spec();
-    let size = spec.data_type.size();
-    let whole = base.chunk_region(chunk);
-    let bytes = cells(whole.count()).unwrap_or(0) as usize * size;
-    let mut buffer = vec![0u8; bytes];
-    let shape = handle.shape()?;
-    let mut count = [0; RANK_MAX];
-    for d in 0..whole.rank() {
-        count[d] = whole.count()[d].min(shape[d].saturating_sub(whole.offset()[d]));
-    }
-    let inside = Region::block(whole.offset(), &count[..whole.rank()])?;
-    if inside == whole {
-        handle.get(&whole, &mut buffer)?;
-        return Ok(buffer);
-    }
-    fill(&mut buffer, &spec.fill);
-    let mut part = vec![0u8; inside.cells() as usize * size];
-    handle.get(&inside, &mut part)?;
-    if let Some(overlap) = terrace_core::objects::Overlap::of(&inside, &whole) {
-        // SAFETY: both buffers have all cells of their regions.
-        unsafe { super::copying::copy_overlap(&overlap, size, part.as_ptr(), buffer.as_mut_ptr()) };
-    }
-    Ok(buffer)
-}
-
-struct Batch<'a> {
-    base: &'a Base,
-    prepared: Vec<(Vec<u64>, PathBuf)>,
-    bytes: usize,
-    durable: bool,
-    directories: BTreeSet<PathBuf>,
-}
-
-impl Batch<'_> {
-    fn put(&mut self, chunk: &[u64], cells: &[u8], fill: &[u8], is_raw: bool) -> Result<()> {
-        if !is_raw {
-            return Err(ObjectError::new(Kind::WrongKind, "an array with encoded chunks can't be written"));
-        }
-        // As Zarr's own libraries do: a chunk of fill values is not stored.
-        if cells.chunks_exact(fill.len()).all(|cell| cell == fill) {
-            return self.base.remove_chunk(chunk);
-        }
-        let temporary = self.base.prepare_chunk(chunk, cells, self.durable)?;
-        self.prepared.push((chunk.to_vec(), temporary));
-        self.bytes += cells.len();
-        if self.bytes >= BATCH_BYTES { self.commit() } else { Ok(()) }
-    }
-
-    fn commit(&mut self) -> Result<()> {
-        self.bytes = 0;
-        for (chunk, temporary) in std::mem::take(&mut self.prepared) {
-            self.base.commit_chunk(&chunk, &temporary)?;
-            let path = self.base.chunk_path(&chunk);
-            self.directories.extend(path.ancestors().skip(1).take(chunk.len() + 1).map(Path::to_owned));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        for (_, temporary) in &self.prepared {
-            let _ = calls::unlink(temporary);
-        }
-    }
-}
-
-fn sync_directory(directory: &Path) -> Result<()> {
-    let fd = calls::open(directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .context("open", directory)?;
-    rustix::fs::fsync(&fd).context("sync", directory)
-}
-
-fn sync_file(path: &Path) -> Result<()> {
-    let fd = calls::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", path)?;
-    rustix::fs::fsync(&fd).context("sync", path)
 }
 
 /// What a new generation leaves out.

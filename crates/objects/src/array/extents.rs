@@ -43,6 +43,10 @@ pub struct Extents {
 }
 
 impl Extents {
+    pub fn len(&self) -> usize {
+        self.by_record.len()
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = &Extent> {
         self.by_record.values()
     }

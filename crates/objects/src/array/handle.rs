@@ -18,7 +18,7 @@ use super::log::{Body, Claimed, LIVE, Log, STRIDE_MAX, State};
 use super::mapped::MappedFile;
 use super::metadata::{ArrayMetadata, read_metadata};
 use super::segments::{Allocator, Mapped, Spot, Way};
-use super::stage::{Stage, ensure, open_log, stage_of, take_room};
+use super::stage::{ROOT_DEVICE, Stage, ensure, give_room, open_log, reserve_room, stage_of};
 use super::tail::StagedPart;
 use crate::calls;
 use crate::place::{Place, fork_generation, sleep_us};
@@ -67,6 +67,8 @@ struct Staged {
 
 /// An agent that is killed while it ends a generation is restarted within seconds.
 const FROZEN_PATIENCE: Duration = Duration::from_secs(60);
+/// A log of so many records is looked at before it grows: what is buried in it may be most of it.
+const COMPACTED_FROM: u64 = 6000;
 /// A reader that lost so many races asks owners to leave the space of buried extents alone for a while.
 const RACES_MAX: usize = 8;
 
@@ -382,11 +384,15 @@ impl ArrayHandle {
 
     /// False: the generation has ended, and with it the segment that the cells are in.
     fn publish(&self, log: &Log, body: &Body) -> Result<bool> {
-        let device = {
+        let (device, live) = {
             let inner = self.locked();
-            inner.staged.as_ref().map_or(super::stage::ROOT_DEVICE, |staged| staged.stage.device)
+            let staged = inner.staged.as_ref();
+            staged.map_or((ROOT_DEVICE, 0), |staged| (staged.stage.device, staged.extents.len() as u64))
         };
-        match log.claim(|bytes| take_room(&self.place, device, bytes as i64))? {
+        // A log of which most is buried is made anew instead, so that an array which is put to for ever needs bounded room.
+        let is_mostly_buried = || log.capacity() >= COMPACTED_FROM && live <= log.capacity() / 2;
+        let grows = |bytes: u64| !is_mostly_buried() && reserve_room(&self.place, device, bytes as i64);
+        match log.claim(grows, |bytes| give_room(&self.place, device, bytes as i64))? {
             Claimed::Record(number) => Ok(log.publish(number, body)),
             Claimed::Frozen => Ok(false),
             Claimed::Full => {

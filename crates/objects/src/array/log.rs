@@ -188,7 +188,7 @@ pub enum Claimed {
     Record(u64),
     /// The generation ends or has ended.
     Frozen,
-    /// All records are used.
+    /// All records are used, and it is not to grow: a new generation leaves out what is not needed.
     Full,
 }
 
@@ -248,6 +248,11 @@ impl Log {
         (self.header().tail.load(Acquire) & !FROZEN).min(self.header().capacity.load(Acquire))
     }
 
+    /// Records that have room.
+    pub fn capacity(&self) -> u64 {
+        self.header().capacity.load(Acquire)
+    }
+
     pub fn is_frozen(&self) -> bool {
         self.header().tail.load(SeqCst) & FROZEN != 0
     }
@@ -273,8 +278,8 @@ impl Log {
         }
     }
 
-    /// Takes the next record. `reserve` finds room in the tier for the log's own growth.
-    pub fn claim(&self, reserve: impl Fn(u64)) -> Result<Claimed> {
+    /// Takes the next record. `reserve` finds room in the tier for the log's own growth; false: it is not to grow.
+    pub fn claim(&self, reserve: impl Fn(u64) -> bool, give_back: impl Fn(u64)) -> Result<Claimed> {
         let header = self.header();
         loop {
             let tail = header.tail.load(SeqCst);
@@ -287,10 +292,16 @@ impl Log {
                     return Ok(Claimed::Full);
                 }
                 let wanted = (capacity * 2).min(RECORDS_MAX);
-                self.file.allocate(HEADER_BYTES + capacity * RECORD_BYTES, (wanted - capacity) * RECORD_BYTES)?;
-                if header.capacity.fetch_max(wanted, AcqRel) == capacity {
-                    reserve((wanted - capacity) * RECORD_BYTES);
+                let bytes = (wanted - capacity) * RECORD_BYTES;
+                if !reserve(bytes) {
+                    return Ok(Claimed::Full);
                 }
+                let allocated = self.file.allocate(HEADER_BYTES + capacity * RECORD_BYTES, bytes);
+                // Whoever is the first has the room counted; the others give back what they took for the same records.
+                if allocated.is_err() || header.capacity.fetch_max(wanted, AcqRel) != capacity {
+                    give_back(bytes);
+                }
+                allocated?;
                 continue;
             }
             if header.tail.compare_exchange_weak(tail, tail + 1, SeqCst, Relaxed).is_ok() {
@@ -510,7 +521,7 @@ mod tests {
         let log = Log::create(&path, 2, &[0, 4], 1, 0).unwrap();
         assert!(log.begin_forward(7) && log.begin_forward(9));
         for step in 0..3 {
-            let Ok(Claimed::Record(number)) = log.claim(|_| {}) else { panic!("a new log has room") };
+            let Ok(Claimed::Record(number)) = log.claim(|_| true, |_| {}) else { panic!("a new log has room") };
             let region = Region::block(&[step, 0], &[1, 4]).unwrap();
             assert!(log.publish(number, &Body::data(0, step * 64, 4, &region, 0)));
         }

@@ -23,6 +23,7 @@ mod base;
 mod copying;
 mod durable;
 mod extents;
+mod flush;
 mod handle;
 mod locks;
 mod log;

@@ -15,6 +15,8 @@ use terrace_core::objects::{Kind, ObjectError, Result};
 /// A first segment of an array that is put in small pieces.
 const SEGMENT_FIRST: u64 = 256 << 10;
 const SEGMENT_MAX: u64 = 256 << 20;
+/// A new segment is so-maniest part of those that there are.
+const SEGMENT_PART: u64 = 8;
 const PAGE: u64 = 4096;
 /// An extent from here on has pages of its own.
 const LARGE: u64 = 64 << 10;
@@ -56,7 +58,6 @@ pub struct Allocator {
     free: HashMap<u64, VecDeque<(Spot, Option<u64>)>>,
     /// Large spots that were written through the mapping: segment and position.
     mapped_spots: HashSet<(u32, u64)>,
-    next_size: u64,
 }
 
 /// How the cells get into a spot fastest.
@@ -128,7 +129,9 @@ impl Allocator {
         bytes: u64,
     ) -> Result<Option<()>> {
         let room = rounded(bytes).next_multiple_of(PAGE);
-        let comfortable = room.max(self.next_size.clamp(SEGMENT_FIRST, SEGMENT_MAX));
+        // What is not used yet of the last one is the smaller part of all.
+        let all: u64 = self.own.iter().map(|own| own.len).sum();
+        let comfortable = room.max((all / SEGMENT_PART).clamp(SEGMENT_FIRST, SEGMENT_MAX).next_multiple_of(PAGE));
         let mut tried = 0u32;
         while let Some(device) = best_device(place, tried, room as i64) {
             tried |= 1 << device;
@@ -140,10 +143,7 @@ impl Allocator {
                     continue;
                 }
                 match self.make(place, stage, device, &number, mapped, size) {
-                    Ok(()) => {
-                        self.next_size = size.saturating_mul(2);
-                        return Ok(Some(()));
-                    }
+                    Ok(()) => return Ok(Some(())),
                     Err(error) => {
                         slot.unreserve(size as i64);
                         if error.kind != Kind::NoSpace {

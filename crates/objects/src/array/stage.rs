@@ -198,6 +198,11 @@ pub fn take_room(place: &Place, device: u32, bytes: i64) {
     }
 }
 
+/// Takes bytes where there is room for them.
+pub fn reserve_room(place: &Place, device: u32, bytes: i64) -> bool {
+    device == ROOT_DEVICE || place.index().header.devices[device as usize % terrace_index::DEVICES].reserve(bytes)
+}
+
 pub fn give_room(place: &Place, device: u32, bytes: i64) {
     take_room(place, device, -bytes);
 }
