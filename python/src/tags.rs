@@ -43,7 +43,7 @@ pub fn object<'py>(py: Python<'py>, value: TagValue) -> PyResult<Bound<'py, PyAn
     })
 }
 
-/// `how` is one of any, exact, range, prefix, suffix, infix; the operands are its values.
+/// `how` is one of any, exact, range, prefix, suffix, infix, like; the operands are its values.
 pub fn matches(how: &str, operands: &Bound<'_, PyTuple>) -> PyResult<TagMatch> {
     let operand = |number: usize| operands.get_item(number);
     let bound = |number: usize| -> PyResult<Option<TagValue>> {
@@ -58,6 +58,7 @@ pub fn matches(how: &str, operands: &Bound<'_, PyTuple>) -> PyResult<TagMatch> {
         "prefix" => TagMatch::Prefix(text(0)?),
         "suffix" => TagMatch::Suffix(text(0)?),
         "infix" => TagMatch::Infix(text(0)?),
+        "like" => TagMatch::Wild(text(0)?),
         other => return Err(PyValueError::new_err(format!("`{other}` is not a way to match tags"))),
     })
 }

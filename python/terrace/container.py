@@ -278,11 +278,13 @@ class Container(Mapping[str, Union["Container", Array, Bytes]]):
         prefix: str | None = None,
         suffix: str | None = None,
         infix: str | None = None,
+        like: str | None = None,
     ) -> list[str]:
         """Names, below the root, of objects in this container (at any depth) whose tag matches; sorted.
 
         Without more, those that have the key. `value`: equal to it. `low`, `high`: between them, both included (numbers with
         numbers, texts with texts). `prefix`, `suffix`, `infix`: texts that begin with, end with, or contain it.
+        `like`: values that fit a pattern (`*`: any text, `?`: one character); `key` is a pattern then, too.
         """
         asked: list[tuple[str, tuple[Any, ...]]] = []
         if value is not _ANY:
@@ -291,7 +293,7 @@ class Container(Mapping[str, Union["Container", Array, Bytes]]):
             asked.append(("range", (plain(low), plain(high))))
         asked += [
             (how, (text,))
-            for how, text in (("prefix", prefix), ("suffix", suffix), ("infix", infix))
+            for how, text in (("prefix", prefix), ("suffix", suffix), ("infix", infix), ("like", like))
             if text is not None
         ]
         found: list[str] | None = None

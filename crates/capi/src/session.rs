@@ -43,7 +43,7 @@ pub struct terrace_info {
     pub is_durable: bool,
     /// A bytes object's length; an array's size when all cells are written; 0 for a container.
     pub bytes: u64,
-    /// The tier that has its bytes: a number, fastest first, or "root".
+    /// The tiers that have its bytes, that of the newest first: "tier 0", "root", or "tier 0, root".
     pub tier: [c_char; 32],
 }
 

@@ -52,6 +52,8 @@ pub enum terrace_match {
     TERRACE_SUFFIX = 4,
     /// A text that has that of `low` in it.
     TERRACE_INFIX = 5,
+    /// One that, as it is written, fits the pattern of `low`: `*` is any text, `?` one character. The key is a pattern, too.
+    TERRACE_LIKE = 6,
 }
 
 /// A question about tags.
@@ -229,6 +231,7 @@ pub extern "C" fn terrace_find(
             3 => TagMatch::Prefix(tag_text(&query.low)?),
             4 => TagMatch::Suffix(tag_text(&query.low)?),
             5 => TagMatch::Infix(tag_text(&query.low)?),
+            6 => TagMatch::Wild(tag_text(&query.low)?),
             other => return Err(Failure::invalid(format!("{other} is not one of terrace_match"))),
         };
         let below = if query.below.is_null() { "" } else { text(query.below, "the container's name")? };

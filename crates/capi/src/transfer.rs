@@ -9,6 +9,7 @@ use crate::call::{Failure, Outcome, call, call_close, call_open, check_memory, g
 use crate::handles::handle;
 use crate::session::patience;
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use terrace_client::{Array, Kind, Region, Transfer};
@@ -36,6 +37,8 @@ pub struct Planned {
     cells: *mut u8,
     bytes: usize,
     started: Mutex<Option<Transfer>>,
+    /// It was started and waited for at least once.
+    was_waited_for: AtomicBool,
 }
 
 // SAFETY: the memory is the program's, which promised to leave it to the transfer; we only hand its address on.
@@ -75,6 +78,7 @@ impl Planned {
             return Err(Failure::new(Kind::Busy, "the transfer is not done yet"));
         };
         *started = None;
+        self.was_waited_for.store(true, Relaxed);
         result.map(drop).map_err(Failure::from)
     }
 }
@@ -108,9 +112,8 @@ pub extern "C" fn terrace_transfer_create(
         let region = region_of(&array, region, bytes)?;
         let cells = cells.cast::<u8>();
         check_memory(cells, bytes, "the buffer")?;
-        let started = Mutex::new(None);
-        let planned = Planned { array: array.clone(), region, is_put, cells, bytes, started };
-        Ok(planned)
+        let (started, was_waited_for) = (Mutex::new(None), AtomicBool::new(false));
+        Ok(Planned { array: array.clone(), region, is_put, cells, bytes, started, was_waited_for })
     })
 }
 
@@ -120,16 +123,17 @@ pub extern "C" fn terrace_transfer_start(transfer: *const terrace_transfer) -> c
     call(|| used(transfer)?.start())
 }
 
-/// Whether a started transfer is done, well or not.
+/// Whether a started transfer is done, well or not. One that was waited for is.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_transfer_test(transfer: *const terrace_transfer, done: *mut bool) -> c_int {
     call(|| {
         let transfer = used(transfer)?;
         let done = out(done, "the answer")?;
-        let Some(is_done) = transfer.started().as_ref().map(Transfer::test) else {
-            return Err(Failure::invalid("the transfer was not started, or was waited for already"));
+        *done = match transfer.started().as_ref() {
+            Some(started) => started.test(),
+            None if transfer.was_waited_for.load(Relaxed) => true,
+            None => return Err(Failure::invalid("the transfer was not started")),
         };
-        *done = is_done;
         Ok(())
     })
 }

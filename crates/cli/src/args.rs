@@ -413,11 +413,14 @@ pub struct TagArgs {
     /// Find: value contains
     #[arg(long, requires = "find", conflicts_with_all = ["value", "prefix", "suffix"])]
     pub infix: Option<String>,
+    /// Find: value fits a pattern (`*`, `?`); KEY is a pattern, too
+    #[arg(long, requires = "find", value_name = "PATTERN", conflicts_with_all = ["value", "prefix", "suffix", "infix"])]
+    pub like: Option<String>,
     /// Find: value is at least
-    #[arg(long, requires = "find", conflicts_with_all = ["value", "prefix", "suffix", "infix"])]
+    #[arg(long, requires = "find", conflicts_with_all = ["value", "prefix", "suffix", "infix", "like"])]
     pub from: Option<String>,
     /// Find: value is at most
-    #[arg(long, requires = "find", conflicts_with_all = ["value", "prefix", "suffix", "infix"])]
+    #[arg(long, requires = "find", conflicts_with_all = ["value", "prefix", "suffix", "infix", "like"])]
     pub to: Option<String>,
     /// Delete the named tags
     #[arg(long)]

@@ -15,8 +15,10 @@ use terrace_core::settings::Settings;
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result};
 
-/// An agent that dies so often in a row will not get better.
-const DEATHS_MAX: u32 = 5;
+/// An agent that dies so often in a row is given time: whoever kills it, or what it dies of, may pass. Each time twice as much.
+const DEATHS_AT_ONCE: u32 = 5;
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(50);
 /// An agent that lived so long was well; its death starts the count again.
 const WELL: Duration = Duration::from_secs(30);
 
@@ -100,12 +102,21 @@ fn keep(mut client: Client, shared: &Shared, settings: Settings, command: &[Stri
         }
         deaths = if since.elapsed() > WELL { 1 } else { deaths + 1 };
         let settings = crate::agent_process::in_force(&settings).unwrap_or_else(|| settings.clone());
-        let again = if deaths > DEATHS_MAX {
-            Err(Failure::new(format!("the agent died {deaths} times in a row")))
-        } else {
-            begin(&settings, command, true)
-        };
-        match again {
+        if deaths > DEATHS_AT_ONCE {
+            let pause = (Duration::from_millis(500) * (1 << (deaths - DEATHS_AT_ONCE).min(6))).min(PAUSE_MAX);
+            crate::failure::warn(format!(
+                "the agent died {deaths} times in a row; it is started again in {:.0} s, and programs wait meanwhile",
+                pause.as_secs_f64()
+            ));
+            let begun = Instant::now();
+            while begun.elapsed() < pause {
+                if shared.ending.load(SeqCst) {
+                    return;
+                }
+                std::thread::sleep(LOOK);
+            }
+        }
+        match begin(&settings, command, true) {
             Ok((new, begun)) => {
                 shared.restarts.fetch_add(1, SeqCst);
                 if !quiet {

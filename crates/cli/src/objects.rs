@@ -86,6 +86,7 @@ pub fn tag(args: &TagArgs) -> Result<i32> {
             (_, Some(part), ..) => TagMatch::Prefix(part.clone()),
             (_, _, Some(part), _) => TagMatch::Suffix(part.clone()),
             (_, _, _, Some(part)) => TagMatch::Infix(part.clone()),
+            _ if args.like.is_some() => TagMatch::Wild(args.like.clone().unwrap_or_default()),
             _ if args.from.is_some() || args.to.is_some() => {
                 let bound = |text: &Option<String>| text.as_deref().map(TagValue::parse);
                 TagMatch::Range { low: bound(&args.from), high: bound(&args.to) }

@@ -40,10 +40,11 @@ impl Session {
     pub(crate) fn connect_by_root(root: &Path) -> Result<Session> {
         let index = crate::session::index_of(root, None)?;
         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
+        let open = |index: &Path| Session::open(index).map_err(|error| Session::explained_by_owner(&root, error));
         if index.exists() || !terrace_core::members::directory(&root, terrace_index::PRIVATE_DIR).exists() {
-            return Session::open(&index);
+            return open(&index);
         }
-        let Some(agents) = patiently(|| members::of_root(&root))? else { return Session::open(&index) };
+        let Some(agents) = patiently(|| members::of_root(&root))? else { return open(&index) };
         for number in 0..agents.len() as u32 {
             let index = crate::session::index_of(&root, Some(number))?;
             if index.exists() {
@@ -172,7 +173,7 @@ impl Session {
         for _ in 0..100 {
             let made = match self.is_elsewhere() {
                 true => self.agent().done(&Request::CreateArray { path: self.name_of(name)?, spec: spec.clone() }),
-                false => array::create_array(&self.place(), &self.full_path(name)?, &Metadata::of_array(&spec)),
+                false => self.create_array_here(name, &Metadata::of_array(&spec)),
             };
             match (made, create) {
                 (Ok(()), _) => return self.open_array_among(cluster, name, true),

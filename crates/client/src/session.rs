@@ -1,5 +1,6 @@
 //! A session: one root, seen by one program.
 
+use crate::creating::with_parents;
 use crate::array::{Array, Backend};
 use crate::bytes::{Bytes, File};
 use crate::cluster::Cluster;
@@ -103,6 +104,11 @@ impl Session {
                 format!("no agent serves the root: there is no index {}", index.display()),
             )
             .hint("start one: terrace serve --root ROOT"),
+            Kind::Denied => ObjectError::new(
+                Kind::Denied,
+                format!("the agent whose index is {} is another user's, and serves that user alone", index.display()),
+            )
+            .hint("start one of your own, on a root of your own; or connect to that one by its address, with its token"),
             _ => error,
         })?;
         let root = place.root().to_owned();
@@ -174,6 +180,7 @@ impl Session {
             };
         }
         let path = self.full_path(name)?;
+        self.check_inside(name, &path)?;
         let failed = |error: std::io::Error| {
             let kind = match error.kind() {
                 std::io::ErrorKind::AlreadyExists => Kind::Exists,
@@ -283,14 +290,23 @@ impl Session {
         let place = self.place();
         let handle = self.handle(path, array, false)?;
         let spec = ArraySpec { shape: handle.shape()?, ..array.spec.clone() };
-        let device = handle.newest_device()?;
+        let (devices, has_all) = handle.devices()?;
         let index = place.index();
-        let tier = device.and_then(|device| index.devices().get(device as usize).map(|found| found.tier.load(Relaxed)));
+        let tier_of = |device: u32| index.devices().get(device as usize).map(|found| found.tier.load(Relaxed));
+        let mut tiers: Vec<String> = vec![];
+        let below = (!has_all && path.join(array::CHUNKS).exists()).then_some(array::ROOT_DEVICE);
+        for device in devices.into_iter().chain(below) {
+            let name = tier_name(tier_of(device));
+            if !tiers.contains(&name) {
+                tiers.push(name);
+            }
+        }
+        let tier = if tiers.is_empty() { tier_name(None) } else { tiers.join(", ") };
         let cells = terrace_core::objects::cells(&spec.shape).unwrap_or(0);
         Ok(Status {
             kind: ObjectKind::Array,
             bytes: cells * spec.data_type.size() as u64,
-            tier: tier_name(tier),
+            tier,
             is_durable: !handle.is_dirty()?,
             identity,
             spec: Some(spec),
@@ -367,7 +383,7 @@ impl Session {
         }
     }
 
-    /// A new bytes object, open for reading and writing.
+    /// A new bytes object, open for reading and writing; with containers that it is to lie in and that are missing.
     pub fn create_bytes(&self, name: &str, create: Create) -> Result<Bytes> {
         match self.cluster() {
             Some(cluster) => self.create_bytes_among(cluster, name, create),
@@ -378,15 +394,16 @@ impl Session {
 
     pub(crate) fn create_bytes_here(&self, name: &str, create: Create) -> Result<Bytes> {
         let path = self.full_path(name)?;
+        self.check_inside(name, &path)?;
         let place = self.place();
-        let file = match create {
-            Create::New => placed::create(&place, &path, true)?,
-            Create::Replace => placed::create(&place, &path, false)?,
+        let file = with_parents(&path, || match create {
+            Create::New => placed::create(&place, &path, true),
+            Create::Replace => placed::create(&place, &path, false),
             Create::IfMissing => match placed::create(&place, &path, true) {
-                Err(error) if error.kind == Kind::Exists => placed::open(&place, &path, true)?,
-                result => result?,
+                Err(error) if error.kind == Kind::Exists => placed::open(&place, &path, true),
+                result => result,
             },
-        };
+        })?;
         Ok(Bytes::new(self.clone(), File::Here(file, place), true, None))
     }
 
@@ -404,7 +421,7 @@ impl Session {
         Ok(Bytes::new(self.clone(), File::Here(file, place), writable, None))
     }
 
-    /// A new array; `IfMissing`: the one that is there, if it has the same type, rank and growing dimensions.
+    /// A new array, with containers that it is to lie in and that are missing; `IfMissing`: the one that is there, if it has the same type, rank and growing dimensions.
     pub fn create_array(&self, name: &str, spec: &ArraySpec, create: Create) -> Result<Array> {
         let path = self.full_path(name)?;
         let spec = spec.clone().checked()?;
@@ -416,7 +433,7 @@ impl Session {
         }
         let metadata = Metadata::of_array(&spec);
         for _ in 0..100 {
-            match (array::create_array(&self.place(), &path, &metadata), create) {
+            match (self.create_array_here(name, &metadata), create) {
                 (Ok(()), _) => {
                     let array = metadata.array.as_ref().expect("it was made of an array's spec");
                     return self.opened(&path, array, true);
@@ -530,7 +547,9 @@ impl Session {
 
     /// `None`: the object has no such tag.
     pub fn get_tag(&self, name: &str, key: &str) -> Result<Option<TagValue>> {
-        Ok(self.tags(name)?.into_iter().find(|(found, _)| found == key).map(|(_, value)| value))
+        self.stat_exists(name)?;
+        let request = Request::Tag { path: self.name_of(name)?, key: key.into() };
+        Ok(self.tags_agent().tags(&request)?.pop().map(|(_, value)| value))
     }
 
     /// Removing a tag that is not there is an error.

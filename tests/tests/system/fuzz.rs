@@ -40,6 +40,7 @@ fn requests() -> Vec<Request> {
         Request::DeleteTag { path: path("c/array"), key: "k".into() },
         Request::ForgetTags { path: path("c/array") },
         Request::Tags { path: path("c/array") },
+        Request::Tag { path: path("c/array"), key: "k".into() },
         Request::Regions { path: path("c/array"), dimension: 1, from: 3 },
         Request::SyncForwards { path: path("c"), patience_ms: Some(5) },
         Request::Forwarder { who: 7 },

@@ -56,7 +56,7 @@ impl Agents {
             let lock = self.runtime.join(format!("{id}{}", suffix(number as u32))).join("lock");
             std::fs::File::open(lock).is_ok_and(|lock| lock.try_lock_shared().is_err())
         };
-        assert!(wait_until(60, || !(0..self.count).any(is_locked)), "an agent is still there");
+        assert!(!(0..self.count).any(is_locked), "an agent is still there");
     }
 
     /// Kills everything, as a power cut does.
@@ -435,4 +435,55 @@ fn objects_of_several_agents_are_served_over_http() {
     process.wait().unwrap();
     drop((session, array));
     agents.end();
+}
+
+/// Each time as soon as the command has returned.
+#[test]
+fn agents_are_restarted_at_once_in_any_number() {
+    let place = Wish::default().tier("ram", "32MiB").build();
+    let spec = ArraySpec::new(DataType::Int32, &[64, 16]).chunks(&[4, 16]);
+    let whole = Region::whole(&[64, 16]).unwrap();
+    let mut newest: Vec<i32> = vec![];
+    for (turn, count) in [3, 3, 6, 1, 1, 6, 3, 1].into_iter().enumerate() {
+        let agents = start(&place, count);
+        let session = agents.beside(0);
+        let array = session.create_array("a", &spec, Create::IfMissing).unwrap();
+        if turn > 0 {
+            assert_eq!(array.get_values::<i32>(&whole).unwrap(), newest, "turn {turn}, {count} agents");
+        }
+        newest = (0..64 * 16).map(|cell| cell * 10 + turn as i32).collect();
+        array.put_values(&whole, &newest).unwrap();
+        drop((array, session));
+        agents.end();
+    }
+}
+
+/// A program that stays connected keeps an agent of the first launch: whoever starts the next one is told whom he waits for, and goes
+/// on when it has left.
+#[test]
+fn a_start_that_waits_for_an_agent_of_an_earlier_launch_says_so() {
+    let place = Wish::default().tier("ram", "32MiB").build();
+    let mut first = start(&place, 2);
+    let session = first.beside(1);
+    session.create_bytes("f", Create::New).unwrap().close().unwrap();
+    // SAFETY: our own child.
+    unsafe { libc::kill(first.process.id() as i32, libc::SIGTERM) };
+    assert!(wait_until(100, || first.process.try_wait().unwrap().is_some()), "it waits for ever");
+
+    let hosts = place.scratch().join("hosts");
+    let said = place.scratch().join("said");
+    let mut command = place.terrace("serve");
+    command.args(["--launcher", "env HOST={host}", "--hosts"]).arg(&hosts);
+    let stderr = std::fs::File::create(&said).unwrap();
+    let mut second = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
+    let text = || std::fs::read_to_string(&said).unwrap();
+    assert!(wait_until(60, || text().contains("agent 1 of an earlier launch")), "{}", text());
+    drop(session);
+    let mut line = String::new();
+    BufReader::new(second.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("export TERRACE_ROOT="), "{line:?}: {}", text());
+    // SAFETY: our own child.
+    unsafe { libc::kill(second.id() as i32, libc::SIGTERM) };
+    assert!(wait_until(100, || second.try_wait().unwrap().is_some()));
+    drop(first);
 }

@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use terrace_client::{ArraySpec, Create, DataType, LockMode, Region, Session};
-use terrace_tests::{Random, Wish, Workplace, again, wait_until};
+use terrace_client::{ArraySpec, Create, DataType, LockMode, Region, Session, TagValue};
+use terrace_tests::{Random, Served, Wish, Workplace, again, wait_until};
 
 fn session(place: &Workplace) -> Session {
     Session::open(&place.runtime().join("index")).expect("a run has an index")
@@ -111,4 +111,18 @@ fn a_bytes_object_whose_writer_is_killed_has_what_was_published_and_no_more() {
     assert!(bytes.iter().all(|&byte| byte == 1));
     drop((table, session));
     shell.ends_and_leaves();
+}
+
+#[test]
+fn an_agent_that_dies_seven_times_in_a_row_is_started_again() {
+    let place = Workplace::new();
+    let served = Served::begin(&place, &[]);
+    let session = Session::open(&served.index).unwrap();
+    for death in 0..7 {
+        session.put_tag("", "death", TagValue::Int(death)).unwrap();
+        served.kill_agent(&place);
+    }
+    assert_eq!(session.get_tag("", "death").unwrap(), Some(TagValue::Int(6)));
+    drop(session);
+    served.end();
 }

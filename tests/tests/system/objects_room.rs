@@ -52,7 +52,9 @@ fn an_array_that_is_put_to_for_ever_needs_bounded_room_and_memory() {
     }
     let cells = array.get_values::<u8>(&Region::whole(&[1000, 2048]).unwrap()).unwrap();
     assert!(cells.chunks(2048).zip(&newest).all(|(row, value)| row.iter().all(|cell| cell == value)));
-    drop((array, session));
+    drop(array);
+    session.remove("a", false).unwrap();
+    drop(session);
     shell.ends_and_leaves();
 }
 
@@ -90,6 +92,8 @@ fn what_is_staged_in_pieces_takes_little_more_room_than_it_has_bytes() {
         }
         let (bytes, room) = (pieces * piece, used(&place) - before);
         assert!(room <= bytes + bytes / 6 + MIB, "{bytes} bytes in pieces of {piece} took {room}");
+        drop(array);
+        session.remove(&format!("a{number}"), false).unwrap();
     }
     drop(session);
     shell.ends_and_leaves();

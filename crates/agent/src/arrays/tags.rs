@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use terrace_core::objects::{TagMatch, TagQuery, TagValue};
+use terrace_core::objects::{TagMatch, TagQuery, TagValue, fits};
 
 #[derive(Default)]
 pub struct Tags {
@@ -143,14 +143,11 @@ impl Tags {
 
     /// Objects with tags at and below a path; "" is the root.
     fn below(&self, path: &str) -> Vec<String> {
-        let is_below = |object: &str| {
-            path.is_empty() || object.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
         self.by_object
             .range(path.to_owned()..)
             .map(|(object, _)| object)
             .take_while(|object| object.starts_with(path))
-            .filter(|object| is_below(object))
+            .filter(|object| is_below(object, path))
             .cloned()
             .collect()
     }
@@ -195,6 +192,16 @@ impl Tags {
         Some(tags.iter().map(|(key, value)| (key.clone(), value.clone())).collect())
     }
 
+    /// One tag of an object of which something is known.
+    pub fn one(&self, object: &str, key: &str) -> Option<TagValue> {
+        self.by_object.get(object)?.get(key).cloned()
+    }
+
+    /// Something was said here of this object.
+    pub fn knows(&self, object: &str) -> bool {
+        self.by_object.contains_key(object)
+    }
+
     /// What `zarr.json` says of an object that nothing is known of.
     pub fn learn(&mut self, object: &str, tags: Vec<(String, TagValue)>) {
         if !tags.is_empty() && !self.by_object.contains_key(object) {
@@ -204,6 +211,9 @@ impl Tags {
     }
 
     pub fn query(&self, query: &TagQuery) -> Vec<String> {
+        if let TagMatch::Wild(_) = &query.matches {
+            return self.query_wild(query);
+        }
         let Some(ranks) = self.by_key.get(&query.key) else { return vec![] };
         let wanted = &query.matches;
         let candidates: Box<dyn Iterator<Item = &BTreeSet<String>>> = match wanted {
@@ -224,20 +234,30 @@ impl Tags {
                 let is_near = move |rank: &Rank| matches!(rank, Rank::Text(text) if text.starts_with(prefix.as_str()));
                 Box::new(ranks.range(start..).take_while(move |(rank, _)| is_near(rank)).map(|(_, objects)| objects))
             }
-            TagMatch::Any | TagMatch::Suffix(_) | TagMatch::Infix(_) => Box::new(ranks.values()),
-        };
-        let is_below = |object: &str| {
-            query.below.is_empty()
-                || object
-                    .strip_prefix(query.below.as_str())
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            TagMatch::Any | TagMatch::Suffix(_) | TagMatch::Infix(_) | TagMatch::Wild(_) => Box::new(ranks.values()),
         };
         let found: BTreeSet<&String> = candidates
             .flatten()
-            .filter(|object| is_below(object) && wanted.accepts(&self.by_object[*object][&query.key]))
+            .filter(|object| is_below(object, &query.below) && wanted.accepts(&self.by_object[*object][&query.key]))
             .collect();
         found.into_iter().cloned().collect()
     }
+
+    /// Keys that fit the pattern, each with the objects whose value fits.
+    fn query_wild(&self, query: &TagQuery) -> Vec<String> {
+        let keys = self.by_key.iter().filter(|(key, _)| fits(&query.key, key));
+        let found: BTreeSet<&String> = keys
+            .flat_map(|(key, ranks)| ranks.values().flatten().map(move |object| (key, object)))
+            .filter(|(key, object)| is_below(object, &query.below) && query.matches.accepts(&self.by_object[*object][*key]))
+            .map(|(_, object)| object)
+            .collect();
+        found.into_iter().cloned().collect()
+    }
+}
+
+/// The object itself, or one that lies below the path; "": all.
+fn is_below(object: &str, path: &str) -> bool {
+    path.is_empty() || object.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn append_to(path: &Path) -> std::io::Result<File> {
@@ -309,6 +329,9 @@ mod tests {
         assert_eq!(ask(&tags, "seeing", range(None, Some(TagValue::Float(0.9)))), ["m31/j"]);
         assert!(ask(&tags, "seeing", range(Some(TagValue::Int(3)), Some(TagValue::Int(1)))).is_empty());
         assert_eq!(ask(&tags, "seeing", TagMatch::Exact(TagValue::Int(2))), ["m51/j"]);
+        assert_eq!(ask(&tags, "band", TagMatch::Wild("J*".into())), ["m31/j", "m51/j"]);
+        assert_eq!(ask(&tags, "*", TagMatch::Wild("?-*de".into())), ["m51/j"]);
+        assert_eq!(ask(&tags, "see*", TagMatch::Wild("*".into())).len(), 3);
         let below = TagQuery { key: "band".into(), matches: TagMatch::Any, below: "m31".into() };
         assert_eq!(tags.query(&below), ["m31/h", "m31/j"]);
     }

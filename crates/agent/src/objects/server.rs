@@ -86,13 +86,13 @@ impl Server {
                     return Err(ObjectError::new(Kind::NotFound, format!("there is no object `{path}`")));
                 }
                 // What zarr.json says is not to be forgotten by saying more.
-                self.tags_of(&name);
+                self.learn_tags(&name);
                 self.tags.lock().unwrap().put(&name, tags).map_err(|error| not_written(&error))?;
                 done
             }
             Request::DeleteTag { path, key } => {
                 let name = self.checked_name(&path)?;
-                self.tags_of(&name);
+                self.learn_tags(&name);
                 let deleted = self.tags.lock().unwrap().delete(&name, &key);
                 match deleted.map_err(|error| not_written(&error))? {
                     true => done,
@@ -107,6 +107,12 @@ impl Server {
             Request::Tags { path } => {
                 let tags = self.tags_of(&self.checked_name(&path)?);
                 Ok((Response::Tags { tags }, vec![]))
+            }
+            Request::Tag { path, key } => {
+                let name = self.checked_name(&path)?;
+                self.learn_tags(&name);
+                let found = self.tags.lock().unwrap().one(&name, &key);
+                Ok((Response::Tags { tags: found.map(|value| (key, value)).into_iter().collect() }, vec![]))
             }
             Request::Query { query } => {
                 let found = self.tags.lock().unwrap().query(&query);

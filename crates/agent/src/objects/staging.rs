@@ -274,9 +274,15 @@ impl Objects {
 
     /// Tags of one object, from `zarr.json` where nothing else is known.
     pub fn tags_of(&self, name: &str) -> Vec<(String, TagValue)> {
+        self.learn_tags(name);
+        self.tags.lock().unwrap().of(name).unwrap_or_default()
+    }
+
+    /// Sees to it that what `zarr.json` says of an object is known. Its tags are not looked at: an object may have many.
+    pub fn learn_tags(&self, name: &str) {
         let mut tags = self.tags.lock().unwrap();
-        if let Some(known) = tags.of(name) {
-            return known;
+        if tags.knows(name) {
+            return;
         }
         let attributes = array::read_metadata(&self.object_path_of(name)).ok().flatten().map(|found| found.attributes);
         let learnt: Vec<(String, TagValue)> = attributes
@@ -285,8 +291,7 @@ impl Objects {
             .filter(|(key, _)| !key.starts_with("terrace_"))
             .filter_map(|(key, value)| Some((key, from_json(&value)?)))
             .collect();
-        tags.learn(name, learnt.clone());
-        learnt
+        tags.learn(name, learnt);
     }
 
     /// Before any program runs: logs that an agent was killed over go on, and what it had not removed is removed.

@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use terrace_core::objects::ObjectError;
 use terrace_tool::failure::{Failure, Result, warn};
 use terrace_tool::resolve;
 use terrace_tool::setting_args::SettingArgs;
@@ -16,6 +17,10 @@ use terrace_tool::setting_args::SettingArgs;
 const LOOK: Duration = Duration::from_millis(50);
 /// An agent that has much to make durable first takes its time.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// Who waits says so often for whom.
+const TELL: Duration = Duration::from_secs(10);
+/// Agents whose launcher has ended, but not waited for them (`ssh`), are waited for so long.
+const AWAY: Duration = Duration::from_secs(120);
 
 struct Started {
     host: String,
@@ -32,21 +37,21 @@ pub fn deploy(hosts: &[String], launcher: &str, settings: &SettingArgs) -> Resul
         match start(launcher, host, number, hosts.len(), &launch, &signals) {
             Ok(child) => started.push(Started { host: host.clone(), child, status: None }),
             Err(failure) => {
-                end(&mut started);
+                end(&mut started, &root, &launch);
                 return Err(failure);
             }
         }
     }
     let begun = Instant::now();
-    let mut is_told = false;
+    let (mut is_told, mut told_at) = (false, begun);
     loop {
         if let Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT) =
             signals.next(LOOK).map(|taken| taken.signal)
         {
-            return Ok(end(&mut started));
+            return Ok(end(&mut started, &root, &launch));
         }
         if let Some(gone) = ended(&mut started) {
-            end(&mut started);
+            end(&mut started, &root, &launch);
             return Err(gone);
         }
         if !is_told {
@@ -58,11 +63,18 @@ pub fn deploy(hosts: &[String], launcher: &str, settings: &SettingArgs) -> Resul
                     let line = format!("export TERRACE_ROOT={}", quoted(root.as_os_str().as_encoded_bytes()));
                     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
                 }
-                _ if begun.elapsed() > PATIENCE => {
-                    end(&mut started);
-                    return Err(Failure::new("not all agents were there in time").hint("their logs are on their hosts"));
+                found => {
+                    let missing = missing(&root, &launch, &started, found.err());
+                    if begun.elapsed() > PATIENCE {
+                        end(&mut started, &root, &launch);
+                        return Err(Failure::new(format!("not all agents were there in time: {missing}"))
+                            .hint("their logs are on their hosts"));
+                    }
+                    if told_at.elapsed() > TELL {
+                        told_at = Instant::now();
+                        warn(format!("waiting: {missing}; one makes durable first what it had kept earlier"));
+                    }
                 }
-                _ => {}
             }
         }
     }
@@ -74,8 +86,23 @@ fn since_1970() -> Duration {
 
 /// What is written down is of this launch, and not of one that was killed.
 fn is_of(root: &Path, launch: &str) -> bool {
-    let first = terrace_core::members::directory(root, terrace_index::PRIVATE_DIR).join("0");
-    std::fs::read_to_string(first).is_ok_and(|text| text.contains(launch))
+    is_written_down(root, 0, launch)
+}
+
+fn is_written_down(root: &Path, number: usize, launch: &str) -> bool {
+    let entry = terrace_core::members::directory(root, terrace_index::PRIVATE_DIR).join(number.to_string());
+    std::fs::read_to_string(entry).is_ok_and(|text| text.contains(launch))
+}
+
+/// Who is not there yet.
+fn missing(root: &Path, launch: &str, started: &[Started], otherwise: Option<ObjectError>) -> String {
+    let away = started.iter().enumerate().filter(|(number, _)| !is_written_down(root, *number, launch));
+    let away: Vec<String> = away.map(|(number, one)| format!("agent {number} on {}", one.host)).collect();
+    match (away.is_empty(), otherwise) {
+        (false, _) => format!("{} not there yet", away.join(", ")),
+        (true, Some(error)) => error.message,
+        (true, None) => "the agents do not know of each other yet".into(),
+    }
 }
 
 fn start(launcher: &str, host: &str, number: usize, of: usize, launch: &str, signals: &Signals) -> Result<Child> {
@@ -141,13 +168,13 @@ fn ended(started: &mut [Started]) -> Option<Failure> {
     })
 }
 
-/// Ends all, each with what it has to make durable; the worst exit code.
-fn end(started: &mut [Started]) -> i32 {
+/// Ends all, each with what it has to make durable, and waits for that; the worst exit code.
+fn end(started: &mut [Started], root: &Path, launch: &str) -> i32 {
     for one in started.iter().filter(|one| one.status.is_none()) {
         signals::send(one.child.id(), libc::SIGTERM);
     }
     let mut worst = 0;
-    for one in started {
+    for one in started.iter_mut() {
         match one.status.map_or_else(|| one.child.wait(), Ok) {
             Ok(status) => worst = worst.max(status.code().unwrap_or(1)),
             Err(error) => {
@@ -156,5 +183,22 @@ fn end(started: &mut [Started]) -> i32 {
             }
         }
     }
-    worst
+    let (begun, mut told_at) = (Instant::now(), Instant::now());
+    loop {
+        let left = started.iter().enumerate().filter(|(number, _)| is_written_down(root, *number, launch));
+        let left: Vec<String> = left.map(|(number, one)| format!("agent {number} on {}", one.host)).collect();
+        // One that was killed stays written down: its command has ended with something else than 0.
+        if left.is_empty() || worst != 0 {
+            return worst;
+        }
+        if begun.elapsed() > AWAY {
+            warn(format!("{} still lives: programs are connected to it", left.join(", ")));
+            return worst;
+        }
+        if told_at.elapsed() > TELL {
+            told_at = Instant::now();
+            warn(format!("waiting for {} to end", left.join(", ")));
+        }
+        std::thread::sleep(LOOK);
+    }
 }

@@ -3,6 +3,7 @@
 mod deploy;
 mod flight;
 mod hosts;
+mod leaving;
 pub mod listening;
 
 use crate::agent_process::Joined;
@@ -62,6 +63,7 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
     if let Some(member) = member {
         resolved.settings.join(member);
     }
+    leaving::await_earlier(&resolved.settings)?;
     let is_there = crate::control_client::running(&resolved.settings)?.is_some();
     check::settings(&resolved.settings, is_there)?;
     if resolved.settings.library.exists() {
@@ -106,6 +108,7 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
     drop((flight, web));
     let flushed = run::flush_attended(settings, &signals, args.quiet)?;
     drop(keeper);
+    leaving::await_end(settings, &signals);
     if flushed.failures.is_empty() {
         return Ok(0);
     }

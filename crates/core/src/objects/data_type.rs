@@ -80,6 +80,31 @@ impl DataType {
         }
     }
 
+    /// Packed cells as 64-bit floats. `None`: they are no numbers of one part.
+    pub fn floats(self, cells: &[u8]) -> Option<Vec<f64>> {
+        macro_rules! floats {
+            ($type:ty) => {
+                cells
+                    .chunks_exact(size_of::<$type>())
+                    .map(|cell| <$type>::from_le_bytes(cell.try_into().expect("exact chunks")) as f64)
+                    .collect()
+            };
+        }
+        Some(match self {
+            Int8 => floats!(i8),
+            Int16 => floats!(i16),
+            Int32 => floats!(i32),
+            Int64 => floats!(i64),
+            UInt8 | Bool => floats!(u8),
+            UInt16 => floats!(u16),
+            UInt32 => floats!(u32),
+            UInt64 => floats!(u64),
+            Float32 => floats!(f32),
+            Float64 => floats!(f64),
+            Complex64 | Complex128 | Bytes(_) => return None,
+        })
+    }
+
     /// Least and greatest of packed cells, as 64-bit floats (of 64-bit integers the next ones below and above, where they are none
     /// themselves). `None` for types without an order, where any cell is NaN, and where there are no cells.
     pub fn range(self, cells: &[u8]) -> Option<(f64, f64)> {

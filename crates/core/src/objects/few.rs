@@ -65,6 +65,29 @@ impl Condition {
         self.0.is_empty()
     }
 
+    /// Which of packed cells meet it. `None`: cells of this type can't be compared.
+    pub fn mask(&self, data_type: DataType, cells: &[u8]) -> Option<Vec<bool>> {
+        let mut found = Vec::with_capacity(cells.len() / data_type.size());
+        self.each(data_type, cells, |_, meets| {
+            found.push(meets);
+            true
+        })?;
+        Some(found)
+    }
+
+    /// What all cells answer whose least and greatest value are these. `None`: that can't be told by them.
+    pub fn decide(&self, low: f64, high: f64) -> Option<bool> {
+        let mut all = Some(true);
+        for one in &self.0 {
+            match one.decide(low, high) {
+                Some(false) => return Some(false),
+                Some(true) => {}
+                None => all = None,
+            }
+        }
+        all
+    }
+
     /// What travels of packed cells of which those that don't meet it have the fill value. `None`: cells of this type can't be compared.
     pub fn gather(&self, data_type: DataType, fill: &[u8], cells: &[u8]) -> Option<Gathered> {
         let size = fill.len();
@@ -135,6 +158,26 @@ impl Condition {
             DataType::Complex64 | DataType::Complex128 | DataType::Bytes(_) => return None,
         }
         Some(())
+    }
+}
+
+impl Comparison {
+    fn decide(&self, low: f64, high: f64) -> Option<bool> {
+        // Beyond, a 64-bit float stands for several integers.
+        const EXACT: i128 = 1 << 53;
+        if self.integer.is_some_and(|integer| integer.abs() > EXACT) {
+            return None;
+        }
+        let number = self.float;
+        let (yes, no) = match self.operator {
+            Operator::Less => (high < number, low >= number),
+            Operator::LessOrEqual => (high <= number, low > number),
+            Operator::Greater => (low > number, high <= number),
+            Operator::GreaterOrEqual => (low >= number, high < number),
+            Operator::Equal => (low == number && high == number, low > number || high < number),
+            Operator::NotEqual => (low > number || high < number, low == number && high == number),
+        };
+        if yes { Some(true) } else { no.then_some(false) }
     }
 }
 

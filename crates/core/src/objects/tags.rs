@@ -29,6 +29,8 @@ pub enum TagMatch {
     Prefix(String),
     Suffix(String),
     Infix(String),
+    /// The value, as it is written, fits the pattern: `*` stands for any text, `?` for one character. The question's key is a pattern, too.
+    Wild(String),
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -123,8 +125,34 @@ impl TagMatch {
             TagMatch::Prefix(part) => text(|text, part| text.starts_with(part), part),
             TagMatch::Suffix(part) => text(|text, part| text.ends_with(part), part),
             TagMatch::Infix(part) => text(|text, part| text.contains(part), part),
+            TagMatch::Wild(pattern) => match value {
+                TagValue::Text(text) => fits(pattern, text),
+                other => fits(pattern, &other.to_string()),
+            },
         }
     }
+}
+
+/// `*` stands for any text, also an empty one, `?` for one character.
+pub fn fits(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut p, mut t) = (0, 0);
+    // The last `*`, and how much of the text it stands for: one more is tried where what follows does not fit.
+    let mut star: Option<(usize, usize)> = None;
+    while t < text.len() {
+        if p < pattern.len() && pattern[p] == '*' {
+            star = Some((p, t));
+            p += 1;
+        } else if p < pattern.len() && (pattern[p] == '?' || pattern[p] == text[t]) {
+            (p, t) = (p + 1, t + 1);
+        } else if let Some((at, taken)) = star {
+            star = Some((at, taken + 1));
+            (p, t) = (at + 1, taken + 1);
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(|symbol| *symbol == '*')
 }
 
 #[cfg(test)]
@@ -152,5 +180,22 @@ mod tests {
         assert_eq!(TagValue::parse("7.5"), TagValue::Float(7.5));
         assert_eq!(TagValue::parse("true"), TagValue::Bool(true));
         assert_eq!(TagValue::parse("NaN"), TagValue::Text("NaN".into()));
+    }
+
+    #[test]
+    fn a_pattern_fits_what_its_stars_and_question_marks_can_stand_for() {
+        for (pattern, text, wanted) in [
+            ("*", "", true),
+            ("", "", true),
+            ("", "a", false),
+            ("a*b*c", "a-b-b-c", true),
+            ("a*b*c", "a-b-b-cd", false),
+            ("?", "é", true),
+            ("?", "", false),
+            ("**x", "xx", true),
+            ("in*ment", "instrument", true),
+        ] {
+            assert_eq!(fits(pattern, text), wanted, "{pattern} {text}");
+        }
     }
 }

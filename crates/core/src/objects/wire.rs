@@ -244,6 +244,11 @@ pub enum Request {
         region: Region,
         count: u64,
     },
+    /// One tag; answered by `Tags`, with none if there is none.
+    Tag {
+        path: String,
+        key: String,
+    },
 }
 
 /// A file that a client has opened: the agent keeps it open, whatever becomes of its name. An agent that does not know it (any more)
@@ -338,7 +343,8 @@ pub struct Status {
     pub bytes: u64,
     /// An array's, with its shape now.
     pub spec: Option<ArraySpec>,
-    /// The tier that has the newest bytes; of an array the tier of its newest region, `root` when all is durable.
+    /// The tier that has the newest bytes; of an array all that have cells of it, that of its newest region first, `root` for what lies
+    /// in the root.
     pub tier: String,
     /// Nothing is newer than what the root's own storage has.
     pub is_durable: bool,

@@ -119,12 +119,21 @@ impl ArrayHandle {
         Ok(inner.shape_now(&self.spec))
     }
 
-    /// The tier of the newest extent, if any is staged.
-    pub fn newest_device(&self) -> Result<Option<u32>> {
+    /// Devices that have cells of it, that of the newest extent first; and whether they have all of its cells.
+    pub fn devices(&self) -> Result<(Vec<u32>, bool)> {
         let mut inner = self.locked();
         self.current(&mut inner, false)?;
-        let newest = inner.staged.as_ref().and_then(|staged| staged.extents.iter().last());
-        Ok(newest.map(|extent| extent.spot.segment >> 24))
+        let all = terrace_core::objects::cells(&inner.shape_now(&self.spec)).unwrap_or(u64::MAX);
+        let (mut devices, mut staged_cells) = (vec![], 0u64);
+        let extents = inner.staged.iter().flat_map(|staged| staged.extents.iter()).collect::<Vec<_>>();
+        for extent in extents.into_iter().rev() {
+            let device = extent.spot.segment >> 24;
+            if !devices.contains(&device) {
+                devices.push(device);
+            }
+            staged_cells = staged_cells.saturating_add(extent.region.cells());
+        }
+        Ok((devices, staged_cells >= all))
     }
 
     /// Something is newer than the durable form.
@@ -585,7 +594,16 @@ impl ArrayHandle {
             let mut inner = self.locked();
             self.current(&mut inner, true)?;
             let now = inner.shape_now(&self.spec);
-            self.check_bounds(&region, &now)?;
+            if let Some(d) = (0..now.len()).find(|&d| !self.spec.unlimited[d] && shape[d] != now[d]) {
+                return Err(ObjectError::new(
+                    Kind::OutOfBounds,
+                    format!(
+                        "dimension {d} of {}, of shape {now:?}, does not grow: {shape:?} was asked for",
+                        self.directory.display()
+                    ),
+                )
+                .hint("a dimension that is to grow is made unlimited when the array is created"));
+            }
             if shape.iter().zip(&now).any(|(wanted, now)| wanted < now) {
                 return Err(ObjectError::invalid(format!(
                     "an array of shape {now:?} can't be made smaller, to {shape:?}"

@@ -10,6 +10,8 @@ use serde_json::{Map, Value, json};
 use std::path::Path;
 use terrace_core::objects::{ArraySpec, DataType, Kind, ObjectError, Placement, Result};
 
+/// Below it are the chunks, as we name them.
+pub const CHUNKS: &str = "c";
 pub const METADATA_FILE: &str = "zarr.json";
 /// Attribute that tells which dimensions grow; Zarr itself lets any dimension be resized.
 const UNLIMITED: &str = "terrace_unlimited";

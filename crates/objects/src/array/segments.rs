@@ -131,7 +131,8 @@ impl Allocator {
         let room = rounded(bytes).next_multiple_of(PAGE);
         // What is not used yet of the last one is the smaller part of all.
         let all: u64 = self.own.iter().map(|own| own.len).sum();
-        let comfortable = room.max((all / SEGMENT_PART).clamp(SEGMENT_FIRST, SEGMENT_MAX).next_multiple_of(PAGE));
+        // Whole extents of this size: nothing is left over where all are as large.
+        let comfortable = (all / SEGMENT_PART).clamp(SEGMENT_FIRST, SEGMENT_MAX).next_multiple_of(room);
         let mut tried = 0u32;
         while let Some(device) = best_device(place, tried, room as i64) {
             tried |= 1 << device;

@@ -1,0 +1,65 @@
+//! What is looked at before an object is made, and what is made for it: containers that it is to lie in.
+
+use crate::session::Session;
+use std::path::Path;
+use terrace_core::objects::{Kind, ObjectError, Result};
+use terrace_index::PRIVATE_DIR;
+use terrace_objects::array::{self, Metadata};
+
+impl Session {
+    /// The array's name, on this node; it gets its cells' place with the first put.
+    pub(crate) fn create_array_here(&self, name: &str, metadata: &Metadata) -> Result<()> {
+        let path = self.full_path(name)?;
+        self.check_inside(name, &path)?;
+        with_parents(&path, || array::create_array(&self.place(), &path, metadata))
+    }
+
+    /// Refuses a name that a symbolic link leads out of the root: what is made there would be nobody's.
+    pub(crate) fn check_inside(&self, name: &str, path: &Path) -> Result<()> {
+        // The nearest directory that is there; what is missing is made below it.
+        let there = path.ancestors().skip(1).find_map(|above| above.canonicalize().ok());
+        let root = self.root().canonicalize().unwrap_or_else(|_| self.root().to_owned());
+        match there {
+            Some(there) if !there.starts_with(&root) => Err(ObjectError::invalid(format!(
+                "`{name}` leads out of the root: a symbolic link in it leads to {}",
+                there.display()
+            ))
+            .hint("objects lie below the root that their agent serves")),
+            _ => Ok(()),
+        }
+    }
+
+    /// The agent of a root's owner is not there for others: who that is, if it is somebody else.
+    pub(crate) fn explained_by_owner(root: &Path, error: ObjectError) -> ObjectError {
+        use std::os::unix::fs::MetadataExt;
+        let owner = std::fs::symlink_metadata(root.join(PRIVATE_DIR)).ok().map(|found| found.uid());
+        match owner.filter(|owner| error.kind == Kind::NoAgent && *owner != rustix::process::geteuid().as_raw()) {
+            Some(owner) => ObjectError::new(
+                Kind::Denied,
+                format!("{} is served by an agent of user {owner}, which serves that user alone", root.display()),
+            )
+            .hint("connect to it by its address, with its token (terrace serve --listen)"),
+            None => error,
+        }
+    }
+}
+
+/// Once more with the containers that were missing.
+pub fn with_parents<T>(path: &Path, create: impl Fn() -> Result<T>) -> Result<T> {
+    match create() {
+        Err(error) if error.kind == Kind::NotFound => {
+            let parent = path.parent().unwrap_or(path);
+            std::fs::create_dir_all(parent).map_err(|failed| {
+                let kind = match failed.kind() {
+                    std::io::ErrorKind::NotADirectory | std::io::ErrorKind::AlreadyExists => Kind::WrongKind,
+                    std::io::ErrorKind::PermissionDenied => Kind::Denied,
+                    std::io::ErrorKind::StorageFull => Kind::NoSpace,
+                    _ => Kind::System,
+                };
+                ObjectError::new(kind, format!("can't create the container {}: {failed}", parent.display()))
+            })?;
+            create()
+        }
+        created => created,
+    }
+}
