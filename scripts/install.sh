@@ -17,9 +17,12 @@ for file in terrace terrace-predict terrace-query terrace-web libterrace_interce
     fi
 done
 install -D -m 755 -t "$to/bin" "$built/terrace" "$built/terrace-predict" "$built/terrace-query" "$built/terrace-web"
-install -D -m 755 -t "$to/lib" "$built/libterrace.so"
+abi=$(sed -n 's/^const ABI: &str = "\(.*\)";/\1/p' crates/capi/build.rs)
+install -D -m 755 "$built/libterrace.so" "$to/lib/libterrace.so.$abi"
+ln -sfn "libterrace.so.$abi" "$to/lib/libterrace.so"
 install -D -m 755 -t "$to/lib/terrace" "$built/libterrace_intercept.so" "$built/libterrace_cfitsio.so"
-install -D -m 644 -t "$to/include" crates/capi/include/terrace.h crates/capi/fortran/terrace.f90
+install -D -m 644 -t "$to/include" crates/capi/include/terrace.h crates/capi/fortran/terrace.f90 \
+    crates/capi/fortran/terrace_c.f90
 install -D -m 644 -t "$to/include/terrace" crates/capi/include/terrace/staging.hpp
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 mkdir -p "$to/lib/pkgconfig"

@@ -26,6 +26,8 @@ mod lock;
 
 mod tag;
 
+mod values;
+
 mod savime;
 
 mod handles;
@@ -39,3 +41,4 @@ pub use session::*;
 pub use stager::*;
 pub use tag::*;
 pub use transfer::*;
+pub use values::*;

@@ -196,7 +196,8 @@ impl Selection {
     fn take(&mut self, tile: &Region, mask: Option<&[bool]>) {
         // A tile of a block may be many pieces of the whole: one for each row.
         let row = *tile.count().last().expect("an array has a dimension") as usize;
-        for (number, first) in rows(&self.shape, tile).enumerate() {
+        let firsts: Vec<u64> = rows(&self.shape, tile).collect();
+        for (number, first) in firsts.into_iter().enumerate() {
             match mask {
                 None => self.add(first, row as u64),
                 Some(mask) => {

@@ -128,6 +128,13 @@ fn an_installed_terrace_is_found_by_pkg_config_and_runs_the_example() {
 }
 
 #[test]
+fn every_claim_about_values_and_memory_holds_in_c() {
+    let place = Wish::default().tier("ram", "64MiB").build();
+    assert_eq!(run_c(&place, "tests/tests/system/capi/values.c"), "all claims hold\n");
+    place.wait_for_the_agents_end();
+}
+
+#[test]
 fn every_claim_about_staging_and_steps_holds_in_c() {
     let place = Wish::default().tier("ram", "64MiB").build();
     assert_eq!(run_c(&place, "tests/tests/system/capi/staging.c"), "all claims hold\n");

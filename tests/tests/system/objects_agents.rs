@@ -130,10 +130,9 @@ fn regions_of_one_array_are_spread_over_two_agents_and_are_one_array_to_every_cl
     let agents = start(&place, 2);
     let (one, two, far) = (agents.beside(0), agents.beside(1), agents.elsewhere(1));
     let spec = ArraySpec::new(DataType::Int64, &[60, 70]).chunks(&[13, 17]).fill(&25i64.to_le_bytes());
-    let array = one.create_array("c/a", &spec, Create::New);
-    assert_eq!(array.err().unwrap().kind, Kind::NotFound);
-    one.create_container("c", Create::New).unwrap();
+    // With the container that it lies in.
     let array = one.create_array("c/a", &spec, Create::New).unwrap();
+    assert_eq!(one.create_container("c", Create::New).err().unwrap().kind, Kind::Exists);
     compare_at_random(&array, 5, 0..30, 60, |operation| {
         if operation % 25 == 20 {
             two.evict("c").unwrap();

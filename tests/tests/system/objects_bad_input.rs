@@ -66,7 +66,7 @@ fn bad_input_to_objects_is_refused_by_name_and_leaves_things_as_they_were() {
     refused(session.put_tag("c/none", "k", TagValue::Int(1)), Kind::NotFound, "none");
     refused(session.create_array("c/a", &spec, Create::New), Kind::Exists, "c/a");
     refused(session.create_bytes("c/file", Create::New), Kind::Exists, "c/file");
-    refused(session.create_array("nowhere/a", &spec, Create::New), Kind::NotFound, "nowhere");
+    refused(session.create_array("c/file/a", &spec, Create::New), Kind::WrongKind, "c/file");
     refused(session.open_array("c/file", false), Kind::WrongKind, "a bytes object");
     refused(session.open_array("c", false), Kind::WrongKind, "a container");
     refused(session.open_bytes("c/a", false), Kind::WrongKind, "c/a");

@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Who waits says so often for whom.
 const TELL: Duration = Duration::from_secs(10);
 /// Agents whose launcher has ended, but not waited for them (`ssh`), are waited for so long.
-const AWAY: Duration = Duration::from_secs(120);
+const AWAY: Duration = Duration::from_secs(30);
 
 struct Started {
     host: String,
