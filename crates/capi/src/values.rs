@@ -1,8 +1,8 @@
 //! Questions about values: comparisons of arrays, joined by and/or; the cells that meet them; histograms. And regions of memory.
 
-use crate::array::{array, region, terrace_array, terrace_region};
-use crate::call::{Failure, Outcome, call, closed, given, opened, out, space, text, used};
-use crate::handles::{Handles, Used};
+use crate::array::{region, terrace_array, terrace_region};
+use crate::call::{Failure, Outcome, call, call_close, call_open, given, out, space, text, used};
+use crate::handles::handle;
 use std::ffi::{c_char, c_int, c_void};
 use terrace_client::{Kind, Region, Selection, Where, histogram};
 
@@ -18,16 +18,8 @@ pub struct terrace_selection {
     _private: (),
 }
 
-static QUESTIONS: Handles<Where> = Handles::new();
-static SELECTIONS: Handles<Selection> = Handles::new();
-
-fn question<'a>(handle: *const terrace_where) -> Outcome<Used<'a, Where>> {
-    used(&QUESTIONS, handle, "the question")
-}
-
-fn selection<'a>(handle: *const terrace_selection) -> Outcome<Used<'a, Selection>> {
-    used(&SELECTIONS, handle, "the selection")
-}
+handle!(terrace_where, Where, "the question", "questions");
+handle!(terrace_selection, Selection, "the selection", "selections");
 
 fn within(told: *const terrace_region) -> Outcome<Option<Region>> {
     if told.is_null() { Ok(None) } else { region(told).map(Some) }
@@ -40,11 +32,7 @@ pub extern "C" fn terrace_where_new(
     comparison: *const c_char,
     question: *mut *mut terrace_where,
 ) -> c_int {
-    call(|| {
-        out(question, "the handle")?;
-        let made = Where::new(&*self::array(array)?, text(comparison, "the comparison")?)?;
-        opened(&QUESTIONS, made, question, "questions")
-    })
+    call_open(question, || Ok(Where::new(&*used(array)?, text(comparison, "the comparison")?)?))
 }
 
 /// Cells that meet both questions. Both stay what they are.
@@ -54,10 +42,7 @@ pub extern "C" fn terrace_where_and(
     other: *const terrace_where,
     both: *mut *mut terrace_where,
 ) -> c_int {
-    call(|| {
-        out(both, "the handle")?;
-        opened(&QUESTIONS, question(one)?.clone().and(question(other)?.clone()), both, "questions")
-    })
+    call_open(both, || Ok(used(one)?.clone().and(used(other)?.clone())))
 }
 
 /// Cells that meet one of the questions, or both. Both stay what they are.
@@ -67,16 +52,13 @@ pub extern "C" fn terrace_where_or(
     other: *const terrace_where,
     either: *mut *mut terrace_where,
 ) -> c_int {
-    call(|| {
-        out(either, "the handle")?;
-        opened(&QUESTIONS, question(one)?.clone().or(question(other)?.clone()), either, "questions")
-    })
+    call_open(either, || Ok(used(one)?.clone().or(used(other)?.clone())))
 }
 
 /// Forgets a question.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_where_close(question: *mut terrace_where) -> c_int {
-    call(|| closed(&QUESTIONS, question, "the question").map(drop))
+    call_close(question)
 }
 
 /// Looks for the cells, in the whole arrays (`within`: NULL) or in a block of them. All arrays of the question have one shape.
@@ -86,18 +68,14 @@ pub extern "C" fn terrace_select(
     within: *const terrace_region,
     selection: *mut *mut terrace_selection,
 ) -> c_int {
-    call(|| {
-        out(selection, "the handle")?;
-        let found = self::question(question)?.select(self::within(within)?.as_ref())?;
-        opened(&SELECTIONS, found, selection, "selections")
-    })
+    call_open(selection, || Ok(used(question)?.select(self::within(within)?.as_ref())?))
 }
 
 /// How many cells those are.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_selection_count(selection: *const terrace_selection, count: *mut u64) -> c_int {
     call(|| {
-        *out(count, "the count")? = self::selection(selection)?.count();
+        *out(count, "the count")? = used(selection)?.count();
         Ok(())
     })
 }
@@ -110,7 +88,7 @@ pub extern "C" fn terrace_selection_positions(
     room: usize,
 ) -> c_int {
     call(|| {
-        let selection = self::selection(selection)?;
+        let selection = used(selection)?;
         let places = space(positions, room, "the place for the positions")?;
         if selection.count() > room as u64 {
             return Err(Failure::new(Kind::OutOfBounds, format!("the selection has {} cells", selection.count())));
@@ -129,7 +107,7 @@ pub extern "C" fn terrace_selection_get(
     bytes: usize,
 ) -> c_int {
     call(|| {
-        let (selection, array) = (self::selection(selection)?, self::array(array)?);
+        let (selection, array) = (used(selection)?, used(array)?);
         let place = space(cells.cast::<u8>(), bytes, "the buffer")?;
         let wanted = selection.count() as u128 * array.spec().data_type.size() as u128;
         if wanted != bytes as u128 {
@@ -143,7 +121,7 @@ pub extern "C" fn terrace_selection_get(
 /// Forgets a selection.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_selection_close(selection: *mut terrace_selection) -> c_int {
-    call(|| closed(&SELECTIONS, selection, "the selection").map(drop))
+    call_close(selection)
 }
 
 /// How many cells lie in each of `bins` bins of one width from `low` to `high`; NaN, and what lies outside, is in none. `low` greater
@@ -158,7 +136,7 @@ pub extern "C" fn terrace_histogram(
     counts: *mut u64,
 ) -> c_int {
     call(|| {
-        let array = self::array(array)?;
+        let array = used(array)?;
         let (low, high) = (out(low, "the lower bound")?, out(high, "the upper bound")?);
         let counts = space(counts, bins, "the place for the counts")?;
         let bounds = (*low <= *high).then_some((*low, *high));
@@ -187,7 +165,7 @@ pub extern "C" fn terrace_array_put_from(
     bytes: usize,
 ) -> c_int {
     call(|| {
-        let (array, (memory, shape)) = (self::array(array)?, memory_of(memory, shape)?);
+        let (array, (memory, shape)) = (used(array)?, memory_of(memory, shape)?);
         let buffer = given(buffer.cast::<u8>(), bytes, "the buffer")?;
         Ok(array.put_from(&self::region(region)?, &shape, &memory, buffer)?)
     })
@@ -204,7 +182,7 @@ pub extern "C" fn terrace_array_get_into(
     bytes: usize,
 ) -> c_int {
     call(|| {
-        let (array, (memory, shape)) = (self::array(array)?, memory_of(memory, shape)?);
+        let (array, (memory, shape)) = (used(array)?, memory_of(memory, shape)?);
         let buffer = space(buffer.cast::<u8>(), bytes, "the buffer")?;
         Ok(array.get_into(&self::region(region)?, &shape, &memory, buffer)?)
     })
