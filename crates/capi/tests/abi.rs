@@ -37,7 +37,10 @@ fn compare(found: &str, file: &str) {
     let lost: Vec<&str> = kept.lines().filter(|line| !found.lines().any(|found| found == *line)).collect();
     assert!(lost.is_empty(), "programs that were built before would not run: {lost:?}\nhint: another ABI in build.rs");
     let new: Vec<&str> = found.lines().filter(|line| !kept.lines().any(|kept| kept == *line)).collect();
-    assert!(new.is_empty(), "not published yet: {new:?}\nhint: TERRACE_WRITE_ABI=1 cargo test --release -p terrace-capi");
+    assert!(
+        new.is_empty(),
+        "not published yet: {new:?}\nhint: TERRACE_WRITE_ABI=1 cargo test --release -p terrace-capi"
+    );
     assert!(!kept.is_empty());
 }
 
@@ -69,7 +72,9 @@ fn structures(header: &str) -> Vec<(String, Vec<String>)> {
     let mut found = vec![];
     let mut lines = header.lines();
     while let Some(line) = lines.next() {
-        let Some(name) = line.strip_prefix("typedef struct ").and_then(|rest| rest.strip_suffix(" {")) else { continue };
+        let Some(name) = line.strip_prefix("typedef struct ").and_then(|rest| rest.strip_suffix(" {")) else {
+            continue;
+        };
         let fields = lines.by_ref().map(str::trim).take_while(|line| !line.starts_with('}'));
         let fields = fields.filter(|line| line.ends_with(';')).map(|line| {
             let declared = line.trim_end_matches(';').split('[').next().unwrap();

@@ -140,7 +140,8 @@ fn function(declaration: &str) -> Option<(String, String)> {
 }
 
 fn made_of(header: &str) -> (String, BTreeSet<String>) {
-    let (mut constants, mut types, mut functions, mut names) = (String::new(), String::new(), String::new(), BTreeSet::new());
+    let (mut constants, mut types, mut functions, mut names) =
+        (String::new(), String::new(), String::new(), BTreeSet::new());
     for line in header.lines().filter(|line| line.starts_with("#define TERRACE_")) {
         let mut words = line.split_whitespace().skip(1);
         if let (Some(name), Some(Ok(value))) = (words.next(), words.next().map(str::parse::<i64>)) {
@@ -177,7 +178,9 @@ fn made_of(header: &str) -> (String, BTreeSet<String>) {
 fn the_module_binds_all_of_the_header() {
     let header = std::fs::read_to_string(here().join("include/terrace.h")).unwrap();
     let (made, names) = made_of(&header);
-    let calls = header.matches("\nint terrace_").count() + header.matches("\nconst char *terrace_").count() + header.matches("\nvoid terrace_").count();
+    let calls = header.matches("\nint terrace_").count()
+        + header.matches("\nconst char *terrace_").count()
+        + header.matches("\nvoid terrace_").count();
     assert_eq!(names.len(), calls, "{names:?}");
     let file = here().join("fortran/terrace_c.f90");
     if std::env::var_os("TERRACE_WRITE_FORTRAN").is_some() {

@@ -104,7 +104,7 @@ fn keep(mut client: Client, shared: &Shared, settings: Settings, command: &[Stri
         let settings = crate::agent_process::in_force(&settings).unwrap_or_else(|| settings.clone());
         if deaths > DEATHS_AT_ONCE {
             let pause = (Duration::from_millis(500) * (1 << (deaths - DEATHS_AT_ONCE).min(6))).min(PAUSE_MAX);
-            crate::failure::warn(format!(
+            terrace_tool::failure::warn(format!(
                 "the agent died {deaths} times in a row; it is started again in {:.0} s, and programs wait meanwhile",
                 pause.as_secs_f64()
             ));

@@ -63,3 +63,23 @@ pub fn with_parents<T>(path: &Path, create: impl Fn() -> Result<T>) -> Result<T>
         created => created,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_user_is_told_whose_agent_it_is() {
+        let place = tempfile::tempdir().unwrap();
+        let own = place.path().join(PRIVATE_DIR);
+        std::fs::create_dir(&own).unwrap();
+        let none = || ObjectError::new(Kind::NoAgent, "no agent serves the root");
+        assert_eq!(Session::explained_by_owner(place.path(), none()), none());
+        if std::os::unix::fs::chown(&own, Some(65534), None).is_err() {
+            eprintln!("SKIPPED: only root gives a directory away");
+            return;
+        }
+        let told = Session::explained_by_owner(place.path(), none());
+        assert!(told.kind == Kind::Denied && told.message.contains("65534"), "{told}");
+    }
+}

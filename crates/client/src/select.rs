@@ -129,7 +129,8 @@ impl Where {
                         Some(known) => all.fill(known),
                         None => {
                             let mask = part.mask(sources, tile)?;
-                            let join = |all: &mut bool, one: bool| *all = if is_and { *all && one } else { *all || one };
+                            let join =
+                                |all: &mut bool, one: bool| *all = if is_and { *all && one } else { *all || one };
                             all.iter_mut().zip(mask).for_each(|(all, one)| join(all, one));
                         }
                     }

@@ -1,9 +1,9 @@
 //! A session: one root, seen by one program.
 
-use crate::creating::with_parents;
 use crate::array::{Array, Backend};
 use crate::bytes::{Bytes, File};
 use crate::cluster::Cluster;
+use crate::creating::with_parents;
 use crate::members::check_all_stages_have_agents;
 use crate::remote::{RemoteArray, status};
 use crate::routing;
@@ -108,7 +108,9 @@ impl Session {
                 Kind::Denied,
                 format!("the agent whose index is {} is another user's, and serves that user alone", index.display()),
             )
-            .hint("start one of your own, on a root of your own; or connect to that one by its address, with its token"),
+            .hint(
+                "start one of your own, on a root of your own; or connect to that one by its address, with its token",
+            ),
             _ => error,
         })?;
         let root = place.root().to_owned();

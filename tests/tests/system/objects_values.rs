@@ -57,13 +57,20 @@ fn cells_are_selected_by_what_they_are() {
             assert!(values.eq(positions.iter().map(|at| of_a[*at])), "question {number}");
 
             let block = Region::block(&[5, 100], &[20, 3000]).unwrap();
-            let inside = |at: &&usize| (5..25).contains(&(**at as u64 / COLUMNS)) && (100..3100).contains(&(**at as u64 % COLUMNS));
+            let inside = |at: &&usize| {
+                (5..25).contains(&(**at as u64 / COLUMNS)) && (100..3100).contains(&(**at as u64 % COLUMNS))
+            };
             let selection = question.select(Some(&block)).unwrap();
-            assert!(selection.positions().eq(positions.iter().filter(inside).map(|at| *at as u64)), "question {number}");
+            assert!(
+                selection.positions().eq(positions.iter().filter(inside).map(|at| *at as u64)),
+                "question {number}"
+            );
         }
         let found = histogram(&a, None, 10, Some((0.0, 600.0))).unwrap();
         let mut wanted = vec![0u64; 10];
-        of_a.iter().filter(|value| (0.0..=600.0).contains(*value)).for_each(|value| wanted[((value / 60.0) as usize).min(9)] += 1);
+        of_a.iter()
+            .filter(|value| (0.0..=600.0).contains(*value))
+            .for_each(|value| wanted[((value / 60.0) as usize).min(9)] += 1);
         assert_eq!(found.counts, wanted);
         let all = histogram(&b, None, 3, None).unwrap();
         assert_eq!(all.counts.iter().sum::<u64>(), ROWS * COLUMNS);

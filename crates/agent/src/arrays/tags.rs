@@ -248,7 +248,9 @@ impl Tags {
         let keys = self.by_key.iter().filter(|(key, _)| fits(&query.key, key));
         let found: BTreeSet<&String> = keys
             .flat_map(|(key, ranks)| ranks.values().flatten().map(move |object| (key, object)))
-            .filter(|(key, object)| is_below(object, &query.below) && query.matches.accepts(&self.by_object[*object][*key]))
+            .filter(|(key, object)| {
+                is_below(object, &query.below) && query.matches.accepts(&self.by_object[*object][*key])
+            })
             .map(|(_, object)| object)
             .collect();
         found.into_iter().cloned().collect()

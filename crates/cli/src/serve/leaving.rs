@@ -5,12 +5,12 @@
 
 use crate::agent_process::in_force;
 use crate::control_client::running;
-use crate::failure::{Failure, Result, warn};
 use crate::signals::Signals;
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use terrace_core::settings::Settings;
+use terrace_tool::failure::{Failure, Result, warn};
 
 const LOOK: Duration = Duration::from_millis(20);
 /// Who waits longer says for whom.
@@ -41,7 +41,9 @@ pub fn await_end(settings: &Settings, signals: &Signals) {
         }
         if !told && begun.elapsed() > TELL {
             told = true;
-            warn(format!("waiting for {who} to end: programs are still connected to it, or it makes durable what they left"));
+            warn(format!(
+                "waiting for {who} to end: programs are still connected to it, or it makes durable what they left"
+            ));
         }
         // Told to end once more.
         if let Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT) =

@@ -50,7 +50,8 @@ impl Flush<'_> {
         let next = AtomicUsize::new(0);
         let written = Mutex::new(Written::default());
         at_once(chunks.len(), || {
-            let mut worker = Worker { flush: self, batch: vec![], bytes: 0, written: Written::default(), spare: vec![] };
+            let mut worker =
+                Worker { flush: self, batch: vec![], bytes: 0, written: Written::default(), spare: vec![] };
             // Who has failed takes no more; what others have begun, they end.
             while let Some(chunk) = chunks.get(next.fetch_add(1, Relaxed)) {
                 worker.write(chunk).inspect_err(|_| next.store(chunks.len(), Relaxed))?;
@@ -93,7 +94,8 @@ fn at_once(tasks: usize, act: impl Fn() -> Result<()> + Sync) -> Result<()> {
         // Where no thread can be had, this one does it all.
         let others: Vec<_> = (1..tasks.min(WORKERS_MAX)).map_while(|number| start(number).ok()).collect();
         let mine = act();
-        let theirs = others.into_iter().map(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let theirs =
+            others.into_iter().map(|other| other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         theirs.fold(mine, |first, next| first.and(next))
     })
 }

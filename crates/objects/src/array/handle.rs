@@ -400,7 +400,11 @@ impl ArrayHandle {
         };
         // A log of which most is buried is made anew instead, so that an array which is put to for ever needs bounded room.
         let is_mostly_buried = || log.capacity() >= COMPACTED_FROM && live <= log.capacity() / 2;
-        let grows = |bytes: u64| !is_mostly_buried() && reserve_room(&self.place, device, bytes as i64);
+        let reserve = |bytes: u64| reserve_room(&self.place, device, bytes as i64);
+        // Where the tier is full, the agent is asked for room, as for cells; that may end this very generation.
+        let grows = |bytes: u64| {
+            !is_mostly_buried() && (reserve(bytes) || (self.services.make_room(bytes).is_ok() && reserve(bytes)))
+        };
         match log.claim(grows, |bytes| give_room(&self.place, device, bytes as i64))? {
             Claimed::Record(number) => Ok(log.publish(number, body)),
             Claimed::Frozen => Ok(false),

@@ -39,7 +39,9 @@ pub use durable::{Cut, Drops, Flushed, compact, directory_of, flush_stage, is_di
 pub use handle::{ArrayHandle, Layer, Services, View};
 pub use locks::{LockMode, LockTable, RegionLock};
 pub use log::{LIVE, Log, RECORDS_MAX, ValueRange};
-pub use metadata::{ArrayMetadata, CHUNKS, METADATA_FILE, Metadata, create_array, create_group, read_metadata, write_metadata};
+pub use metadata::{
+    ArrayMetadata, CHUNKS, METADATA_FILE, Metadata, create_array, create_group, read_metadata, write_metadata,
+};
 pub use stage::{
     ROOT_DEVICE, STAGED, Stage, all_devices, relative, remove_directory, remove_stage, room_of, stage_of, staged_link,
     stages, stages_dir, stages_on,
