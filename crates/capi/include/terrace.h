@@ -117,6 +117,8 @@ typedef enum terrace_match {
   TERRACE_SUFFIX = 4,
   // A text that has that of `low` in it.
   TERRACE_INFIX = 5,
+  // One that, as it is written, fits the pattern of `low`: `*` is any text, `?` one character. The key is a pattern, too.
+  TERRACE_LIKE = 6,
 } terrace_match;
 
 // Where puts are to have arrived.
@@ -144,6 +146,9 @@ typedef struct terrace_mapping terrace_mapping;
 // A conversation in SAVIME's language.
 typedef struct terrace_savime terrace_savime;
 
+// Cells that have met a question.
+typedef struct terrace_selection terrace_selection;
+
 // One root, seen by one program.
 typedef struct terrace_session terrace_session;
 
@@ -156,6 +161,9 @@ typedef struct terrace_steps terrace_steps;
 // A put or a get that can be started.
 typedef struct terrace_transfer terrace_transfer;
 
+// A question that each cell answers with yes or no.
+typedef struct terrace_where terrace_where;
+
 // What is known of an object.
 typedef struct terrace_info {
   // One of terrace_kind.
@@ -164,7 +172,7 @@ typedef struct terrace_info {
   bool is_durable;
   // A bytes object's length; an array's size when all cells are written; 0 for a container.
   uint64_t bytes;
-  // The tier that has its bytes: a number, fastest first, or "root".
+  // The tiers that have its bytes, that of the newest first: "tier 0", "root", or "tier 0, root".
   char tier[32];
 } terrace_info;
 
@@ -406,7 +414,7 @@ int terrace_transfer_create(const struct terrace_array *array,
 // Starts it and returns at once. It needs no further call to go on.
 int terrace_transfer_start(const struct terrace_transfer *transfer);
 
-// Whether a started transfer is done, well or not.
+// Whether a started transfer is done, well or not. One that was waited for is.
 int terrace_transfer_test(const struct terrace_transfer *transfer, bool *done);
 
 // Waits until it is done, for so many seconds (less than 0: for as long as it takes), and says how it went; TERRACE_BUSY: it
@@ -537,6 +545,72 @@ int terrace_find(const struct terrace_session *session,
                  const struct terrace_query *query,
                  int (*visit)(const char *name, void *context),
                  void *context);
+
+// Asks for the cells of an array that meet a comparison: "> 3.5" (also <, <=, >=, =, !=). NaN meets nothing.
+int terrace_where_new(const struct terrace_array *array,
+                      const char *comparison,
+                      struct terrace_where **question);
+
+// Cells that meet both questions. Both stay what they are.
+int terrace_where_and(const struct terrace_where *one,
+                      const struct terrace_where *other,
+                      struct terrace_where **both);
+
+// Cells that meet one of the questions, or both. Both stay what they are.
+int terrace_where_or(const struct terrace_where *one,
+                     const struct terrace_where *other,
+                     struct terrace_where **either);
+
+// Forgets a question.
+int terrace_where_close(struct terrace_where *question);
+
+// Looks for the cells, in the whole arrays (`within`: NULL) or in a block of them. All arrays of the question have one shape.
+int terrace_select(const struct terrace_where *question,
+                   const struct terrace_region *within,
+                   struct terrace_selection **selection);
+
+// How many cells those are.
+int terrace_selection_count(const struct terrace_selection *selection, uint64_t *count);
+
+// Where they are: `room` (as many as the count, at least) positions in C order. Of the place [i, j] of an array of m columns: i m + j.
+int terrace_selection_positions(const struct terrace_selection *selection,
+                                uint64_t *positions,
+                                size_t room);
+
+// Their cells in an array of the same shape (one of the question's, or another), packed in the order of their positions.
+int terrace_selection_get(const struct terrace_selection *selection,
+                          const struct terrace_array *array,
+                          void *cells,
+                          size_t bytes);
+
+// Forgets a selection.
+int terrace_selection_close(struct terrace_selection *selection);
+
+// How many cells lie in each of `bins` bins of one width from `low` to `high`; NaN, and what lies outside, is in none. `low` greater
+// than `high`: from the least to the greatest cell, which are then said there. `within`: NULL for all cells.
+int terrace_histogram(const struct terrace_array *array,
+                      const struct terrace_region *within,
+                      size_t bins,
+                      double *low,
+                      double *high,
+                      uint64_t *counts);
+
+// Puts cells that lie apart: in the region `memory` of a buffer of this shape (in cells, as many numbers as the region has dimensions). Both
+// regions have as many cells, in C order.
+int terrace_array_put_from(const struct terrace_array *array,
+                           const struct terrace_region *region,
+                           const uint64_t *shape,
+                           const struct terrace_region *memory,
+                           const void *buffer,
+                           size_t bytes);
+
+// Gets cells into the region `memory` of a buffer of this shape; all others there stay what they are.
+int terrace_array_get_into(const struct terrace_array *array,
+                           const struct terrace_region *region,
+                           const uint64_t *shape,
+                           const struct terrace_region *memory,
+                           void *buffer,
+                           size_t bytes);
 
 // Begins a conversation in SAVIME's language with the agent of a root; `target` as for terrace_connect, or tcp://ADDRESS:PORT.
 // The program `terrace-query` answers: on the path, beside `terrace`, or named by TERRACE_QUERY.

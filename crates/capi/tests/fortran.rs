@@ -9,7 +9,10 @@ fn here() -> PathBuf {
 
 /// Without comments, as one line for each declaration.
 fn declarations(header: &str) -> Vec<String> {
+    // The one comment of the other kind is at the top.
     let plain: Vec<&str> = header
+        .split_once("*/")
+        .map_or(header, |(_, rest)| rest)
         .lines()
         .map(|line| line.split("//").next().unwrap().trim())
         .filter(|line| !line.starts_with('#') && !line.starts_with("extern \"C\""))

@@ -17,15 +17,20 @@ impl Session {
     /// Refuses a name that a symbolic link leads out of the root: what is made there would be nobody's.
     pub(crate) fn check_inside(&self, name: &str, path: &Path) -> Result<()> {
         // The nearest directory that is there; what is missing is made below it.
-        let there = path.ancestors().skip(1).find_map(|above| above.canonicalize().ok());
+        let there = path.ancestors().skip(1).find_map(|above| Some((above, above.canonicalize().ok()?)));
+        let Some((above, there)) = there else { return Ok(()) };
+        // The link of a file in a tier leads out of the root, too.
+        if !there.is_dir() {
+            return Err(ObjectError::new(Kind::WrongKind, format!("{} is not a container", above.display())));
+        }
         let root = self.root().canonicalize().unwrap_or_else(|_| self.root().to_owned());
-        match there {
-            Some(there) if !there.starts_with(&root) => Err(ObjectError::invalid(format!(
+        match there.starts_with(&root) {
+            true => Ok(()),
+            false => Err(ObjectError::invalid(format!(
                 "`{name}` leads out of the root: a symbolic link in it leads to {}",
                 there.display()
             ))
             .hint("objects lie below the root that their agent serves")),
-            _ => Ok(()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Clients that are killed while they put: nothing half there, no lock left, no room lost.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 use terrace_client::{ArraySpec, Create, DataType, LockMode, Region, Session, TagValue};
 use terrace_tests::{Random, Served, Wish, Workplace, again, wait_until};
