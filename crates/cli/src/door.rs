@@ -62,7 +62,8 @@ pub struct DoorArgs {
     #[arg(long, conflicts_with = "door")]
     pub supervise_only: bool,
     /// Use a private FUSE mount over the root: works for every program, also with io_uring, debuggers, 32-bit code or links from
-    /// outside, but stat and open are about 50x slower (docs/reference/programs-matrix.md). Needs /dev/fuse, and user namespaces unless root
+    /// outside. Each look-up, read and write passes through user space: stat and open are about 50x slower
+    /// (docs/reference/programs-matrix.md). Needs /dev/fuse, and user namespaces unless root
     #[arg(long, conflicts_with_all = ["preload_only", "supervise_only", "door"])]
     pub mount: bool,
 }
