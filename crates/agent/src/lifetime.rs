@@ -489,9 +489,7 @@ impl Agent {
         self.leave_others();
         let own = self.settings.root.join(self.private_name());
         let private = self.settings.root.join(terrace_index::PRIVATE_DIR);
-        if self.kept_files().is_empty() {
-            self.withdraw_node();
-        }
+        self.withdraw_node();
         let nodes = terrace_core::nodes::directory(&self.settings.root, terrace_index::PRIVATE_DIR);
         for directory in [self.tmp_dir(), self.held_dir(), own, nodes, private] {
             let _ = std::fs::remove_dir(directory);

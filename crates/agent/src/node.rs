@@ -4,7 +4,7 @@
 //! of the machine, so that a node knows its own links whatever it lost. The state directory must be the node's own, as it had
 //! to be for the journal; two agents that share one are refused by the journal's lock.
 //!
-//! The registration is there while an agent is, and after it while files are in its tiers.
+//! The registration is there while an agent is, and after one that was killed.
 
 use crate::agent::Agent;
 use crate::error::{Context, Error, Result};

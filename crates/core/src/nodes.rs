@@ -1,7 +1,7 @@
 //! The nodes that share a root: a tag for each, and whose object a link leads to.
 //!
 //!   TIERPATH/terrace-UID-ROOTID.TAG/NAME        an object: the directory exists on its node alone
-//!   ROOT/.terrace/nodes/TAG/node.json           what the node says of itself while files of it are in its tiers
+//!   ROOT/.terrace/nodes/TAG/node.json           what the node says of itself, until its agent has left
 //!                           tmp/, held/         its unfinished copies, and last durable versions
 //!   STATE/node                                  the tag, made once
 //!

@@ -111,7 +111,8 @@ impl Place {
     /// Objects in all tiers.
     pub fn objects(&self) -> usize {
         let uid = rustix::process::geteuid().as_raw();
-        let id = terrace_core::settings::root_id(&self.settings.root);
+        let node = crate::node::tag(&self.settings).unwrap();
+        let id = Settings { node: Some(node), ..self.settings.clone() }.id();
         let dirs = self.settings.tiers.iter().map(|tier| terrace_core::settings::object_dir(&tier.paths[0], uid, &id));
         dirs.map(|dir| std::fs::read_dir(dir).map_or(0, Iterator::count)).sum()
     }
