@@ -8,28 +8,28 @@ ifneq (,$(shell command -v sccache))
 export RUSTC_WRAPPER ?= sccache
 endif
 
-.PHONY: build build-files build-tests install python demo test test-doors check bench docs clean
+.PHONY: build build-files build-tests preload install python demo test test-doors check bench docs clean
 
 # The preload library has no `std` and a profile of its own; Python's module is linked by maturin (`make python`).
 WORKSPACE = --workspace --exclude terrace-intercept --exclude terrace-python
 
 # Programs and libraries, in target/release.
-build: build-files
+build: preload
 	$(CARGO) build --release $(WORKSPACE) --exclude terrace-tests
 	drivers/cfitsio/build.sh target/release
 
 # What `terrace run` needs, and no more: the command and the library that it preloads.
-build-files:
+build-files: preload
 	$(CARGO) build --release -p terrace-cli
-	$(CARGO) build --profile preload -p terrace-intercept
-	install -m 755 target/preload/libterrace_intercept.so target/release/
 
 # Programs, libraries and tests in one go, so that each dependency is compiled once, with one set of features.
-build-tests:
+build-tests: preload
 	$(CARGO) build --release $(WORKSPACE) --all-targets
-	$(CARGO) build --profile preload -p terrace-intercept
-	install -m 755 target/preload/libterrace_intercept.so target/release/
 	drivers/cfitsio/build.sh target/release
+
+preload:
+	$(CARGO) build --profile preload -p terrace-intercept
+	install -D -m 755 target/preload/libterrace_intercept.so target/release/libterrace_intercept.so
 
 # Into PREFIX, with a pkg-config file.
 install: build
@@ -42,9 +42,10 @@ python:
 # Two workflows natively and under Terrace on a slow durable tier, with a table and a picture (build/demo).
 demo:
 	scripts/setup.sh demo
+	@echo "demo: building the command, its library and a slow file system: some 200 crates, two to four minutes the first time"
+	$(MAKE) preload
 	$(CARGO) build --release -p terrace-cli -p terrace-slowfs
-	$(CARGO) build --profile preload -p terrace-intercept
-	install -m 755 target/preload/libterrace_intercept.so target/release/
+	@echo "demo: five runs of two workflows, two to three minutes"
 	build/venv/bin/python demo/run.py
 
 # Unit tests of all crates, then whole programs under `terrace run`.
@@ -63,8 +64,7 @@ test-doors:
 # Formatting and lints.
 check:
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --release $(WORKSPACE) --all-targets -- -D warnings
-	$(CARGO) clippy --release -p terrace-python -- -D warnings
+	$(CARGO) clippy --release --workspace --exclude terrace-intercept --all-targets -- -D warnings
 	$(CARGO) clippy --profile preload -p terrace-intercept -- -D warnings
 
 # File operations natively and under Terrace, and objects beside memcpy and h5py, side by side.

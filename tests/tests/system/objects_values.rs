@@ -40,7 +40,8 @@ fn cells_are_selected_by_what_they_are() {
         let low = || Where::new(&a, ">= 95.5").unwrap();
         let high = || Where::new(&a, "< 420").unwrap();
         let few = || Where::new(&b, "= 7").unwrap();
-        let asked: [(Where, fn(f32, i64) -> bool); 4] = [
+        type Wanted = fn(f32, i64) -> bool;
+        let asked: [(Where, Wanted); 4] = [
             (low(), |a, _| a >= 95.5),
             (low().and(high()), |a, _| (95.5..420.0).contains(&a)),
             (low().and(high()).and(few()), |a, b| (95.5..420.0).contains(&a) && b == 7),

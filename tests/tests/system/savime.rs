@@ -163,9 +163,6 @@ fn datasets_come_from_literals_ranges_and_files() {
     let client = place.scratch().join("client.bin");
     std::fs::write(&client, &numbers).unwrap();
     let session = session(&place);
-    let stored = session.create_bytes("night/stored.bin", Create::New);
-    assert!(stored.is_err(), "its container is not there");
-    session.create_container("night", Create::New).unwrap();
     let stored = session.create_bytes("night/stored.bin", Create::New).unwrap();
     stored.append(&numbers).unwrap();
     stored.close().unwrap();
