@@ -6,7 +6,7 @@
 //! atomic step that says who created the file (EEXIST: somebody else did).
 //! What can't be placed (no room, another file system, a mode its owner may not read) is created natively.
 
-use crate::events::publish;
+use crate::events::{publish, wake_agent};
 use crate::link::{LINK_MAX, record};
 use crate::path::{Parent, Path, below_root, descriptor_link, split};
 use crate::{caller, data, gate, link, process, recent, stat};
@@ -112,6 +112,9 @@ fn has_default_acl(parent: &Parent) -> bool {
     size > 0
 }
 
+/// Of a link for which the root has no room, 5 ms apart.
+const LINK_TRIES: u32 = 20;
+
 struct Object {
     fd: i32,
     path: [u8; LINK_MAX],
@@ -173,18 +176,34 @@ fn link_object(index: Index, number: u32, object: Object, dirfd: i32, path: *con
         data::bind(index, number);
         caller::announce(number, record.serial.load(Relaxed));
     }
-    // SAFETY: terminated strings.
-    let linked =
-        unsafe { gate::call3(libc::SYS_symlinkat, object.path.as_ptr() as usize, dirfd as usize, path as usize) };
+    let linked = make_link(index, &object, dirfd, path);
     if linked < 0 {
         index.table_remove(key, number);
-        let native = matches!(-linked as i32, libc::EPERM | libc::EOPNOTSUPP);
+        // No links there, or no room for one: a long text needs a block, an empty file doesn't.
+        let native = matches!(-linked as i32, libc::EPERM | libc::EOPNOTSUPP | libc::ENOSPC | libc::EDQUOT);
         return undo(index, number, &object, if native { Created::Native } else { Created::Done(linked) });
     }
     publish(index, EventKind::Created, number, name.get(), b"");
     index.header.creates_tier.fetch_add(1, Relaxed);
     data::opened(index, object.fd, number, true);
     Created::Done(object.fd as isize)
+}
+
+/// A long text needs a block of the root's file system, and what a program has just removed there may still be held open by the
+/// agent: it lets go as soon as it hears of the removal.
+fn make_link(index: Index, object: &Object, dirfd: i32, path: *const c_char) -> isize {
+    let mut tries = 0;
+    loop {
+        // SAFETY: terminated strings.
+        let linked =
+            unsafe { gate::call3(libc::SYS_symlinkat, object.path.as_ptr() as usize, dirfd as usize, path as usize) };
+        tries += 1;
+        if linked != -(libc::ENOSPC as isize) || tries > LINK_TRIES {
+            return linked;
+        }
+        wake_agent(index);
+        process::sleep_us(5000);
+    }
 }
 
 fn undo(index: Index, number: u32, object: &Object, result: Created) -> Created {

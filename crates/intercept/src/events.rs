@@ -20,7 +20,8 @@ pub fn publish(index: Index, kind: EventKind, record: u32, path: &[u8], path2: &
     }
 }
 
-fn wake_agent(index: Index) {
+/// It looks at its ring now, and not when it next would.
+pub fn wake_agent(index: Index) {
     let bell = &index.header.bell;
     if bell.load(Relaxed) != 0 && bell.swap(0, AcqRel) != 0 {
         // SAFETY: the futex is a word of the mapped index.

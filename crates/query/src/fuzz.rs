@@ -191,7 +191,8 @@ async fn said(service: &Service, way: u8, message: Vec<u8>) -> bool {
 #[test]
 fn any_message_of_flight_is_answered_or_refused() {
     let runtime = std::panic::AssertUnwindSafe(runtime());
-    let service = Service::new(tables(), runtime.handle().clone(), "0123456789abcdef").ok().expect("a service");
+    let service =
+        Service::new(tables(), runtime.handle().clone(), "0123456789abcdef").unwrap_or_else(|_| panic!("a service"));
     let service = std::panic::AssertUnwindSafe(service);
     let messages = messages();
     let answered = (0..6)

@@ -128,7 +128,7 @@ fn create_new(place: &Place, path: &Path) -> Result<BytesFile> {
         index.table_remove(key, number);
         undo();
         return match errno {
-            Errno::PERM | Errno::OPNOTSUPP => create_durable(path),
+            Errno::PERM | Errno::OPNOTSUPP | Errno::NOSPC | Errno::DQUOT => create_durable(path),
             errno => Err(system("create", path, errno)),
         };
     }
