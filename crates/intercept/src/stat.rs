@@ -1,6 +1,6 @@
 //! The stat family: a placed file looks like a regular file of the root, with one `st_dev` and `st_ino` for life.
 
-use crate::durable::{nanoseconds, record_of_durable};
+use crate::durable::{nanoseconds, record_of_durable, record_of_named};
 use crate::link::{self, is_live, record};
 use crate::objects::Object;
 use crate::{caller, data, gate, process, real};
@@ -204,7 +204,7 @@ fn rewrite_durable(index: Index, status: &mut libc::stat) {
         && status.st_dev == index.header.root_dev.load(Relaxed)
         && let Some(ino) = shown_ino(index, status.st_ino, status.st_nlink)
     {
-        if let Some((_, record)) = record_of_durable(index, status) {
+        if let Some((_, record)) = record_of_named(index, status) {
             let shown = record.ctime_ns.load(Relaxed);
             if shown != 0 {
                 (status.st_ctime, status.st_ctime_nsec) = (shown.div_euclid(SECOND), shown.rem_euclid(SECOND));

@@ -27,13 +27,13 @@ fn all_of_pjdfstest_passes_as_root() {
         skipped("needs root");
         return;
     }
-    compare(Wish::default().build());
+    compare(Wish::default());
 }
 
 #[test]
 fn all_of_pjdfstest_passes_as_an_ordinary_user() {
     let wish = if is_root() { Wish::default().user(USER) } else { Wish::default() };
-    compare(wish.build());
+    compare(wish);
 }
 
 #[test]
@@ -44,9 +44,9 @@ fn all_of_pjdfstest_passes_by_a_private_mount() {
     // The limit on hard links is the root's own; pathconf(3) tells none of a FUSE file system, so there is nothing to try.
     // A program that is flushed while it is started has been opened for writing once in five runs (docs/reference/semantics.md, limits).
     let not_certain = ["link::link_count_max", "open::etxtbsy"];
-    compare_but(Wish::default().mount().build(), &not_certain);
+    compare_but(Wish::default().mount(), &not_certain);
     if is_root() {
-        compare_but(Wish::default().user(USER).mount().build(), &not_certain);
+        compare_but(Wish::default().user(USER).mount(), &not_certain);
     }
 }
 
@@ -61,12 +61,13 @@ fn pjdfstest_files_that_failed_in_sea_pass() {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
-fn compare(place: Workplace) {
-    compare_but(place, &[]);
+fn compare(wish: Wish) {
+    compare_but(wish, &[]);
 }
 
 /// `not_certain`: tests that the suite itself leaves out there, or whose claim does not hold each time.
-fn compare_but(place: Workplace, not_certain: &[&str]) {
+fn compare_but(wish: Wish, not_certain: &[&str]) {
+    let place = wish.clone().build();
     let (native, accelerated) = (suite(&place, false, &[]), suite(&place, true, &[]));
     let (natively, under) = (results(&native), results(&accelerated));
     assert!(natively.len() > 390, "the suite did not run: {native:?}");
@@ -78,6 +79,18 @@ fn compare_but(place: Workplace, not_certain: &[&str]) {
         if accelerated != result && !is_left_out && !exceptions.contains(name) {
             wrong.push(format!("{name}: {accelerated}"));
         }
+    }
+    // A directory that changed within the last second may get a flush's modification time (docs/reference/semantics.md), and on a slow
+    // machine a flush comes between two looks of these tests. What they claim of a call holds where none does.
+    let looks_at_times = |line: &String| line.contains("unchanged");
+    if wrong.iter().any(looks_at_times) {
+        let quiet = wish.settle("1h").build();
+        let names: Vec<&str> = wrong.iter().filter_map(|line| line.split_once(": ")).map(|(name, _)| name).collect();
+        let again = results(&suite(&quiet, true, &names));
+        wrong.retain(|line| {
+            let name = line.split_once(": ").map_or("", |(name, _)| name);
+            !looks_at_times(line) || again.get(name).is_none_or(|result| result != "ok")
+        });
     }
     let (passed, skipped) =
         (under.values().filter(|r| *r == "ok").count(), under.values().filter(|r| *r == "skipped").count());
