@@ -29,18 +29,18 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Inspect", &["status", "ls", "explain", "config", "doctor"]),
     ("Objects", &["stat", "get", "put", "rm", "tag", "import", "export", "sql", "savime"]),
     ("Services", &["serve", "web"]),
-    ("Tools", &["predict", "bench"]),
+    ("Tools", &["predict", "bench", "completions"]),
 ];
 
 /// The grammar, with the groups of commands.
-fn grammar() -> clap::Command {
+pub fn grammar() -> clap::Command {
     let grammar = Cli::command();
     let mut text = String::new();
     for (group, names) in GROUPS {
         text.push_str(&format!("\n{group}:\n"));
         for name in names {
             let command = grammar.find_subcommand(name).expect("a test compares the groups with the commands");
-            text.push_str(&format!("  {name:<9} {}\n", command.get_about().unwrap_or_default()));
+            text.push_str(&format!("  {name:<11} {}\n", command.get_about().unwrap_or_default()));
         }
     }
     grammar.after_help(text.trim().to_owned())
@@ -70,6 +70,12 @@ fn with_suggestion(mut error: clap::Error, grammar: &clap::Command) -> clap::Err
     }
     error
 }
+
+const COMPLETIONS_HELP: &str = "\
+Where they go:
+  bash  ~/.local/share/bash-completion/completions/terrace
+  zsh   a directory of $fpath, as _terrace
+  fish  ~/.config/fish/completions/terrace.fish";
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
@@ -129,6 +135,12 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARG")]
         arguments: Vec<OsString>,
     },
+    /// Print a shell's completions
+    #[command(after_help = COMPLETIONS_HELP)]
+    Completions { shell: clap_complete::Shell },
+    /// Write a man page for each command
+    #[command(hide = true)]
+    ManPages { directory: PathBuf },
     /// Serve a root's tiers (started by `run`)
     #[command(hide = true)]
     Agent {

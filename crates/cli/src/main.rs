@@ -24,6 +24,7 @@ mod explain;
 mod keeper;
 mod limits;
 mod list;
+mod manual;
 mod mounts;
 mod move_files;
 mod npy;
@@ -80,6 +81,8 @@ fn main() {
         Command::Sql(args) => sql::sql(&args),
         Command::Savime(args) => sql::savime(&args),
         Command::Bench { arguments } => bench::bench(&arguments),
+        Command::Completions { shell } => manual::completions(shell).map(|()| 0),
+        Command::ManPages { directory } => manual::man_pages(&directory).map(|()| 0),
         Command::Agent { settings } => engine::serve(&settings).map(|()| 0),
     };
     let code = done.unwrap_or_else(|failure| {
