@@ -8,14 +8,16 @@ ifneq (,$(shell command -v sccache))
 export RUSTC_WRAPPER ?= sccache
 endif
 
-.PHONY: build build-files build-tests preload install python demo test test-doors check bench docs clean
+.PHONY: build build-files build-tests preload install dist python demo test test-doors check bench docs clean
 
 # The preload library has no `std` and a profile of its own; Python's module is linked by maturin (`make python`).
 WORKSPACE = --workspace --exclude terrace-intercept --exclude terrace-python
 
-# Programs and libraries, in target/release.
+WITHOUT_SQL = -p terrace-cli -p terrace-web -p terrace-predict -p terrace-bench -p terrace-capi
+
+# Programs and libraries, in target/release; TERRACE_WITHOUT_SQL=1 leaves out the SQL engine, which takes most of the time.
 build: preload
-	$(CARGO) build --release $(WORKSPACE) --exclude terrace-tests
+	$(CARGO) build --release $(if $(TERRACE_WITHOUT_SQL),$(WITHOUT_SQL),$(WORKSPACE) --exclude terrace-tests)
 	drivers/cfitsio/build.sh target/release
 
 # What `terrace run` needs, and no more: the command and the library that it preloads.
@@ -34,6 +36,10 @@ preload:
 # Into PREFIX, with a pkg-config file.
 install: build
 	scripts/install.sh $(PREFIX)
+
+# Packages that are installed without compiling, in build/dist: a tarball, wheels, Debian packages.
+dist:
+	scripts/dist.sh
 
 # The Python package: a wheel in build/wheels, installed in build/python-venv.
 python:

@@ -4,7 +4,5 @@ fn main() {
     println!("cargo:rustc-cdylib-link-arg=-nostdlib");
     println!("cargo:rustc-cdylib-link-arg=-nostartfiles");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--allow-shlib-undefined,-z,lazy,-Bsymbolic,--hash-style=gnu");
-    // `core` is compiled with unwind tables that name this function; we never unwind.
-    println!("cargo:rustc-cdylib-link-arg=-Wl,--defsym=rust_eh_personality=0");
     println!("cargo:rerun-if-changed=build.rs");
 }

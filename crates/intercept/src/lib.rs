@@ -88,6 +88,9 @@ static CONSTRUCTOR: extern "C" fn() = {
     construct
 };
 
+// `core` is compiled with unwind tables that name this function; we never unwind. Hidden, so that it is nobody else's.
+core::arch::global_asm!(".globl rust_eh_personality", ".hidden rust_eh_personality", "rust_eh_personality: ud2");
+
 /// Overflow checks and bounds are proven or wanted here; a broken invariant must end the program, not corrupt its data.
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo) -> ! {

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Within a fresh system that has the packages in /packages: installs each, uses it, removes it (scripts/try-packages.sh).
+set -euo pipefail
+export PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LC_ALL=C.UTF-8
+there() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /packages -o -path /tmp -o -path /var/cache -o -path /var/log \
+    -o -path '/var/lib/dpkg' -o -name __pycache__ \) -prune -o -print | sort; }
+there >/tmp/before
+left() { there | diff /tmp/before - && echo "ok      $1: nothing is left"; }
+works() {
+    rm -rf /tmp/work && mkdir /tmp/work && cd /tmp/work
+    terrace doctor >/tmp/doctor || { cat /tmp/doctor; exit 1; }
+    terrace run --quiet -- sh -c 'mkdir d; echo data >d/file; cat d/file; test -e .terrace'
+    [ "$(cat d/file)" = data ] && [ ! -L d/file ] && [ ! -e .terrace ]
+    terrace completions bash | grep -q terrace
+    terrace bench --help >/tmp/help && terrace predict --help >/tmp/help && terrace web --help >/tmp/help
+    cd / && rm -rf /tmp/work
+    echo "ok      $1: doctor, a run, the tools"
+}
+
+mkdir -p /opt/somewhere && tar -C /opt/somewhere -xf /packages/terrace-[0-9]*.tar.xz --strip-components=1
+PATH=/opt/somewhere/bin:$PATH works tarball
+if [ -e /packages/terrace-sql ]; then
+    tar -C /opt/somewhere -xf /packages/terrace-sql-*.tar.xz --strip-components=1
+    PATH=/opt/somewhere/bin:$PATH terrace sql --help >/dev/null
+fi
+rm -rf /opt/somewhere /var/tmp/terrace-0 && left tarball
+
+dpkg -i /packages/terrace_*.deb >/tmp/dpkg && works "Debian package"
+dpkg -P terrace >/tmp/dpkg && rm -rf /var/tmp/terrace-0 && left "Debian package"
+
+if python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    python3 -m venv /tmp/env
+    /tmp/env/bin/pip install --quiet --disable-pip-version-check --no-index --find-links /packages terrace
+    PATH=/tmp/env/bin:$PATH works wheel
+    mkdir /tmp/example && cd /tmp/example
+    PATH=/tmp/env/bin:$PATH terrace run --quiet -- python3 /packages/try.py
+    cd / && rm -rf /tmp/example
+    /tmp/env/bin/pip uninstall --quiet --yes terrace && [ ! -e /tmp/env/bin/terrace ] && [ ! -e /tmp/env/lib/terrace ]
+    rm -rf /tmp/env /var/tmp/terrace-0 && left wheel
+else
+    echo "-       wheel: needs Python 3.11, this is $(python3 --version)"
+fi
