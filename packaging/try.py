@@ -3,7 +3,7 @@
 import numpy
 import terrace
 
-with terrace.open() as session:
-    array = session.create_array("a", (4, 6), "f8")
-    array[:] = numpy.arange(24.0).reshape(4, 6)
-    assert session["a"][2, 3] == 15.0
+session = terrace.connect()
+array = session.create_array("a", (4, 6), "f8")
+array[:] = numpy.arange(24.0).reshape(4, 6)
+assert session["a"][2, 3] == 15.0
