@@ -37,6 +37,15 @@ export CARGO_TARGET_DIR=$build/dist-target
 export RUSTFLAGS="--remap-path-prefix=$root=terrace --remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo ${RUSTFLAGS:-}"
 rustup target list --installed 2>/dev/null | grep -q "$target" || rustup target add "$target"
 
+# zig looks at no headers of this system: libfabric's are shown to it alone. The library is loaded where it is, at run time.
+if [ -e /usr/include/rdma/fabric.h ]; then
+    export LIBFABRIC_INCLUDE=$build/dist-include
+    mkdir -p "$LIBFABRIC_INCLUDE"
+    ln -sfn /usr/include/rdma "$LIBFABRIC_INCLUDE/rdma"
+else
+    echo "dist: no headers of libfabric (libfabric-dev): the packages will know TCP only" >&2
+fi
+
 # build PROFILE ARGUMENTS…
 build() {
     local profile=$1
