@@ -32,6 +32,27 @@ impl Nodes {
         self.shared.path().join("root")
     }
 
+    /// By which any node starts commands on these.
+    pub fn remote_shell(&self, nodes: &[&Node]) -> RemoteShell {
+        let place = self.shared.path();
+        for node in nodes {
+            std::fs::write(place.join(&node.name), &node.init).unwrap();
+        }
+        let (program, socket) = (place.join("remote_shell.py"), place.join("shell"));
+        std::fs::write(&program, include_str!("remote_shell.py")).unwrap();
+        let mut server = Command::new("python3");
+        server.arg(&program).arg("serve").arg(&socket).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut server = server.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let enter = place.join("enter");
+        let script = format!("#!/bin/sh\nexec python3 {} {} \"$@\"\n", program.display(), socket.display());
+        std::fs::write(&enter, script).unwrap();
+        std::fs::set_permissions(&enter, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        RemoteShell { server, enter }
+    }
+
     /// A node that has just been started.
     pub fn node(&self, name: &str) -> Node {
         let script =
@@ -51,6 +72,20 @@ impl Nodes {
     }
 }
 
+/// A remote shell between nodes: what ssh and srun are between machines.
+pub struct RemoteShell {
+    server: Child,
+    /// `enter NODE COMMAND ARGUMENT…`, with the caller's environment and directory.
+    pub enter: PathBuf,
+}
+
+impl Drop for RemoteShell {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
 pub struct Node {
     name: String,
     root: PathBuf,
@@ -60,6 +95,10 @@ pub struct Node {
 }
 
 impl Node {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// A command in the root, on this node.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("nsenter");

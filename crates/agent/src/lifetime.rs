@@ -12,7 +12,7 @@ use crate::files::recover::RecoverReport;
 use crate::shared::accept;
 use crate::shared::index_file::{live_programs, make_private, take_over};
 use crate::shared::request::{FlushOptions, Outcome, Scope};
-use crate::shared::runs::Runs;
+use crate::shared::runs::{RUNS, Runs};
 use crate::{calls, node, objects, server};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::io::Write;
@@ -48,8 +48,9 @@ const NAP_MAX: Duration = Duration::from_millis(50);
 static TERMINATED: AtomicBool = AtomicBool::new(false);
 
 /// The first time: flush and leave. The second time, wherever the flush hangs: leave at once, which is as safe as a crash.
+/// Not while runs are connected: a batch system tells every process of a job, and some twice. The runs know what comes of it.
 extern "C" fn on_terminate(_: i32) {
-    if TERMINATED.swap(true, SeqCst) {
+    if TERMINATED.swap(true, SeqCst) && RUNS.load(SeqCst) == 0 {
         const WORD: &str =
             "told twice to end: what is not flushed stays in its tier, for the next run or `terrace recover`\n";
         // SAFETY: both are async-signal-safe.
@@ -281,10 +282,18 @@ impl Running {
         agent.runs.lock().unwrap().idle_since = Some(Instant::now() + FIRST_RUN_PATIENCE - LINGER);
         let mut house = HouseKeeping::default();
         let mut not_before = Instant::now();
+        let mut is_flushed = false;
         loop {
             agent.await_change(TICK);
             agent.keep_house(&mut house);
-            let ends = TERMINATED.load(SeqCst) || agent.ends.load(SeqCst);
+            let is_told = TERMINATED.load(SeqCst);
+            if is_told && !is_flushed && RUNS.load(SeqCst) > 0 {
+                // Little time may be left: what is closed is made durable while the runs end.
+                is_flushed = true;
+                let options = FlushOptions { all: false, end_of_run: false, settle_open: false };
+                agent.flush(&Scope(vec![]), &options, &mut |_, _, _, _| true);
+            }
+            let ends = agent.ends.load(SeqCst) || is_told && agent.runs.lock().unwrap().count() == 0;
             let is_leaving = ends || agent.is_idle();
             if agent.forwarder.waits_for_forwards(is_leaving) {
                 agent.runs.lock().unwrap().stay("it forwards what was staged");

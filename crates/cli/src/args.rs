@@ -25,7 +25,7 @@ pub struct Cli {
 
 /// Commands as `--help` lists them. Clap groups flags, not commands.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Run", &["run", "flush", "evict", "prefetch", "recover"]),
+    ("Run", &["run", "join", "flush", "evict", "prefetch", "recover"]),
     ("Inspect", &["status", "ls", "explain", "config", "doctor"]),
     ("Objects", &["stat", "get", "put", "rm", "tag", "import", "export", "sql", "savime"]),
     ("Services", &["serve", "web"]),
@@ -75,6 +75,8 @@ fn with_suggestion(mut error: clap::Error, grammar: &clap::Command) -> clap::Err
 pub enum Command {
     /// Run a command with its files on faster tiers, then flush them
     Run(RunArgs),
+    /// Hold an agent on this node for a launch (started by `run --nodes` on each node)
+    Join(JoinArgs),
     /// Serve a root's tiers and objects until interrupted
     Serve(ServeArgs),
     /// Serve a root's objects over HTTP: a web page and a Zarr store
@@ -177,12 +179,22 @@ pub struct RunArgs {
     pub settings: SettingArgs,
     #[command(flatten)]
     pub doors: DoorArgs,
-    /// Stop the program after this time, less the margin, to leave time for the flush
+    /// Stop the program after this time, less the margin, to leave time for the flush [default: what Slurm or PBS says]
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "TERRACE_WALLTIME")]
     pub walltime: Option<Duration>,
     /// Time reserved for the flush before the walltime ends
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "TERRACE_WALLTIME_MARGIN", default_value = "60s")]
     pub walltime_margin: Duration,
+    /// Time between a SIGTERM of the batch system and its SIGKILL [default: Slurm's KillWait; 10s in PBS]
+    #[arg(long, value_name = "DURATION", value_parser = duration, env = "TERRACE_KILL_WAIT")]
+    pub kill_wait: Option<Duration>,
+    /// Accelerate all nodes of the job: slurm, pbs, mpi, hosts:FILE or hosts:HOST,HOST…
+    #[arg(long, value_name = "NODES")]
+    pub nodes: Option<String>,
+    /// Command that starts a program on other nodes; with {host} once for each node, else once for all
+    /// [default: srun, mpirun or ssh, by --nodes]
+    #[arg(long, value_name = "COMMAND", requires = "nodes")]
+    pub launcher: Option<String>,
     /// Use the CFITSIO driver (for programs that load libcfitsio)
     #[arg(long, env = "TERRACE_CFITSIO", conflicts_with = "mount")]
     pub cfitsio: bool,
@@ -198,6 +210,21 @@ pub struct RunArgs {
     /// Command to run, with its arguments
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub struct JoinArgs {
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// The launch that this node joins
+    #[arg(long, hide = true)]
+    pub launch: Option<String>,
+    /// Nodes of the launch
+    #[arg(long, hide = true, requires = "launch")]
+    pub of: Option<usize>,
+    /// The tag of the node that the launch was started on
+    #[arg(long, hide = true, requires = "launch")]
+    pub head: Option<String>,
 }
 
 #[derive(Args, Debug)]

@@ -7,11 +7,17 @@ use terrace_agent::node;
 use terrace_core::nodes::{Node, Owner, owner};
 use terrace_core::settings::Settings;
 
+#[derive(serde::Serialize)]
 pub struct Elsewhere {
+    #[serde(with = "terrace_core::paths")]
     pub path: PathBuf,
+    /// The node's; `None`: of an older build.
+    pub tag: Option<String>,
     /// Whose tier it is in, for people.
+    #[serde(rename = "node")]
     pub whose: String,
     /// That host was started again since: what was in its memory is gone.
+    #[serde(rename = "lost")]
     pub is_lost: bool,
 }
 
@@ -36,6 +42,10 @@ pub fn files(settings: &Settings, below: Option<&Path>) -> Vec<Elsewhere> {
     let found = walk.filter_map(|entry| {
         let text = entry.path_is_symlink().then(|| std::fs::read_link(entry.path()).ok()).flatten()?;
         let whose = owner(&text, |name| terrace_index::parse_name(name).is_some())?;
+        let tag = match &whose {
+            Owner::Node(tag) => Some(tag.clone()),
+            Owner::OlderBuild => None,
+        };
         let (whose, is_lost) = match &whose {
             Owner::Node(tag) if Some(tag) == own.as_ref() => return None,
             Owner::Node(tag) => match nodes.get(tag) {
@@ -45,7 +55,7 @@ pub fn files(settings: &Settings, below: Option<&Path>) -> Vec<Elsewhere> {
             },
             Owner::OlderBuild => ("of an older build of Terrace (recover with that build)".into(), false),
         };
-        Some(Elsewhere { path: entry.into_path(), whose, is_lost })
+        Some(Elsewhere { path: entry.into_path(), tag, whose, is_lost })
     });
     found.collect()
 }

@@ -21,7 +21,9 @@ mod dry_run;
 mod elsewhere;
 mod engine;
 mod explain;
+mod hosts;
 mod keeper;
+mod launch;
 mod limits;
 mod list;
 mod mounts;
@@ -36,7 +38,9 @@ mod progress;
 mod recover;
 mod report;
 mod run;
+mod scheduler;
 mod serve;
+mod shell_words;
 mod signals;
 mod sql;
 mod supervision;
@@ -50,11 +54,17 @@ fn main() {
     if matches!(command, Command::Keep { .. } | Command::Supervise(_) | Command::View { .. } | Command::Agent { .. }) {
         limits::be_a_service();
     }
+    // They serve the run's programs until the last one has ended, and the run decides when that is: a scheduler's SIGTERM, which goes
+    // to every process of a job, is for the programs.
+    if matches!(command, Command::Keep { .. } | Command::Supervise(_) | Command::View { .. }) {
+        signals::ignore_termination();
+    }
     if matches!(command, Command::Agent { .. } | Command::View { .. }) {
         limits::take_large_files();
     }
     let done = match command {
         Command::Run(args) => run::run(&args),
+        Command::Join(args) => launch::join(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Web(args) => web::web(&args),
         Command::Stat(args) => objects::stat(&args),

@@ -11,13 +11,17 @@
 //!   hits                 opens_tier, opens_durable, ratio (null when nothing was opened)
 //!   final_flush          files, bytes, failures[] (path, reason), open_files[]; null when it could not be asked
 //!   prediction           lower_s, upper_s, durable_alone_s, flush_s, basis; or reason, when there is none
+//!   nodes[]              of a launch (`--nodes`), this node first; empty for a run on one node. All else is of this node
 //!   agent_restarts, shared (other runs used the same agent meanwhile, so counters are of all of them), warnings[]
 
 mod gain;
+mod nodes;
+
+pub use nodes::NodeReport;
 
 use crate::control_client::Moved;
 use crate::door::Door;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use terrace_core::control::{Counters, Failure, Status, TierStatus};
@@ -50,6 +54,7 @@ pub struct Report {
     pub hits: Hits,
     pub final_flush: Option<FinalFlush>,
     pub prediction: Prediction,
+    pub nodes: Vec<NodeReport>,
     pub agent_restarts: u32,
     pub shared: bool,
     pub warnings: Vec<String>,
@@ -62,13 +67,24 @@ pub struct Hits {
     pub ratio: Option<f64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FinalFlush {
     pub files: u64,
     pub bytes: u64,
     pub failures: Vec<Failure>,
     #[serde(with = "terrace_core::paths::list")]
     pub open_files: Vec<PathBuf>,
+}
+
+impl FinalFlush {
+    fn of(moved: &Moved) -> FinalFlush {
+        FinalFlush {
+            files: moved.files,
+            bytes: moved.bytes,
+            failures: moved.failures.clone(),
+            open_files: moved.open_files.clone(),
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -128,12 +144,8 @@ impl Report {
                 opens_durable: counters.opens_durable,
                 ratio: (opens > 0).then(|| counters.opens_tier as f64 / opens as f64),
             },
-            final_flush: facts.flushed.map(|moved| FinalFlush {
-                files: moved.files,
-                bytes: moved.bytes,
-                failures: moved.failures.clone(),
-                open_files: moved.open_files.clone(),
-            }),
+            final_flush: facts.flushed.map(FinalFlush::of),
+            nodes: vec![],
             prediction: predict(facts.resolved, &tiers, &counters),
             agent_restarts: facts.agent_restarts,
             shared: facts.before.runs.len() > 1 || after.runs.len() > 1,
@@ -260,6 +272,9 @@ impl fmt::Display for Report {
             show_seconds(self.flush_wait_s)
         )?;
         writeln!(f, "  programs were intercepted by {}", self.door.describe())?;
+        if !self.nodes.is_empty() {
+            return self.show_nodes(f);
+        }
         let mut table =
             Table::new(&["tier", ">files created", ">written", ">files flushed here", ">held now", ">capacity"]);
         for tier in &self.tiers {
@@ -318,6 +333,25 @@ impl fmt::Display for Report {
         }
         for warning in &self.warnings {
             writeln!(f, "terrace: warning: {warning}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn show_nodes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        indented(f, &nodes::table(&self.nodes))?;
+        for node in &self.nodes {
+            if node.agent_restarts > 0 {
+                writeln!(
+                    f,
+                    "terrace: {}: the agent was restarted {} times; its numbers are since the last restart",
+                    node.host, node.agent_restarts
+                )?;
+            }
+            for warning in &node.warnings {
+                writeln!(f, "terrace: warning: {}: {warning}", node.host)?;
+            }
         }
         Ok(())
     }

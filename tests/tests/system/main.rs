@@ -11,6 +11,7 @@ mod errors;
 mod examples;
 mod fsx;
 mod fuzz;
+mod launch;
 mod matrix;
 mod mount;
 mod moves;
