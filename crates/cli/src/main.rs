@@ -43,6 +43,7 @@ mod serve;
 mod shell_words;
 mod signals;
 mod sql;
+mod step;
 mod supervision;
 mod web;
 

@@ -264,6 +264,17 @@ fn rates_of(tier: &str, write_bytes_s: f64) -> TierRates {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counters = &self.counters;
+        let tasks: u32 = self.nodes.iter().map(|node| node.tasks).sum();
+        if tasks > 0 {
+            let longest = self.nodes.iter().fold(0.0, |longest: f64, node| longest.max(node.program_s));
+            let failed: u32 = self.nodes.iter().map(|node| node.tasks_failed).sum();
+            writeln!(
+                f,
+                "terrace: {tasks} tasks ran for up to {}, and {failed} of them exited with another code than 0",
+                show_seconds(longest)
+            )?;
+            return self.show_nodes(f);
+        }
         writeln!(
             f,
             "terrace: the program ran for {} and exited with code {}; the final flush took {} more",

@@ -18,13 +18,14 @@ use crate::progress::Progress;
 use crate::report::{Facts, NodeReport, Report};
 use crate::scheduler::{self, Limit, TimeLeft};
 use crate::signals::{Signals, wake};
+use crate::step::Step;
 use crate::supervision::{Supervised, Supervision};
 use crate::{check, dry_run, elsewhere};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use terrace_core::control::{Request, Response};
+use terrace_core::control::{Request, Response, Status};
 use terrace_core::settings::Settings;
 use terrace_core::size::show_bytes;
 use terrace_tool::errln;
@@ -73,6 +74,11 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
     let words: Vec<String> = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let (keeper, begun) = Keeper::begin(settings, &words, args.quiet)?;
+    let step = Step::of(settings, &environment)?;
+    if let Some(step) = &step {
+        step.sweep();
+        step.begin(&begun)?;
+    }
     let mut time = TimeLeft::new(args.kill_wait.or_else(|| scheduler::kill_wait(&environment)));
     let mut launch = match wanted_nodes {
         Some(wanted) => Some(Launch::begin(wanted, args, settings, &signals)?),
@@ -119,18 +125,22 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     let others = launch.map(|launch| launch.end(settings, &signals, time.end()));
     let flush_wait = flush_begun.elapsed();
     let mut report = report_of(&resolved, door, &words, &begun, &keeper, &ended, &flushed, flush_wait, begun_at);
-    if let Some(others) = others {
+    let own = |before: &Status| {
         let after = Client::connect(settings).and_then(|mut client| client.status()).ok();
         let tag = std::fs::read_to_string(settings.node_file()).unwrap_or_default();
-        let own = NodeReport::of(
-            tag.trim(),
-            &terrace_agent::node::host(),
-            &begun.before,
-            after.as_ref(),
-            &flushed,
-            keeper.restarts(),
-        );
-        report.nodes = std::iter::once(own).chain(others).collect();
+        let host = terrace_agent::node::host();
+        NodeReport::of(tag.trim(), &host, before, after.as_ref(), &flushed, keeper.restarts())
+    };
+    // Of several tasks, one tells.
+    let mut tells = true;
+    match (others, &step) {
+        (Some(others), _) => report.nodes = std::iter::once(own(&begun.before)).chain(others).collect(),
+        (None, Some(step)) => {
+            let nodes = step.end(|before| own(before).ran(ended.elapsed.as_secs_f64(), ended.code))?;
+            tells = nodes.is_some();
+            report.nodes = nodes.unwrap_or_default();
+        }
+        (None, None) => {}
     }
     if supervised.left_behind && !args.quiet {
         warn(
@@ -141,7 +151,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
         tell_elsewhere(&on_others, Duration::ZERO, args.quiet);
     }
     end_attended(keeper, &signals, &mut time);
-    finish(args, settings, &ended, supervised, flushed, report)
+    finish(args, settings, &ended, supervised, flushed, report, tells)
 }
 
 fn finish(
@@ -151,6 +161,7 @@ fn finish(
     supervised: Supervised,
     flushed: Result<Moved>,
     mut report: Report,
+    tells: bool,
 ) -> Result<i32> {
     let (exit_code, failure) = match &flushed {
         Ok(moved) if moved.failures.is_empty() && supervised.is_lost && ended.code == 0 => (code::NOT_SERVED, None),
@@ -164,11 +175,16 @@ fn finish(
             (code::NOT_DURABLE, Some(failure.code(code::NOT_DURABLE)))
         }
     };
-    let elsewhere = left_elsewhere(report.nodes.get(1..).unwrap_or_default(), settings);
+    // Tasks of a step say of their own node what was left.
+    let is_step = report.nodes.iter().any(|node| node.tasks > 0);
+    let others = report.nodes.get(1..).filter(|_| !is_step).unwrap_or_default();
+    let elsewhere = left_elsewhere(others, settings);
     let exit_code = if elsewhere.is_some() { code::NOT_DURABLE } else { exit_code };
     report.exit_code = exit_code;
     if !args.quiet {
-        terrace_tool::output::tell(format_args!("{report}"));
+        if tells {
+            terrace_tool::output::tell(format_args!("{report}"));
+        }
         if let Ok(moved) = &flushed {
             for path in &moved.open_files {
                 warn(format!("{} was still open for writing: what had been written is flushed", path.display()));
@@ -180,7 +196,7 @@ fn finish(
     }
     // They were told when they came.
     report.warnings.extend(supervised.warnings);
-    if let Some(file) = &args.report {
+    if let Some(file) = args.report.as_ref().filter(|_| tells) {
         let text = serde_json::to_vec_pretty(&report).expect("a report is plain data");
         std::fs::write(file, text).map_err(|error| Failure::io("write the report", file, error))?;
     }
@@ -417,7 +433,8 @@ fn attended<Done: Send + 'static>(
         if time.is_up() {
             return Attended::TimeUp;
         }
-        let patience = time.end().map_or(Duration::from_secs(3600), |end| end.saturating_duration_since(Instant::now()));
+        let patience =
+            time.end().map_or(Duration::from_secs(3600), |end| end.saturating_duration_since(Instant::now()));
         let taken = signals.next(patience);
         match taken.map(|taken| taken.signal) {
             Some(libc::SIGTSTP) => crate::signals::stop_self(),

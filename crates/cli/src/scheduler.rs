@@ -138,7 +138,8 @@ fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
 pub fn kill_wait(environment: &impl Fn(&str) -> Option<String>) -> Option<Duration> {
     if environment("SLURM_JOB_ID").is_some() {
         let config = output_of("scontrol", &["show", "config"]).unwrap_or_default();
-        let said = config.lines().find_map(|line| line.strip_prefix("KillWait")?.split_whitespace().nth(1)?.parse().ok());
+        let said =
+            config.lines().find_map(|line| line.strip_prefix("KillWait")?.split_whitespace().nth(1)?.parse().ok());
         return Some(said.map_or(KILL_WAIT_SLURM, Duration::from_secs));
     }
     environment("PBS_JOBID").map(|_| KILL_WAIT_PBS)
@@ -204,14 +205,18 @@ pub fn warn_of_other_nodes(command: &[OsString], environment: &impl Fn(&str) -> 
 fn starter_in(command: &[OsString]) -> Option<&'static str> {
     let in_text = |text: &str| {
         let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "._/-".contains(c)));
-        words.map(|word| word.rsplit('/').next().unwrap_or_default()).find_map(|word| {
-            STARTERS.iter().copied().find(|starter| *starter == word)
-        })
+        words
+            .map(|word| word.rsplit('/').next().unwrap_or_default())
+            .find_map(|word| STARTERS.iter().copied().find(|starter| *starter == word))
     };
     command.iter().find_map(|word| {
         in_text(&word.to_string_lossy()).or_else(|| {
             let script = read_script(Path::new(word))?;
-            let code: String = script.lines().filter(|line| !line.trim_start().starts_with('#')).map(|line| format!("{line}\n")).collect();
+            let code: String = script
+                .lines()
+                .filter(|line| !line.trim_start().starts_with('#'))
+                .map(|line| format!("{line}\n"))
+                .collect();
             in_text(&code)
         })
     })

@@ -86,7 +86,8 @@ fn tasks_on_every_node_of_a_launch_write_into_that_nodes_tier_and_all_is_flushed
     let tags: std::collections::BTreeSet<String> = ["g-nodea", "g-nodeb", "g-nodec"]
         .iter()
         .map(|name| {
-            let target = std::fs::read_link(job.nodes.root().join(name)).unwrap_or_else(|_| panic!("{name} is no link"));
+            let target =
+                std::fs::read_link(job.nodes.root().join(name)).unwrap_or_else(|_| panic!("{name} is no link"));
             target.parent().unwrap().extension().unwrap().to_string_lossy().into_owned()
         })
         .collect();
@@ -137,8 +138,8 @@ fn a_launchs_exit_code_is_the_programs_and_its_files_are_flushed_on_every_node_w
 #[test]
 fn a_launch_that_is_told_to_end_flushes_every_node() {
     let Some(job) = Job::new() else { return };
-    let mut running =
-        job.start(&["--quiet", "--kill-wait", "60s"], "on nodeb sh -c 'echo b >f'; echo a >g; echo . >ready; sleep 100");
+    let mut running = job
+        .start(&["--quiet", "--kill-wait", "60s"], "on nodeb sh -c 'echo b >f'; echo a >g; echo . >ready; sleep 100");
     job.await_file("ready", &mut running);
     assert!(job.is_link("f") && job.is_link("g"), "the test shows nothing: the files are durable");
     signal_run(&running, libc::SIGTERM);
@@ -160,7 +161,11 @@ fn what_a_node_could_not_flush_before_its_time_was_up_is_told_by_node() {
     let lines: Vec<&str> = outcome.stderr.lines().filter(|line| line.contains("on nodeb:")).collect();
     assert!(lines.len() == 1 && lines[0].contains("time was up"), "{outcome:?}");
     // The nodes go on, if they are let, and lose nothing.
-    assert!(wait_until(90, || !job.is_link("f") && !job.has(".terrace/nodes")), "{:?}", job.a.native("find .terrace").stdout);
+    assert!(
+        wait_until(90, || !job.is_link("f") && !job.has(".terrace/nodes")),
+        "{:?}",
+        job.a.native("find .terrace").stdout
+    );
     assert_eq!(job.text("f").len(), 20_000_000);
 }
 
@@ -197,7 +202,10 @@ fn a_node_that_dies_is_named_and_the_others_are_durable() {
     std::fs::write(job.nodes.root().join("end"), "").unwrap();
     let outcome = Outcome::of_child(60, running).ends_with(74);
     assert!(outcome.stderr.contains("warning: nodeb has left the launch"), "{outcome:?}");
-    assert!(outcome.stderr.contains("on nodeb: it has left the launch without a word (1 files are there)"), "{outcome:?}");
+    assert!(
+        outcome.stderr.contains("on nodeb: it has left the launch without a word (1 files are there)"),
+        "{outcome:?}"
+    );
     assert!(!job.is_link("g") && job.text("g") == "c\n", "{outcome:?}");
     // What it held is found again on it, and from anywhere it is told where it is.
     assert!(job.is_link("f"));

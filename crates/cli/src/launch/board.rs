@@ -1,7 +1,8 @@
 //! What the nodes of a launch tell each other through the root: ROOT/.terrace/launches/LAUNCH/
 //!
 //!   end         the launch is over: for launchers that pass no standard input on
-//!   TAG.json    what a node did; written once, before the node says that it is done
+//!   TAG.json    what a node did; written before the node says that it is done
+//!   told        of a step (`srun terrace run`): somebody tells of it
 //!
 //! A name is looked up only when it is known to be there: file systems remember for long that a name was not there.
 
@@ -13,6 +14,7 @@ use terrace_tool::failure::{Failure, Result};
 
 const LAUNCHES: &str = "launches";
 const END: &str = "end";
+const TOLD: &str = "told";
 
 pub struct Board(PathBuf);
 
@@ -54,6 +56,21 @@ impl Board {
 
     pub fn get(&self, tag: &str) -> Option<NodeReport> {
         serde_json::from_slice(&std::fs::read(self.file(tag)).ok()?).ok()
+    }
+
+    /// All that were put so far. Who has just put one sees the directory as it is.
+    pub fn all(&self) -> Vec<NodeReport> {
+        let entries = std::fs::read_dir(&self.0).into_iter().flatten().flatten().map(|entry| entry.path());
+        let reports = entries.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
+        let mut reports: Vec<NodeReport> =
+            reports.filter_map(|path| serde_json::from_slice(&std::fs::read(path).ok()?).ok()).collect();
+        reports.sort_by(|a, b| (&a.host, &a.tag).cmp(&(&b.host, &b.tag)));
+        reports
+    }
+
+    /// True for one of all that ask.
+    pub fn claim_telling(&self) -> bool {
+        std::fs::File::options().write(true).create_new(true).open(self.0.join(TOLD)).is_ok()
     }
 
     fn file(&self, tag: &str) -> PathBuf {

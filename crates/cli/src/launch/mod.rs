@@ -9,7 +9,7 @@
 //! Invariant: when a launch has ended, each node's files are durable, or the report says what is left, and on which node.
 //! A launch that dies ends its nodes: their standard input ends with it.
 
-mod board;
+pub mod board;
 mod join;
 mod nodes;
 mod said;
@@ -387,7 +387,11 @@ mod tests {
     fn a_node_gets_the_words_of_its_launch_without_the_programs() {
         let words = |line: &str, of_program: usize| {
             let all: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            own_words(&all, of_program).iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+            own_words(&all, of_program)
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         assert_eq!(words("terrace run --nodes slurm --tier a=/b -- srun ./x --y", 3), "--nodes slurm --tier a=/b");
         assert_eq!(words("terrace run --nodes slurm ls -l", 2), "--nodes slurm");

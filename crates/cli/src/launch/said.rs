@@ -7,12 +7,24 @@ const PREFIX: &str = "terrace-join";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
     /// Its agent is there. `of`: how many nodes there are, as far as this one knows.
-    Joined { tag: String, host: String, of: usize },
+    Joined {
+        tag: String,
+        host: String,
+        of: usize,
+    },
     /// It is the node that the launch was started on.
-    Same { of: usize },
+    Same {
+        of: usize,
+    },
     /// While it flushes at the end.
-    Left { tag: String, files: u64, bytes: u64 },
-    Done { tag: String },
+    Left {
+        tag: String,
+        files: u64,
+        bytes: u64,
+    },
+    Done {
+        tag: String,
+    },
 }
 
 impl fmt::Display for Said {

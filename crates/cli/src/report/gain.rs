@@ -109,6 +109,7 @@ mod tests {
             hits: Hits { opens_tier: 0, opens_durable: 0, ratio: None },
             final_flush: None,
             prediction: Prediction::None { reason: String::new() },
+            nodes: vec![],
             agent_restarts: 0,
             shared: false,
             warnings: vec![],

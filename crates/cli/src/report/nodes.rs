@@ -22,6 +22,10 @@ pub struct NodeReport {
     pub trouble: Option<String>,
     pub agent_restarts: u32,
     pub warnings: Vec<String>,
+    /// Of a step: how many tasks had a run here, how long the longest one's program ran, how many ended with another code than 0.
+    pub tasks: u32,
+    pub program_s: f64,
+    pub tasks_failed: u32,
 }
 
 impl NodeReport {
@@ -47,6 +51,28 @@ impl NodeReport {
             trouble: flushed.as_ref().err().map(|failure| failure.message.clone()),
             agent_restarts,
             warnings: after.warnings.clone(),
+            ..NodeReport::default()
+        }
+    }
+
+    /// A program of a step.
+    pub fn ran(mut self, program_s: f64, exit_code: i32) -> NodeReport {
+        (self.program_s, self.tasks_failed) = (program_s, (exit_code != 0) as u32);
+        self
+    }
+
+    /// What an earlier run of the same node and step knew.
+    pub fn take_in(&mut self, earlier: Option<NodeReport>) {
+        let Some(earlier) = earlier else { return };
+        self.program_s = self.program_s.max(earlier.program_s);
+        self.tasks_failed += earlier.tasks_failed;
+        self.agent_restarts += earlier.agent_restarts;
+        self.trouble = self.trouble.take().or(earlier.trouble);
+        if let (Some(now), Some(before)) = (&mut self.final_flush, earlier.final_flush) {
+            now.files += before.files;
+            now.bytes += before.bytes;
+            now.failures.extend(before.failures);
+            now.open_files.extend(before.open_files);
         }
     }
 
@@ -88,8 +114,7 @@ pub fn table(nodes: &[NodeReport]) -> Table {
         let counters = &node.counters;
         let opens = counters.opens_tier + counters.opens_durable;
         let held = node.held_bytes();
-        let cells =
-            [files, bytes, counters.flushed_files, counters.flushed_bytes, opens, counters.opens_tier, held];
+        let cells = [files, bytes, counters.flushed_files, counters.flushed_bytes, opens, counters.opens_tier, held];
         sums.iter_mut().zip(cells).for_each(|(sum, cell)| *sum += cell);
         match node.tiers.is_empty() {
             true => table.row(std::iter::once(node.host.clone()).chain(std::iter::repeat_n("?".to_owned(), 7))),
@@ -116,7 +141,8 @@ mod tests {
     #[test]
     fn nodes_have_a_line_each_and_their_sums() {
         let node = |host: &str, files: u64| {
-            let ram = TierStatus { name: "ram".into(), written_files: files, written_bytes: 1024, ..TierStatus::default() };
+            let ram =
+                TierStatus { name: "ram".into(), written_files: files, written_bytes: 1024, ..TierStatus::default() };
             let root = TierStatus { name: "root".into(), written_files: 9, durable: true, ..TierStatus::default() };
             let counters = Counters { flushed_files: files, opens_tier: 2, opens_durable: 1, ..Counters::default() };
             NodeReport { host: host.into(), tiers: vec![ram, root], counters, ..NodeReport::default() }
