@@ -2,6 +2,7 @@
 //!
 //!   Workplace   a root on the durable file system, fast tiers in memory, settings of their own: tests run side by side
 //!   Node        one of several nodes that share a root: namespaces with memory and state of their own
+//!   Slurm       a batch system of such nodes, where it is installed
 //!   Shell       a bash under `terrace run` that does what the test says, between its other acts
 //!   Outcome     what a command said and how it ended
 //!   Served      an agent of its own, which clients reach by TCP
@@ -21,6 +22,7 @@ mod outcome;
 mod proxy;
 mod served;
 mod shell;
+mod slurm;
 mod tree;
 mod workplace;
 
@@ -32,6 +34,7 @@ pub use outcome::{Outcome, wait_until};
 pub use proxy::Proxy;
 pub use served::Served;
 pub use shell::Shell;
+pub use slurm::{KILL_WAIT_S, Slurm};
 pub use tree::{Entry, Kind, Tree};
 pub use workplace::{Wish, Workplace};
 

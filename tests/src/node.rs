@@ -99,6 +99,11 @@ impl Node {
         &self.name
     }
 
+    /// The first process of its PID namespace, as the machine sees it.
+    pub fn first_process(&self) -> &str {
+        &self.init
+    }
+
     /// A command in the root, on this node.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("nsenter");

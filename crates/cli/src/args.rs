@@ -25,7 +25,7 @@ pub struct Cli {
 
 /// Commands as `--help` lists them. Clap groups flags, not commands.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Run", &["run", "join", "flush", "evict", "prefetch", "recover"]),
+    ("Run", &["run", "join", "flush", "evict", "prefetch", "recover", "drain"]),
     ("Inspect", &["status", "ls", "explain", "config", "doctor"]),
     ("Objects", &["stat", "get", "put", "rm", "tag", "import", "export", "sql", "savime"]),
     ("Services", &["serve", "web"]),
@@ -109,6 +109,8 @@ pub enum Command {
     Prefetch(PathsArgs),
     /// Flush what a crashed agent left on the faster tiers
     Recover(RecoverArgs),
+    /// Flush what a user's ended jobs left on this node, for all roots (for a batch system's epilog)
+    Drain(DrainArgs),
     /// Check tiers, limits, and whether a program is supported
     Doctor(DoctorArgs),
     /// Check the settings and print those in effect
@@ -517,13 +519,23 @@ pub struct PathsArgs {
     pub paths: Vec<PathBuf>,
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub struct RecoverArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct DrainArgs {
+    /// The user, by number [default: you]
+    #[arg(long, value_name = "UID")]
+    pub uid: Option<u32>,
+    /// Where the user's agents keep their state, if not below /var/tmp
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -17,6 +17,7 @@ mod control_client;
 mod convert;
 mod doctor;
 mod door;
+mod drain;
 mod dry_run;
 mod elsewhere;
 mod engine;
@@ -82,6 +83,7 @@ fn main() {
         Command::Evict(args) => move_files::evict(&args),
         Command::Prefetch(args) => move_files::prefetch(&args),
         Command::Recover(args) => recover::recover(&args),
+        Command::Drain(args) => drain::drain(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Config(args) => config::config(&args),
         Command::Keep { settings, socket } => supervision::keep(&settings, socket).map(|()| 0),

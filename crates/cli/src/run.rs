@@ -183,7 +183,9 @@ fn finish(
     report.exit_code = exit_code;
     if !args.quiet {
         if tells {
-            terrace_tool::output::tell(format_args!("{report}"));
+            // In one piece: jobs may share a terminal, or a file.
+            let text = report.to_string();
+            terrace_tool::output::tell(format_args!("{text}"));
         }
         if let Ok(moved) = &flushed {
             for path in &moved.open_files {

@@ -49,11 +49,18 @@ fn slurm_limit(job: &str, environment: &impl Fn(&str) -> Option<String>) -> Limi
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         return Limit::Left(Duration::from_secs(end).saturating_sub(now));
     }
-    let tasks = environment("SLURM_NTASKS").and_then(|text| text.parse::<u32>().ok());
-    if tasks.is_some_and(|tasks| tasks > ASKING_TASKS_MAX) && environment("SLURM_PROCID").is_some() {
+    if is_one_of_many(environment) {
         return Limit::None;
     }
-    output_of("squeue", &["-h", "-j", job, "-o", "%L"]).map_or(Limit::Unknown, |text| slurm_left(text.trim()))
+    // An array's number stands for all of its jobs, and for one of them.
+    let said = output_of("squeue", &["-h", "-j", job, "-o", "%A %L"]).unwrap_or_default();
+    let left = said.lines().find_map(|line| line.trim().strip_prefix(job)?.strip_prefix(' '));
+    left.map_or(Limit::Unknown, |left| slurm_left(left.trim()))
+}
+
+fn is_one_of_many(environment: &impl Fn(&str) -> Option<String>) -> bool {
+    let tasks = environment("SLURM_NTASKS").and_then(|text| text.parse::<u32>().ok());
+    tasks.is_some_and(|tasks| tasks > ASKING_TASKS_MAX) && environment("SLURM_STEP_ID").is_some()
 }
 
 /// `squeue -o %L`: `[DAYS-]HOURS:MINUTES:SECONDS`, with what is zero in front left out.
@@ -137,7 +144,8 @@ fn output_of(program: &str, arguments: &[&str]) -> Option<String> {
 /// How long the batch system waits between SIGTERM and SIGKILL; `None` outside of a job.
 pub fn kill_wait(environment: &impl Fn(&str) -> Option<String>) -> Option<Duration> {
     if environment("SLURM_JOB_ID").is_some() {
-        let config = output_of("scontrol", &["show", "config"]).unwrap_or_default();
+        let ask = || output_of("scontrol", &["show", "config"]);
+        let config = if is_one_of_many(environment) { None } else { ask() }.unwrap_or_default();
         let said =
             config.lines().find_map(|line| line.strip_prefix("KillWait")?.split_whitespace().nth(1)?.parse().ok());
         return Some(said.map_or(KILL_WAIT_SLURM, Duration::from_secs));

@@ -254,3 +254,67 @@ fn the_supervisor_and_its_keeper_outlive_a_schedulers_sigterm() {
     assert_eq!(std::fs::read_to_string(nodes.root().join("log")).unwrap(), ".\ntold\n");
     assert!(!nodes.root().join(".terrace").exists());
 }
+
+#[test]
+fn status_lists_other_nodes_files_as_json_with_and_without_an_agent() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = (nodes.node("nodea"), nodes.node("nodeb"));
+    let on_a = a.start("echo one >f");
+    let on_b = b.start("echo two >g");
+    let files = |node: &Node| {
+        let said = node.terrace(&["status", "--json"]).stdout;
+        let status: serde_json::Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{said}"));
+        let files = status["elsewhere"].as_array().unwrap_or_else(|| panic!("{said}")).clone();
+        files.iter().map(|file| (file["path"].to_string(), file["node"].to_string())).collect::<Vec<_>>()
+    };
+    let of = |name: &str, node: &str| {
+        let path = nodes.root().join(name).canonicalize().unwrap_or(nodes.root().join(name));
+        (format!("\"{}\"", path.display()), format!("\"{node}\""))
+    };
+    assert!(files(&a).contains(&of("g", "nodeb")) && !files(&a).contains(&of("f", "nodea")), "{:?}", files(&a));
+    let login = nodes.node("login");
+    assert!(
+        files(&login).contains(&of("f", "nodea")) && files(&login).contains(&of("g", "nodeb")),
+        "{:?}",
+        files(&login)
+    );
+    a.end(on_a).ok();
+    b.end(on_b).ok();
+}
+
+#[test]
+fn drain_makes_durable_what_a_users_killed_jobs_left_below_every_root() {
+    let Some(nodes) = Nodes::new() else { return };
+    let a = nodes.node("nodea");
+    std::fs::create_dir(nodes.root().join("other")).unwrap();
+    for (root, file) in [(".", "f"), ("other", "other/g")] {
+        let script = format!("echo left >{}; echo . >ready; sleep 100", file.rsplit('/').next().unwrap());
+        let mut command = a.command(&terrace_tests::terrace_binary());
+        command.args([
+            "run",
+            "-q",
+            "--settle",
+            "1h",
+            "--tier",
+            "ram=/dev/shm:64MiB",
+            "--root",
+            root,
+            "--",
+            "bash",
+            "-euc",
+        ]);
+        let mut run = command.arg(format!("cd {root}; {script}")).spawn().unwrap();
+        assert!(wait_until(60, || nodes.root().join(root).join("ready").symlink_metadata().is_ok()));
+        a.kill_all();
+        run.wait().unwrap();
+        assert!(nodes.root().join(file).is_symlink(), "the test shows nothing: {file} is durable");
+    }
+    let of_others = a.terrace(&["drain", "--uid", "12345"]).ok();
+    assert!(of_others.stdout.is_empty() && nodes.root().join("f").is_symlink(), "{of_others:?}");
+    let said = a.terrace(&["drain", "--uid", "0"]).ok();
+    for file in ["f", "other/g"] {
+        assert!(!nodes.root().join(file).is_symlink(), "{said:?}");
+        assert_eq!(std::fs::read_to_string(nodes.root().join(file)).unwrap(), "left\n");
+    }
+    assert_eq!(a.terrace(&["drain"]).ok().stdout, "", "nothing is left to do");
+}

@@ -39,6 +39,7 @@ mod room;
 mod runs;
 mod savime;
 mod semantics;
+mod slurm;
 mod staging;
 mod supervise;
 mod web;

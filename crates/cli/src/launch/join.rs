@@ -23,6 +23,8 @@ use std::time::{Duration, Instant};
 use terrace_agent::node;
 use terrace_core::control::{Request, Response};
 use terrace_core::settings::Settings;
+use terrace_core::size::show_bytes;
+use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, code};
 use terrace_tool::resolve;
 
@@ -55,6 +57,10 @@ pub fn join(args: &JoinArgs) -> Result<i32> {
     let settings = &resolved.settings;
     let (keeper, begun) = Keeper::begin(settings, &["terrace join".into()], args.run.quiet)?;
     let tag = own_tag(settings).unwrap_or_default();
+    if board.is_none() {
+        let library = settings.library.display().to_string();
+        say(&Said::Reach { library, index: begun.index.display().to_string() });
+    }
     say(&Said::Joined { tag: tag.clone(), host: node::host(), of: of.unwrap_or(1) });
     await_end(&heard, board.as_ref(), &signals, || flush_in_passing(settings));
 
@@ -83,7 +89,13 @@ pub fn join(args: &JoinArgs) -> Result<i32> {
     told?;
     say(&Said::Done { tag });
     match flushed {
-        Ok(moved) if moved.failures.is_empty() => Ok(0),
+        Ok(moved) if moved.failures.is_empty() => {
+            if board.is_none() && !args.run.quiet {
+                let (files, bytes) = (report.counters.flushed_files, report.counters.flushed_bytes);
+                errln!("terrace: {}: {files} files ({}) were flushed", report.host, show_bytes(bytes));
+            }
+            Ok(0)
+        }
         Ok(moved) => Err(run::not_durable(&moved, settings)),
         Err(failure) => Err(failure.code(code::NOT_DURABLE)),
     }

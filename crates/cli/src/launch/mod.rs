@@ -92,6 +92,7 @@ impl Shared {
     fn hear(&self, said: Said) {
         let mut state = self.state();
         match said {
+            Said::Reach { .. } => {}
             Said::Joined { tag, host, of } => {
                 state.present += 1;
                 state.of = Some(of);

@@ -6,6 +6,11 @@ const PREFIX: &str = "terrace-join";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
+    /// By what tasks reach the agent; for who starts them without a `terrace run` (Slurm's plugin). Said before `Joined`.
+    Reach {
+        library: String,
+        index: String,
+    },
     /// Its agent is there. `of`: how many nodes there are, as far as this one knows.
     Joined {
         tag: String,
@@ -30,6 +35,7 @@ pub enum Said {
 impl fmt::Display for Said {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Said::Reach { library, index } => write!(f, "{PREFIX} reach {library} {index}"),
             Said::Joined { tag, host, of } => write!(f, "{PREFIX} joined {tag} {host} {of}"),
             Said::Same { of } => write!(f, "{PREFIX} same {of}"),
             Said::Left { tag, files, bytes } => write!(f, "{PREFIX} left {tag} {files} {bytes}"),
@@ -45,6 +51,7 @@ impl Said {
         let (_, rest) = line.split_once(PREFIX)?;
         let words: Vec<&str> = rest.split_whitespace().collect();
         Some(match *words.as_slice() {
+            ["reach", library, index] => Said::Reach { library: library.into(), index: index.into() },
             ["joined", tag, host, of] => Said::Joined { tag: tag.into(), host: host.into(), of: of.parse().ok()? },
             ["same", of] => Said::Same { of: of.parse().ok()? },
             ["left", tag, files, bytes] => {
