@@ -46,11 +46,15 @@ impl Nodes {
         let mut line = String::new();
         BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n");
-        let enter = place.join("enter");
-        let script = format!("#!/bin/sh\nexec python3 {} {} \"$@\"\n", program.display(), socket.display());
-        std::fs::write(&enter, script).unwrap();
-        std::fs::set_permissions(&enter, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        RemoteShell { server, enter }
+        let script = |name: &str, words: String| {
+            let path = place.join(name);
+            std::fs::write(&path, format!("#!/bin/sh\nexec python3 {} {words} \"$@\"\n", program.display())).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            path
+        };
+        let enter = script("enter", socket.display().to_string());
+        let ssh = script("ssh", format!("ssh {}", socket.display()));
+        RemoteShell { server, enter, ssh }
     }
 
     /// A node that has just been started.
@@ -77,12 +81,74 @@ pub struct RemoteShell {
     server: Child,
     /// `enter NODE COMMAND ARGUMENT…`, with the caller's environment and directory.
     pub enter: PathBuf,
+    /// As ssh: its words are a shell's, and no environment is passed on.
+    pub ssh: PathBuf,
 }
 
 impl Drop for RemoteShell {
     fn drop(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
+    }
+}
+
+/// A switch, and a link from it to each node, by which they reach each other's names. It is a network namespace of its own: nothing
+/// is added to the machine's.
+pub struct Network {
+    switch: Child,
+    hosts: PathBuf,
+}
+
+impl Network {
+    pub fn address(number: usize) -> String {
+        format!("10.77.1.{}", 10 + number)
+    }
+
+    /// `None`, and said, where it can't be had.
+    pub fn between(nodes: &Nodes, of: &[&Node]) -> Option<Network> {
+        let script = "ip link add switch type bridge && ip link set switch up && echo ready && exec sleep 100000";
+        let mut switch = Command::new("unshare")
+            .args(["-n", "sh", "-c", script])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(switch.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let hosts = nodes.shared.path().join("hosts");
+        let lines = of.iter().enumerate().map(|(number, node)| format!("{} {}\n", Network::address(number), node.name));
+        std::fs::write(&hosts, format!("127.0.0.1 localhost\n{}", lines.collect::<String>())).unwrap();
+        let network = Network { switch, hosts };
+        let is_linked = line == "ready\n" && of.iter().enumerate().all(|(number, node)| network.link(number, node));
+        if !is_linked {
+            skipped("nodes can't be given a network here");
+            return None;
+        }
+        Some(network)
+    }
+
+    fn link(&self, number: usize, node: &Node) -> bool {
+        let inside = |pid: &str, flags: &[&str], script: &str| {
+            let mut command = Command::new("nsenter");
+            command.args(["-t", pid, "-n"]).args(flags).args(["sh", "-ec", script]);
+            command.status().is_ok_and(|done| done.success())
+        };
+        let (port, pid) = (format!("port{number}"), node.init.as_str());
+        let add =
+            format!("ip link add {port} type veth peer name eth0 netns {pid}; ip link set {port} master switch up");
+        let set = format!(
+            "ip link set lo up; ip addr add {}/24 dev eth0; ip link set eth0 up; mount --bind {} /etc/hosts",
+            Network::address(number),
+            self.hosts.display()
+        );
+        inside(&self.switch.id().to_string(), &[], &add) && inside(pid, &["-m"], &set)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let _ = self.switch.kill();
+        let _ = self.switch.wait();
     }
 }
 
@@ -97,11 +163,6 @@ pub struct Node {
 impl Node {
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// The first process of its PID namespace, as the machine sees it.
-    pub fn first_process(&self) -> &str {
-        &self.init
     }
 
     /// A command in the root, on this node.

@@ -2,6 +2,7 @@
 
     python3 remote_shell.py serve SOCKET                      on the machine itself; nodes' names and processes come by `DIR/NAME`
     python3 remote_shell.py SOCKET NAME COMMAND ARGUMENT...   on a node
+    python3 remote_shell.py ssh SOCKET [FLAG]... NAME WORD... as ssh: the words are a shell's, and no environment is passed on
 
 The client gives the server its standard input and output, its environment and its directory; the server starts the command in the
 node's namespaces and gives back how it ended. A node's first process is the text of the file NAME beside the socket.
@@ -45,10 +46,10 @@ def answer(connection, place):
     connection.sendall(b"%d\n" % child.wait())
 
 
-def ask(path, node, command):
+def ask(path, node, command, environment, directory):
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(path)
-    asked = {"node": node, "command": command, "environment": dict(os.environ), "directory": os.getcwd()}
+    asked = {"node": node, "command": command, "environment": environment, "directory": directory}
     socket.send_fds(connection, [json.dumps(asked).encode() + b"\n"], [0, 1, 2])
     for fd in range(3):
         os.close(fd)
@@ -56,6 +57,16 @@ def ask(path, node, command):
     os._exit(128 - code if code < 0 else code)
 
 
+def ask_as_ssh(path, words):
+    while words[0].startswith("-"):
+        words = words[2:] if words[0] in ("-o", "-l", "-p") else words[1:]
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    ask(path, words[0], ["sh", "-c", " ".join(words[1:])], environment, "/")
+
+
 if sys.argv[1] == "serve":
     serve(sys.argv[2])
-ask(sys.argv[1], sys.argv[2], sys.argv[3:])
+elif sys.argv[1] == "ssh":
+    ask_as_ssh(sys.argv[2], sys.argv[3:])
+else:
+    ask(sys.argv[1], sys.argv[2], sys.argv[3:], dict(os.environ), os.getcwd())

@@ -1,14 +1,11 @@
 //! Slurm on nodes of one machine: slurmctld on the first one, a slurmd on each, Debian's packages as they are.
-//!
-//! The nodes get a network of their own, whose switch is a network namespace: nothing is added to the machine's.
 
-use crate::{Node, Nodes, Outcome, skipped, wait_until};
+use crate::{Network, Node, Nodes, Outcome, skipped, wait_until};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 
 pub struct Slurm {
     place: PathBuf,
-    switch: Child,
+    _network: Network,
 }
 
 /// SIGKILL follows a SIGTERM after so many seconds.
@@ -34,8 +31,8 @@ impl Slurm {
         for directory in ["", "munge", "controller", "log"] {
             std::fs::create_dir_all(place.join(directory)).unwrap();
         }
-        let switch = network(of)?;
-        let slurm = Slurm { place, switch };
+        let network = Network::between(nodes, of)?;
+        let slurm = Slurm { place, _network: network };
         slurm.configure(of, more);
         let began = slurm.begin(of);
         if !began {
@@ -56,7 +53,7 @@ impl Slurm {
         std::fs::set_permissions(self.file("key"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let mut lines = vec![
             "ClusterName=tests".into(),
-            format!("SlurmctldHost={}({})", of[0].name(), address(0)),
+            format!("SlurmctldHost={}({})", of[0].name(), Network::address(0)),
             "AuthType=auth/munge".into(),
             format!("AuthInfo=socket={}", self.file("munge/socket")),
             "CryptoType=crypto/munge".into(),
@@ -92,7 +89,7 @@ impl Slurm {
             lines.push(line.into());
         }
         for (number, node) in of.iter().enumerate() {
-            lines.push(format!("NodeName={} NodeAddr={} CPUs=4 State=UNKNOWN", node.name(), address(number)));
+            lines.push(format!("NodeName={} NodeAddr={} CPUs=4 State=UNKNOWN", node.name(), Network::address(number)));
             std::fs::create_dir_all(self.file(&format!("spool-{}", node.name()))).unwrap();
         }
         let plugins: String = more.iter().filter_map(|line| line.strip_prefix("spank:")).collect();
@@ -161,48 +158,6 @@ impl Slurm {
     }
 }
 
-impl Drop for Slurm {
-    fn drop(&mut self) {
-        let _ = self.switch.kill();
-        let _ = self.switch.wait();
-    }
-}
-
-fn address(number: usize) -> String {
-    format!("10.77.1.{}", 10 + number)
-}
-
 fn names(of: &[&Node]) -> String {
     of.iter().map(|node| node.name()).collect::<Vec<_>>().join(",")
-}
-
-/// A switch, and a link from it to each node.
-fn network(of: &[&Node]) -> Option<Child> {
-    let script = "ip link add switch type bridge && ip link set switch up && echo ready && exec sleep 100000";
-    let mut switch = Command::new("unshare")
-        .args(["-n", "sh", "-c", script])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(switch.stdout.take().unwrap()), &mut line).unwrap();
-    let inside = |pid: &str, script: &str| {
-        Command::new("nsenter").args(["-t", pid, "-n", "sh", "-ec", script]).status().is_ok_and(|done| done.success())
-    };
-    let is_linked = line == "ready\n"
-        && of.iter().enumerate().all(|(number, node)| {
-            let (port, pid) = (format!("port{number}"), node.first_process());
-            let add =
-                format!("ip link add {port} type veth peer name eth0 netns {pid}; ip link set {port} master switch up");
-            let set = format!("ip link set lo up; ip addr add {}/24 dev eth0; ip link set eth0 up", address(number));
-            inside(&switch.id().to_string(), &add) && inside(pid, &set)
-        });
-    if !is_linked {
-        skipped("nodes can't be given a network here");
-        let _ = switch.kill();
-        let _ = switch.wait();
-        return None;
-    }
-    Some(switch)
 }

@@ -352,6 +352,13 @@ impl fmt::Display for Report {
 impl Report {
     fn show_nodes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         indented(f, &nodes::table(&self.nodes))?;
+        if let Some(idle) = nodes::idle(&self.nodes) {
+            writeln!(
+                f,
+                "terrace: no program on {idle} used its agent. If programs ran there, what started them passed no environment on: pass \
+                 LD_PRELOAD and TERRACE_INDEX (Open MPI: mpirun -x LD_PRELOAD -x TERRACE_INDEX)"
+            )?;
+        }
         for node in &self.nodes {
             if node.agent_restarts > 0 {
                 writeln!(

@@ -318,3 +318,21 @@ fn drain_makes_durable_what_a_users_killed_jobs_left_below_every_root() {
     }
     assert_eq!(a.terrace(&["drain"]).ok().stdout, "", "nothing is left to do");
 }
+
+#[test]
+fn plain_ssh_is_the_way_to_hosts_that_are_named_and_a_node_that_nothing_used_is_pointed_out() {
+    let Some(job) = Job::new() else { return };
+    // The harness's stands for ssh: its words are a shell's, and it passes no environment on.
+    let path = format!("{}:{}", job.shell.ssh.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let hosts = job.nodes.root().parent().unwrap().join("hosts.txt");
+    std::fs::write(&hosts, "nodea slots=4\nnodeb slots=4\n").unwrap();
+    let mut command = job.a.command(&terrace_tests::terrace_binary());
+    command.args(["run", "--tier", "ram=/dev/shm:64MiB", "--nodes", &format!("hosts:{}", hosts.display()), "--"]);
+    let script = format!("echo a >f; ssh nodeb 'echo b >{}/g'", job.nodes.root().display());
+    let outcome = Outcome::within(60, command.env("PATH", path).args(["bash", "-euc", &script])).ok();
+    assert!(
+        outcome.stderr.contains("no program on nodeb used its agent") && outcome.stderr.contains("LD_PRELOAD"),
+        "{outcome:?}"
+    );
+    job.assert_durable(&[("f", "a\n"), ("g", "b\n")]);
+}

@@ -15,6 +15,7 @@ mod launch;
 mod matrix;
 mod mount;
 mod moves;
+mod mpi;
 mod nodes;
 mod objects;
 mod objects_agents;

@@ -116,10 +116,11 @@ fn by_mpi(version: &str, environment: &impl Fn(&str) -> Option<String>) -> Resul
     let count = count.ok_or_else(|| {
         Failure::bad_input(
             "this MPI does not say how many nodes it has",
-            "say so: --launcher 'mpiexec -f HOSTS -ppn 1 -n 4 -s all', or use --nodes hosts:FILE",
+            "say so: --launcher 'mpiexec -f HOSTS -ppn 1 -n 4', or use --nodes hosts:FILE",
         )
     })?;
-    Ok(format!("mpirun -ppn 1 -n {count} -s all"))
+    // Its first process alone gets standard input; the others look at the launch's directory.
+    Ok(format!("mpirun -ppn 1 -n {count}"))
 }
 
 #[cfg(test)]

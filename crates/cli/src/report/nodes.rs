@@ -125,6 +125,17 @@ pub fn table(nodes: &[NodeReport]) -> Table {
     table
 }
 
+/// Nodes where no file was made or opened, while others were busy.
+pub fn idle(nodes: &[NodeReport]) -> Option<String> {
+    let is_idle = |node: &&NodeReport| {
+        let counters = &node.counters;
+        node.trouble.is_none()
+            && counters.opens_tier + counters.opens_durable + counters.creates_tier + counters.creates_durable == 0
+    };
+    let idle: Vec<&str> = nodes.iter().filter(is_idle).map(|node| node.host.as_str()).collect();
+    (!idle.is_empty() && idle.len() < nodes.len()).then(|| idle.join(", "))
+}
+
 fn row(name: &str, cells: [u64; 7]) -> Vec<String> {
     let is_bytes = [false, true, false, true, false, false, true];
     let shown = cells.iter().zip(is_bytes).map(|(cell, is_bytes)| match is_bytes {
