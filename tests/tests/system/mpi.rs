@@ -56,7 +56,7 @@ impl Job {
             }
             Mpi::Mpich => {
                 let own = format!("-launcher ssh -launcher-exec {} -f {}", self.shell.ssh.display(), hosts.display());
-                format!("mpirun.mpich {own} -ppn 2 -n 4")
+                format!("mpirun.mpich {own} -genv UCX_TLS tcp,self -genv UCX_NET_DEVICES eth0 -ppn 2 -n 4")
             }
         }
     }
