@@ -7,6 +7,7 @@
 //! The registration is there while an agent is, and after one that was killed.
 
 use crate::agent::Agent;
+use crate::files::Files;
 use crate::error::{Context, Error, Result};
 use crate::shared::index_file::make_private;
 use std::path::{Path, PathBuf};
@@ -79,6 +80,9 @@ impl Agent {
         let _ = std::fs::remove_file(self.registration());
     }
 
+}
+
+impl Files {
     /// Whether programs are to look for links of others, where an open finds nothing.
     pub fn look_for_nodes(&self) {
         let entries = std::fs::read_dir(directory(&self.settings.root, PRIVATE_DIR)).into_iter().flatten().flatten();
