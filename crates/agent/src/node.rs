@@ -7,8 +7,8 @@
 //! The registration is there while an agent is, and after one that was killed.
 
 use crate::agent::Agent;
-use crate::files::Files;
 use crate::error::{Context, Error, Result};
+use crate::files::Files;
 use crate::shared::index_file::make_private;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
@@ -79,7 +79,6 @@ impl Agent {
     pub fn withdraw_node(&self) {
         let _ = std::fs::remove_file(self.registration());
     }
-
 }
 
 impl Files {

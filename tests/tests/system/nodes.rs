@@ -84,7 +84,7 @@ const EVERY_CALL: &[(&str, &str)] = &[
     ("echo x >g; cp g f", "x\n"),
     ("truncate -s 4 f", "from"),
     ("printf X | dd of=f bs=1 count=1 conv=notrunc", "Xrom-a\n"),
-    ("test $(stat -L -c %s:%F f) = 7:regular\\ file", "from-a\n"),
+    ("test \"$(stat -L -c %s:%F f)\" = '7:regular file'", "from-a\n"),
     ("test \"$(stat -c %s:%F f)\" = '7:regular file'", "from-a\n"),
     ("test -e f; test -f f; ! test -L f; test -r f", "from-a\n"),
     ("python3 -c 'import os; os.truncate(\"f\", 2); assert os.access(\"f\", os.W_OK)'", "fr"),

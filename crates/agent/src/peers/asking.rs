@@ -157,10 +157,8 @@ impl Peers {
 
     fn connect(&self, tag: &str) -> Result<Link, String> {
         let read = std::fs::read(self.nodes().join(tag).join(DOOR));
-        let door: Door = read
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok())
-            .ok_or("no agent of it is there")?;
+        let door: Door =
+            read.ok().and_then(|text| serde_json::from_slice(&text).ok()).ok_or("no agent of it is there")?;
         let mut last = "it has no address".to_owned();
         for address in &door.addresses {
             let target = format!("tls://{address}");

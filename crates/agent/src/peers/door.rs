@@ -31,17 +31,15 @@ pub struct DoorKeeper {
 impl DoorKeeper {
     pub fn open() -> std::io::Result<DoorKeeper> {
         // One socket for both families, where the machine has the newer one.
-        let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
-            .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
+        let listener =
+            TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)))?;
         let port = listener.local_addr()?.port();
         let made = rcgen::generate_simple_self_signed(vec!["terrace".into()]).map_err(Error::other)?;
         let secret = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
         let fingerprint = terrace_client::fingerprint(made.cert.der());
         let tls = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .and_then(|builder| {
-                builder.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], secret)
-            })
+            .and_then(|builder| builder.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], secret))
             .map_err(Error::other)?;
         let addresses = addresses().into_iter().map(|ip| SocketAddr::new(ip, port).to_string()).collect();
         let token = (0..4).map(|_| format!("{:016x}", random_half())).collect();
