@@ -110,6 +110,7 @@ impl Peers {
         });
     }
 
+    #[allow(dead_code)] // `terrace flush --all-nodes` will ask
     /// Every other node makes all that it has durable. What went wrong, by node.
     pub fn flush_others(&self) -> Vec<(String, String)> {
         let mut others = registered(&self.settings.root);
