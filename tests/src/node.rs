@@ -1,15 +1,66 @@
 //! Nodes that share a root, on one machine: each has mount, PID, network and UTS namespaces of its own, with a private
 //! /dev/shm and a private /var/tmp. The root is a directory that all of them see, as on a parallel file system.
 //!
+//! A bridge in a network namespace of its own connects them; a node can be cut off (`Node::cut`).
+//!
 //! Needs root; a test that can't have nodes says so loudly (`Nodes::new` gives `None`).
 
 use crate::{Outcome, is_root, skipped, terrace_binary, wait_until};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 pub struct Nodes {
     shared: tempfile::TempDir,
+    network: Network,
+}
+
+/// The wire between nodes.
+struct Network {
+    /// Its first process, which has nothing but the namespace.
+    holder: Child,
+    nodes: AtomicU32,
+}
+
+impl Network {
+    fn new() -> Network {
+        let script = "ip link add wire type bridge; ip link set wire up; echo ready; exec sleep 100000";
+        let mut holder = Command::new("unshare")
+            .args(["-n", "sh", "-euc", script])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "no bridge can be made: is ip(8) there?");
+        Network { holder, nodes: AtomicU32::new(0) }
+    }
+
+    /// The network's end of the new node's cable.
+    fn connect(&self, init: &str) -> String {
+        let number = self.nodes.fetch_add(1, Relaxed) + 1;
+        let port = format!("node{number}");
+        let plug =
+            format!("ip link add {port} type veth peer name eth0 netns {init}; ip link set {port} master wire up");
+        in_network(&self.holder.id().to_string(), &plug);
+        let address = format!("ip link set lo up; ip addr add 10.77.0.{number}/24 dev eth0; ip link set eth0 up");
+        in_network(init, &address);
+        port
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+fn in_network(of: &str, script: &str) {
+    let done = Command::new("nsenter").args(["-t", of, "-n", "sh", "-euc", script]).status().unwrap();
+    assert!(done.success(), "{script}");
 }
 
 impl Nodes {
@@ -25,7 +76,7 @@ impl Nodes {
         // Not below what each node has for itself.
         let shared = tempfile::Builder::new().prefix("tt-nodes-").tempdir_in("/tmp").unwrap();
         std::fs::create_dir(shared.path().join("root")).unwrap();
-        Some(Nodes { shared })
+        Some(Nodes { shared, network: Network::new() })
     }
 
     pub fn root(&self) -> PathBuf {
@@ -72,7 +123,9 @@ impl Nodes {
         assert_eq!(line, "ready\n", "node {name} can't be made");
         let children = format!("/proc/{0}/task/{0}/children", unshare.id());
         let init = std::fs::read_to_string(children).unwrap().trim().to_owned();
-        Node { name: name.into(), root: self.root(), unshare, init }
+        let port = self.network.connect(&init);
+        let wire = self.network.holder.id().to_string();
+        Node { name: name.into(), root: self.root(), unshare, init, wire, port }
     }
 }
 
@@ -158,6 +211,9 @@ pub struct Node {
     unshare: Child,
     /// The first process of its PID namespace, as this one sees it.
     init: String,
+    /// The network's process, and its end of this node's cable.
+    wire: String,
+    port: String,
 }
 
 impl Node {
@@ -218,6 +274,15 @@ impl Node {
             let _ = std::fs::remove_file(self.root.join(format!("{file}-{}", self.name)));
         }
         outcome
+    }
+
+    /// Pulls the cable.
+    pub fn cut(&self) {
+        in_network(&self.wire, &format!("ip link set {} down", self.port));
+    }
+
+    pub fn mend(&self) {
+        in_network(&self.wire, &format!("ip link set {} up", self.port));
     }
 
     /// Kills every process of the node but its first, as an out-of-memory killer in a hurry.

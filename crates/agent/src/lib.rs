@@ -12,6 +12,7 @@
 //!
 //!   lifetime, server, calls, member   start and end; the control and call sockets; this agent among others
 //!   agent                             all subjects together, and what is asked of files and arrays at once
+//!   peers/                            the agents of other nodes of this root: files that lie in their tiers, and in ours
 //!   objects/                          clients of objects, here and remote; flush and eviction of staged arrays
 //!   forward/                          staged regions sent on to other agents
 //!   arrays/     files/                staged arrays and tags; files in tiers: records, names, mover, recovery
@@ -34,6 +35,7 @@ mod lifetime;
 mod member;
 pub mod node;
 mod objects;
+mod peers;
 mod server;
 mod shared;
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::shared::accept;
 use crate::shared::index_file::{live_programs, make_private, take_over};
 use crate::shared::request::{FlushOptions, Outcome, Scope};
 use crate::shared::runs::{RUNS, Runs};
-use crate::{calls, node, objects, server};
+use crate::{calls, node, objects, peers, server};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -154,6 +154,17 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
         }
         None => None,
     };
+    let peers = agent.peers.clone();
+    match peers::DoorKeeper::open() {
+        Ok(keeper) => {
+            sockets.push(keeper.socket().context("use the socket", &agent.settings.runtime)?);
+            peers.tell_door(&keeper)?;
+            let shared = peers.clone();
+            threads.push(spawn("peers", move || peers::serve(&shared, &keeper))?);
+        }
+        Err(error) => agent.warn(format!("other nodes of this root can't reach this one: {error}")),
+    }
+    peers.announce();
     agent.index.header.accepts.store(1, SeqCst);
     if let Some(listening) = listening {
         sockets.push(listening.socket().context("use the socket", &agent.settings.runtime)?);
@@ -498,6 +509,7 @@ impl Agent {
         self.leave_others();
         let own = self.settings.root.join(self.private_name());
         let private = self.settings.root.join(terrace_index::PRIVATE_DIR);
+        self.peers.close_door();
         self.withdraw_node();
         let nodes = terrace_core::nodes::directory(&self.settings.root, terrace_index::PRIVATE_DIR);
         for directory in [self.tmp_dir(), self.held_dir(), own, nodes, private] {

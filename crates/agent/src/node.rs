@@ -8,6 +8,7 @@
 
 use crate::agent::Agent;
 use crate::error::{Context, Error, Result};
+use crate::files::Files;
 use crate::shared::index_file::make_private;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
@@ -78,7 +79,9 @@ impl Agent {
     pub fn withdraw_node(&self) {
         let _ = std::fs::remove_file(self.registration());
     }
+}
 
+impl Files {
     /// Whether programs are to look for links of others, where an open finds nothing.
     pub fn look_for_nodes(&self) {
         let entries = std::fs::read_dir(directory(&self.settings.root, PRIVATE_DIR)).into_iter().flatten().flatten();

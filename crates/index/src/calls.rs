@@ -27,6 +27,9 @@ pub enum CallKind {
     OpenFor = 7,
     /// Owner, mode, times or extended attributes of the replica of `record` changed: the root's file is to have them too.
     Carry = 8,
+    /// A link to another node's object: its file is to be a real one in the root. `path` has the link's text, a zero byte, and
+    /// the link's own path where it is known. `status` 0: look at the name again.
+    Bring = 9,
 }
 
 #[derive(Clone, Copy)]

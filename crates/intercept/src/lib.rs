@@ -7,6 +7,7 @@
 //!   opens what the kernel would, by restricted ways too  open.rs, open_how.rs
 //!   hides that they are links                           stat.rs, directory.rs, canonical.rs, attributes.rs, changes.rs, walk.rs
 //!   keeps count of what is written                      data.rs, entry.rs
+//!   has other nodes' files brought                     elsewhere.rs
 //!   changes no name in the middle of a commit           names.rs
 //!   follows programs into other programs                exec.rs, system_call.rs
 //!   decides for programs that it can't reach            proxy.rs, caller.rs (loaded by their supervisor)
@@ -33,6 +34,7 @@ mod data;
 mod data_calls;
 mod directory;
 mod durable;
+mod elsewhere;
 mod entry;
 mod events;
 mod exec;

@@ -12,7 +12,7 @@ use crate::link::{self, Link, Opened, record};
 use crate::objects::Object;
 use crate::open::materialise_path;
 use crate::path::{Parent, Path, below_root};
-use crate::{data, gate, process, readable, real, stat};
+use crate::{data, elsewhere, gate, process, readable, real, stat};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use terrace_index::guard::Domain;
@@ -142,6 +142,8 @@ pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
     {
         return native();
     }
+    // Its owner makes no commit over the name any more. One that is not there does not keep the name from being removed.
+    let _ = elsewhere::brought(index, dirfd, path, false);
     let mut removed = None;
     let result = in_guard(index, || {
         let (link, handle) = match about_to_go(index, dirfd, path) {
@@ -256,7 +258,7 @@ pub fn leads_to_ours(index: Index, dirfd: i32, path: *const c_char) -> bool {
     let Some(found) = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) else { return false };
     let is_on_roots_device = found.st_dev == index.header.root_dev.load(Relaxed);
     match found.st_mode & libc::S_IFMT {
-        libc::S_IFLNK => link::read(index, dirfd, path).is_some(),
+        libc::S_IFLNK => link::read(index, dirfd, path).is_some() || link::is_elsewhere(index, dirfd, path),
         libc::S_IFREG if is_on_roots_device => durable_record(index, dirfd, path).is_some(),
         libc::S_IFDIR if is_on_roots_device => {
             let end = End { dirfd, path, link: None, durable: None };
@@ -306,6 +308,11 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
             || leads_to_ours(index, newdir, new))
     {
         return native();
+    }
+    for (dirfd, path) in [(olddir, old), (newdir, new)] {
+        if let Err(error) = elsewhere::brought(index, dirfd, path, false) {
+            return error;
+        }
     }
     let (mut from, mut to) = (Path::new(), Path::new());
     let first = End::look(index, olddir, old);
@@ -482,6 +489,9 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
     let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
     if cannot_be_made(newdir, new) {
         return native(); // it fails, and the file is left where it is
+    }
+    if let Err(error) = elsewhere::brought(index, olddir, old, follow) {
+        return error;
     }
     for _ in 0..10 {
         // Whatever its text: a link from outside may lead to it.

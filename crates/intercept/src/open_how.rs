@@ -75,7 +75,7 @@ pub fn within(
             Some(found) if found.st_mode & libc::S_IFMT != libc::S_IFLNK => return None,
             // A process's own links are the kernel's alone: they lead where their text doesn't say.
             Some(_) if is_in_proc(parent.fd) => return None,
-            Some(_) if link::read(index, parent.fd, base).is_none() => {
+            Some(_) if link::read(index, parent.fd, base).is_none() && !link::is_elsewhere(index, parent.fd, base) => {
                 text = follow(&parent, directory, base, how)?;
                 continue;
             }

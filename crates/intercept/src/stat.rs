@@ -1,6 +1,7 @@
 //! The stat family: a placed file looks like a regular file of the root, with one `st_dev` and `st_ino` for life.
 
 use crate::durable::{nanoseconds, record_of_durable, record_of_named};
+use crate::elsewhere::{self, Brought};
 use crate::link::{self, is_live, record};
 use crate::objects::Object;
 use crate::{caller, data, gate, process, real};
@@ -48,12 +49,12 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         {
             continue;
         }
-        if result == -(libc::ENOENT as isize)
-            && !path.is_null()
-            && flags & libc::AT_SYMLINK_NOFOLLOW == 0
-            && link::is_elsewhere(index, dirfd, path)
-        {
-            return -(libc::EREMOTE as isize);
+        if result == -(libc::ENOENT as isize) && !path.is_null() && flags & libc::AT_SYMLINK_NOFOLLOW == 0 {
+            match elsewhere::bring(index, dirfd, path, true) {
+                Brought::Not => {}
+                Brought::Done => continue,
+                Brought::Failed(error) => return error,
+            }
         }
         if result != 0 {
             return result;
@@ -61,6 +62,14 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         // SAFETY: the kernel filled it.
         let status = unsafe { &mut *out };
         if status.st_mode & libc::S_IFMT == libc::S_IFLNK {
+            if elsewhere::is_possible(index) && status.st_dev == index.header.root_dev.load(Relaxed) && !is_empty(path)
+            {
+                match elsewhere::bring(index, dirfd, path, false) {
+                    Brought::Not => {}
+                    Brought::Done => continue,
+                    Brought::Failed(error) => return error,
+                }
+            }
             match look_through(index, dirfd, path, status, flags, frees) {
                 Looked::Done => return 0,
                 Looked::Again => continue,

@@ -4,11 +4,11 @@
 
 mod codecs;
 mod fabric;
-mod gate;
+pub mod gate;
 mod incoming;
 mod listener;
 mod remote;
-mod server;
+pub mod server;
 mod staging;
 
 pub use listener::{TcpListening, serve_remote};

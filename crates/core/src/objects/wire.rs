@@ -249,6 +249,8 @@ pub enum Request {
         path: String,
         key: String,
     },
+    /// Between agents of one root: of files that lie in tiers.
+    Peer(crate::peers::Ask),
 }
 
 /// A file that a client has opened: the agent keeps it open, whatever becomes of its name. An agent that does not know it (any more)
@@ -320,6 +322,7 @@ pub enum Response {
         base: Option<Vec<u64>>,
         regions: Vec<Region>,
     },
+    Peer(crate::peers::Answer),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
