@@ -5,15 +5,12 @@
 
 use super::check::{Verdict, check};
 use super::model::Rules;
-use super::operation::{Action, Attribute, Client, Flags, Name, Operation, Seen};
+use super::operation::{Action, Attribute, Client, Flags, Name, OF_A_CALL, Operation, Seen};
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// What was called when a process was killed may happen until so long after it was seen to be gone: an agent may be at it.
 const AFTER_DEATH_NS: u64 = 1_000_000_000;
-
-/// Sessions of calls by a name, apart from the recorder's.
-const OF_A_CALL: u32 = 1 << 31;
 
 #[derive(Default)]
 pub struct History {
@@ -189,8 +186,8 @@ impl History {
                     (Some(Seen::Unknown), "truncate") => {
                         vec![operation(Action::Truncate { name, slots: number(2) }, Seen::Unknown)]
                     }
-                    (Some(Seen::Unknown), "chmod") => {
-                        vec![operation(Action::Chmod { name, mode: mode() }, Seen::Unknown)]
+                    (Some(seen), "chmod") => {
+                        vec![operation(Action::Chmod { name, mode: mode() }, seen.clone())]
                     }
                     (Some(Seen::Unknown), _) => vec![],
                     (Some(seen), _) => vec![operation(find, seen.clone())],

@@ -12,10 +12,16 @@ type Inode = u32;
 /// What is allowed beyond a local file system's behaviour.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
-    /// `EREMOTE` for a file that another node may have in its tiers: nodes don't talk to each other.
+    /// `EREMOTE` for a file that another node may have in its tiers: nodes don't talk to each other. Also what the kernel says of the
+    /// link to calls that don't look whose it is: `ENOENT` to chmod and `O_DIRECTORY`, `ELOOP` to
+    /// `O_NOFOLLOW`.
     pub foreign_is_refused: bool,
     /// A descriptor may show what a slot had since it was opened, where another node has changed it meanwhile.
     pub descriptors_keep_versions: bool,
+    /// Programs that hear the kernel's `ENOENT` in that case.
+    pub has_no_library: Option<fn(Client) -> bool>,
+    /// fstat's link count is not looked at: the tier does not know that another node has removed the name of an open file.
+    pub open_links_may_lag: bool,
     /// When nodes can't be reached: then `EIO` or `EREMOTE` is the answer for what they may have. Their own files they reach.
     pub unreachable: Vec<Unreachable>,
 }
@@ -80,6 +86,7 @@ impl State {
                 (Seen::Value(_), Seen::Value(seen)) => self.may_read(operation, *seen, &natively),
                 (_, Seen::Unknown) => true,
                 (_, Seen::Failed(error)) if natively != operation.seen => self.may_refuse(operation, *error, rules),
+                (Seen::Number(_), _) if rules.open_links_may_lag && operation.is_link_count_of_open() => true,
                 _ => natively == operation.seen,
             };
             return if is_so { Step::Same } else { Step::No };
@@ -162,6 +169,18 @@ impl State {
         };
         match error {
             libc::EREMOTE if rules.foreign_is_refused => elsewhere != 0,
+            libc::ENOENT if rules.foreign_is_refused => {
+                let looks_not = match operation.action {
+                    Action::Open { flags, .. } => flags.directory,
+                    Action::Chmod { .. } => true,
+                    _ => false,
+                };
+                let has_library = !rules.has_no_library.is_some_and(|is_such| is_such(operation.client));
+                (looks_not || !has_library) && elsewhere != 0
+            }
+            libc::ELOOP if rules.foreign_is_refused && matches!(operation.action, Action::Open { .. }) => {
+                elsewhere != 0
+            }
             libc::EREMOTE | libc::EIO => {
                 let nodes = (0..8).filter(|node| elsewhere & (1 << node) != 0);
                 nodes.into_iter().any(|node| is_cut(node) || is_cut(operation.node))

@@ -6,6 +6,8 @@ use std::fmt;
 pub type Name = u16;
 /// A client's session with a file; a client never uses a number twice.
 pub type Session = u32;
+/// Sessions of calls by a name have this bit: no recorder's has.
+pub const OF_A_CALL: Session = 1 << 31;
 /// Clients are processes; each incarnation is another one.
 pub type Client = u32;
 
@@ -110,6 +112,11 @@ impl Operation {
                 | Action::Listed { .. }
         );
         looks || matches!(self.seen, Seen::Failed(_))
+    }
+
+    /// fstat's, not stat's.
+    pub fn is_link_count_of_open(&self) -> bool {
+        matches!(self.action, Action::Attribute { session, which: Attribute::Links } if session < OF_A_CALL)
     }
 
     pub fn session(&self) -> Option<Session> {

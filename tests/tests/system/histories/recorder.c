@@ -1,8 +1,10 @@
-/* Random operations on files, each told with its start and its end: recorder LOG CLIENT SEED SECONDS PAUSE_US BLOCKS KINDS NAME…
+/* Random operations on files, each told with its start and its end: recorder LOG CLIENT SEED END PAUSE_US BLOCKS KINDS NAME…
+ *
+ * END: when to stop, in seconds on CLOCK_MONOTONIC; 0: look at each name and directory once. `recorder dead LOG` tells that its client is gone.
  *
  * The working directory is where the names are. A file's slots have BLOCKS bytes each (a list: group 0's, group 1's, …; a group is the
  * number at a name's end; 0 leaves that group out), filled with one number of eight bytes that is written only once: CLIENT and a count.
- * KINDS: letters of what is left out (l: hard links). The log, outside of what is tested, has `> NUMBER TIME CALL` before each
+ * KINDS: letters of what is left out (l: hard links; L: links of other nodes may show as what they are, told as EREMOTE). The log, outside of what is tested, has `> NUMBER TIME CALL` before each
  * call and `< NUMBER TIME RESULT` after it, each one write(2): a kill takes no line back.
  */
 #include <dirent.h>
@@ -89,6 +91,7 @@ static void after_stat(int result, const struct stat *s, int group)
 {
     char text[80];
     if (result < 0) { after_number(result); return; }
+    if (S_ISLNK(s->st_mode) && strchr(left_out, 'L')) { errno = EREMOTE; after_number(-1); return; }
     if (!S_ISREG(s->st_mode)) { after("strange"); return; }
     long block = blocks[group];
     sprintf(text, "ok %ld%s %o %ld", (long)s->st_size / block, s->st_size % block ? "~" : "", s->st_mode & 07777, (long)s->st_nlink);
@@ -237,7 +240,7 @@ static void list(const char *directory)
     errno = 0;
     while ((e = readdir(d))) {
         if (e->d_name[0] == '.' || e->d_type == DT_DIR) continue;
-        int strange = e->d_type != DT_REG && e->d_type != DT_UNKNOWN;
+        int strange = e->d_type != DT_REG && e->d_type != DT_UNKNOWN && !(e->d_type == DT_LNK && strchr(left_out, 'L'));
         length += snprintf(result + length, 200, " %s%s%s%s", directory, *directory ? "/" : "", e->d_name, strange ? "!" : "");
     }
     int error = errno;
@@ -286,6 +289,7 @@ static void by_name(void)
         int l = random_below(2);
         snprintf(call, sizeof call, "%s %s", l ? "lstat" : "stat", name);
         before(call);
+        memset(&s, 0xff, sizeof s);
         result = l ? lstat(name, &s) : stat(name, &s);
         after_stat(result, &s, group_of(name));
     } else {
@@ -296,14 +300,50 @@ static void by_name(void)
     }
 }
 
+/* Each name and each directory once. */
+static void look_at_all(void)
+{
+    char directory[100] = "";
+    list("");
+    for (int i = 0; i < name_count; i++) {
+        const char *name = names[i], *slash = strchr(name, '/');
+        char call[200];
+        struct stat s;
+        if (slash && strncmp(directory, name, slash - name + 1)) {
+            memcpy(directory, name, slash - name), directory[slash - name] = 0;
+            list(directory);
+        }
+        snprintf(call, sizeof call, "lstat %s", name);
+        before(call);
+        int result = lstat(name, &s);
+        after_stat(result, &s, group_of(name));
+        snprintf(call, sizeof call, "open %s r %d", name, ++sessions);
+        before(call);
+        int fd = open(name, O_RDONLY);
+        after_number(fd);
+        if (fd < 0) continue;
+        opened[0].fd = fd, opened[0].session = sessions, opened[0].group = group_of(name);
+        open_count = 1;
+        read_all(0);
+        close_one(0);
+    }
+}
+
 int main(int argc, char **argv)
 {
+    if (argc == 3 && !strcmp(argv[1], "dead")) {
+        char line[64];
+        log_fd = open(argv[2], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        /* A line that the kill has cut ends here. */
+        tell(line, snprintf(line, sizeof line, "\ndead %lu\n", now()));
+        return 0;
+    }
     if (argc < 9) return 2;
     log_fd = open(argv[1], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (log_fd < 0) return 2;
     client = strtoull(argv[2], 0, 10);
     state = strtoull(argv[3], 0, 10) * 2654435761u + client * 40503 + 88172645463325252ull;
-    uint64_t end = now() + (uint64_t)(atof(argv[4]) * 1e9);
+    uint64_t end = (uint64_t)(atof(argv[4]) * 1e9);
     unsigned pause = atoi(argv[5]);
     int group = 0;
     for (char *block = strtok(argv[6], ","); block && group < GROUPS_MAX; block = strtok(0, ",")) blocks[group++] = atol(block);
@@ -312,6 +352,7 @@ int main(int argc, char **argv)
     name_count = argc - 8;
     umask(0);
     for (int i = 0; i < 20; i++) random_below(2);
+    if (!end) look_at_all();
     while (now() < end) {
         int r = random_below(10);
         if (open_count < OPEN_MAX_ && (r < 3 || (!open_count && r < 6))) open_one();
