@@ -3,7 +3,7 @@
 //! A step answers whether an operation may have had this result in this state, and what the state is then. Everything is as on
 //! one node natively, but for what `Rules` allows.
 
-use super::operation::{Action, Attribute, Client, Flags, Name, Operation, Seen, Session};
+use super::operation::{Action, Attribute, Client, Flags, Name, OF_A_CALL, Operation, Seen, Session};
 use std::collections::BTreeMap;
 
 /// The number of the operation that made it: the same in each order in which the operations may have happened.
@@ -20,8 +20,8 @@ pub struct Rules {
     pub descriptors_keep_versions: bool,
     /// Programs that hear the kernel's `ENOENT` in that case.
     pub has_no_library: Option<fn(Client) -> bool>,
-    /// fstat's link count is not looked at: the tier does not know that another node has removed the name of an open file.
-    pub open_links_may_lag: bool,
+    /// fstat's mode and link count are not looked at: the tier does not know what another node has done with the name of an open file.
+    pub open_attributes_may_lag: bool,
     /// When nodes can't be reached: then `EIO` or `EREMOTE` is the answer for what they may have. Their own files they reach.
     pub unreachable: Vec<Unreachable>,
 }
@@ -54,7 +54,9 @@ struct Descriptor {
     inode: Inode,
     node: u8,
     flags: OpenFor,
-    /// What slots had since it was opened, before another node changed them.
+    /// Another node has changed the file since it was opened: it may stay with its version from then on.
+    is_behind: bool,
+    /// What slots had since then.
     older: BTreeMap<u32, Vec<Option<u64>>>,
 }
 
@@ -86,7 +88,8 @@ impl State {
                 (Seen::Value(_), Seen::Value(seen)) => self.may_read(operation, *seen, &natively),
                 (_, Seen::Unknown) => true,
                 (_, Seen::Failed(error)) if natively != operation.seen => self.may_refuse(operation, *error, rules),
-                (Seen::Number(_), _) if rules.open_links_may_lag && operation.is_link_count_of_open() => true,
+                (Seen::Number(_), _) if rules.open_attributes_may_lag && operation.is_lasting_of_open() => true,
+                (Seen::Number(_), Seen::Number(seen)) => natively == operation.seen || self.may_be_long(operation, *seen),
                 _ => natively == operation.seen,
             };
             return if is_so { Step::Same } else { Step::No };
@@ -130,6 +133,18 @@ impl State {
         *natively == Seen::Value(seen) || older.is_some_and(|older| older.contains(&seen))
     }
 
+    /// A length that the file had since it was opened, where another node has changed it meanwhile.
+    fn may_be_long(&self, operation: &Operation, length: u32) -> bool {
+        let Action::Attribute { session, which: Attribute::Length } = operation.action else { return false };
+        let Some(open) = self.open.get(&(operation.client, session)) else { return false };
+        let slots = &self.inodes[&open.inode].slots;
+        let ever = |slot: u32, is_there: bool| {
+            let older = open.older.get(&slot).is_some_and(|older| older.iter().any(|one| one.is_some() == is_there));
+            slots.get(slot as usize).is_some() == is_there || older
+        };
+        ever(length, false) && (length == 0 || ever(length - 1, true))
+    }
+
     /// What a look sees here; `None` for what is none.
     fn look(&self, operation: &Operation) -> Option<Seen> {
         let key = operation.session().map(|session| (operation.client, session));
@@ -168,7 +183,11 @@ impl State {
             rules.unreachable.iter().filter(while_it_ran).any(|cut| cut.node == node)
         };
         match error {
-            libc::EREMOTE if rules.foreign_is_refused => elsewhere != 0,
+            libc::EREMOTE if rules.foreign_is_refused => {
+                // Under the supervisor lstat shows a link of one's own for a moment, too: seen when programs were killed.
+                let looks = matches!(operation.action, Action::Open { session, .. } if session >= OF_A_CALL);
+                elsewhere != 0 || looks && rules.has_no_library.is_some_and(|is_such| is_such(operation.client))
+            }
             libc::ENOENT if rules.foreign_is_refused => {
                 let looks_not = match operation.action {
                     Action::Open { flags, .. } => flags.directory,
@@ -297,7 +316,7 @@ impl State {
         if operation.seen != Seen::Unknown {
             let flags = OpenFor { write: flags.write, append: flags.append };
             self.open
-                .insert((operation.client, session), Descriptor { inode, node: here, flags, older: BTreeMap::new() });
+                .insert((operation.client, session), Descriptor { inode, node: here, flags, is_behind: false, older: BTreeMap::new() });
         }
         Seen::Done
     }
@@ -370,7 +389,11 @@ impl State {
             None => slots.truncate(slot as usize),
         }
         if rules.descriptors_keep_versions {
-            for open in self.open.values_mut().filter(|open| open.inode == inode && open.node != here) {
+            for open in self.open.values_mut().filter(|open| open.inode == inode) {
+                open.is_behind |= open.node != here;
+                if !open.is_behind {
+                    continue;
+                }
                 let older = open.older.entry(slot).or_default();
                 if !older.contains(&before) {
                     older.push(before);

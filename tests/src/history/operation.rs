@@ -114,9 +114,12 @@ impl Operation {
         looks || matches!(self.seen, Seen::Failed(_))
     }
 
-    /// fstat's, not stat's.
-    pub fn is_link_count_of_open(&self) -> bool {
-        matches!(self.action, Action::Attribute { session, which: Attribute::Links } if session < OF_A_CALL)
+    /// A mode or link count by fstat, not by stat.
+    pub fn is_lasting_of_open(&self) -> bool {
+        matches!(
+            self.action,
+            Action::Attribute { session, which: Attribute::Links | Attribute::Mode } if session < OF_A_CALL
+        )
     }
 
     pub fn session(&self) -> Option<Session> {

@@ -19,6 +19,8 @@ const BLOCKS_OF_MORTALS: &str = "64,4096,0";
 const FOREIGN_IS_REFUSED: bool = true;
 /// As long as foreign files are refused their links show, and a hard link that is made elsewhere is one of the link.
 const LEFT_OUT: &str = if FOREIGN_IS_REFUSED { "lL" } else { "-" };
+/// Which of a node's clients writes large slots, and is never killed.
+const SLOT_OF_LARGE: u32 = 1;
 /// Which of a node's clients is statically linked.
 const SLOT_OF_STATIC: u32 = 2;
 
@@ -299,7 +301,8 @@ fn trouble_makes(
     let mut rules = Rules {
         foreign_is_refused: FOREIGN_IS_REFUSED,
         has_no_library: Some(|client| client / 1000 % 100 == SLOT_OF_STATIC),
-        open_links_may_lag: FOREIGN_IS_REFUSED,
+        open_attributes_may_lag: FOREIGN_IS_REFUSED,
+        descriptors_keep_versions: true,
         ..Rules::default()
     };
     let (begun, mut killed, mut dead) = (now(), (0, 0), false);
@@ -311,11 +314,14 @@ fn trouble_makes(
         }
         match random.below(8) {
             0..4 if trouble.kill_programs => {
-                let mortal = three[node].processes().into_iter().find(|(_, line)| {
-                    let is_client = line.iter().any(|word| word == BLOCKS_OF_MORTALS);
-                    is_client && line[0].contains("recorder") && random.below(2) == 0
-                });
-                if let Some((pid, _)) = mortal {
+                // The recorder takes its list of slots' sizes apart, in its command line, too.
+                let is_mortal = |line: &[String]| {
+                    let client = line.get(2).and_then(|word| word.parse::<u32>().ok());
+                    line[0].contains("recorder") && client.is_some_and(|client| client / 1000 % 100 != SLOT_OF_LARGE)
+                };
+                let mortals: Vec<_> = three[node].processes().into_iter().filter(|(_, line)| is_mortal(line)).collect();
+                let mortal = mortals.get(random.below(mortals.len().max(1) as u64) as usize);
+                if let Some(&(pid, _)) = mortal {
                     signal(pid, libc::SIGKILL);
                     killed.0 += 1;
                 }
