@@ -13,12 +13,14 @@ type Inode = u32;
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     /// `EREMOTE` for a file that another node may have in its tiers: nodes don't talk to each other. Also what the kernel says of the
-    /// link to calls that don't look whose it is: `ENOENT` to chmod and `O_DIRECTORY`, `ELOOP` to
-    /// `O_NOFOLLOW`.
+    /// link to calls that don't look whose it is, or can't: `ENOENT`, and `ELOOP` to `O_NOFOLLOW`.
+    /// But nothing is done, and no other file is made.
     pub foreign_is_refused: bool,
     /// A descriptor may show what a slot had since it was opened, where another node has changed it meanwhile.
     pub descriptors_keep_versions: bool,
-    /// Programs that hear the kernel's `ENOENT` in that case.
+    /// Also where a program of the same node has changed it.
+    pub also_on_own_node: bool,
+    /// Programs that the supervisor serves: to them a link of their own node shows for a moment, too.
     pub has_no_library: Option<fn(Client) -> bool>,
     /// fstat's mode and link count are not looked at: the tier does not know what another node has done with the name of an open file.
     pub open_attributes_may_lag: bool,
@@ -54,7 +56,7 @@ struct Descriptor {
     inode: Inode,
     node: u8,
     flags: OpenFor,
-    /// Another node has changed the file since it was opened: it may stay with its version from then on.
+    /// Another node (or any) has changed the file since it was opened: it may stay with its version from then on.
     is_behind: bool,
     /// What slots had since then.
     older: BTreeMap<u32, Vec<Option<u64>>>,
@@ -175,6 +177,7 @@ impl State {
                 [session.and_then(|key| self.open.get(&key)).map(|open| open.inode), None]
             }
         };
+        let is_supervised = rules.has_no_library.is_some_and(|is_such| is_such(operation.client));
         let here = 1 << operation.node;
         let touched = inodes.iter().flatten().filter_map(|inode| self.inodes.get(inode));
         let elsewhere = touched.fold(0, |nodes, contents| nodes | contents.touched) & !here;
@@ -184,22 +187,14 @@ impl State {
         };
         match error {
             libc::EREMOTE if rules.foreign_is_refused => {
-                // Under the supervisor lstat shows a link of one's own for a moment, too: seen when programs were killed.
+                // Under the supervisor lstat shows a link of one's own, too, while a program with the library makes it.
                 let looks = matches!(operation.action, Action::Open { session, .. } if session >= OF_A_CALL);
-                elsewhere != 0 || looks && rules.has_no_library.is_some_and(|is_such| is_such(operation.client))
+                elsewhere != 0 || looks && is_supervised
             }
-            libc::ENOENT if rules.foreign_is_refused => {
-                let looks_not = match operation.action {
-                    Action::Open { flags, .. } => flags.directory,
-                    Action::Chmod { .. } => true,
-                    _ => false,
-                };
-                let has_library = !rules.has_no_library.is_some_and(|is_such| is_such(operation.client));
-                (looks_not || !has_library) && elsewhere != 0
-            }
-            libc::ELOOP if rules.foreign_is_refused && matches!(operation.action, Action::Open { .. }) => {
-                elsewhere != 0
-            }
+            // Also when its owner makes the file durable between two looks at its name.
+            libc::ENOENT if rules.foreign_is_refused => elsewhere != 0,
+            // Only `O_NOFOLLOW` hears that, and of a link of its own node, too, while another one renames it.
+            libc::ELOOP => rules.foreign_is_refused && matches!(operation.action, Action::Open { .. }),
             libc::EREMOTE | libc::EIO => {
                 let nodes = (0..8).filter(|node| elsewhere & (1 << node) != 0);
                 nodes.into_iter().any(|node| is_cut(node) || is_cut(operation.node))
@@ -390,7 +385,7 @@ impl State {
         }
         if rules.descriptors_keep_versions {
             for open in self.open.values_mut().filter(|open| open.inode == inode) {
-                open.is_behind |= open.node != here;
+                open.is_behind |= open.node != here || rules.also_on_own_node;
                 if !open.is_behind {
                     continue;
                 }

@@ -303,6 +303,7 @@ fn trouble_makes(
         has_no_library: Some(|client| client / 1000 % 100 == SLOT_OF_STATIC),
         open_attributes_may_lag: FOREIGN_IS_REFUSED,
         descriptors_keep_versions: true,
+        also_on_own_node: FOREIGN_IS_REFUSED,
         ..Rules::default()
     };
     let (begun, mut killed, mut dead) = (now(), (0, 0), false);
