@@ -172,7 +172,10 @@ impl Node {
 
     /// The node's agent, by its number outside, while one runs.
     pub fn agent(&self) -> Option<i32> {
-        self.processes().into_iter().find(|(_, line)| line.get(1).is_some_and(|word| word == "agent")).map(|(pid, _)| pid)
+        self.processes()
+            .into_iter()
+            .find(|(_, line)| line.get(1).is_some_and(|word| word == "agent"))
+            .map(|(pid, _)| pid)
     }
 
     /// Kills every process of the node but its first, as an out-of-memory killer in a hurry.

@@ -64,11 +64,7 @@ pub(super) fn events(operations: &[Operation]) -> Vec<Event> {
 /// Checks the operations on one group of names; `names` is for words only.
 pub fn check(operations: &[Operation], names: &[String], rules: &Rules) -> Verdict {
     let events = events(operations);
-    let first = Moment {
-        event: 0,
-        configurations: HashSet::from([Configuration::default()]),
-        pending: vec![],
-    };
+    let first = Moment { event: 0, configurations: HashSet::from([Configuration::default()]), pending: vec![] };
     let mut most = 0;
     let failure = run(operations, &events, first, rules, &|_| true, &mut most);
     let wrong = match failure {
@@ -130,7 +126,9 @@ pub(super) fn run(
                 configurations.iter().cloned().map(closed).collect()
             }
             // Done or not: both go on.
-            _ if operation.seen == Seen::Unknown => configurations.iter().cloned().map(|one| without(one, number)).collect(),
+            _ if operation.seen == Seen::Unknown => {
+                configurations.iter().cloned().map(|one| without(one, number)).collect()
+            }
             _ => search.until_done(&configurations, number)?,
         };
         if after.is_empty() {
@@ -183,11 +181,7 @@ impl Search<'_> {
     }
 
     /// What a client was at when it was killed has happened before its descriptors were closed, if at all.
-    fn last_acts(
-        &self,
-        before: &HashSet<Configuration>,
-        client: Client,
-    ) -> Result<HashSet<Configuration>, Stop> {
+    fn last_acts(&self, before: &HashSet<Configuration>, client: Client) -> Result<HashSet<Configuration>, Stop> {
         let is_last = |number: &&u32| {
             let operation = &self.operations[**number as usize];
             let is_by_descriptor = !matches!(operation.action, Action::Open { .. }) && operation.session().is_some();

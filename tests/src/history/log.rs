@@ -86,7 +86,8 @@ impl History {
         let groups: std::collections::BTreeSet<u32> = groups_of_sessions.values().copied().collect();
         for group in groups {
             let text = "is gone".to_owned();
-            let operation = Operation { client, node, action: Action::Die, seen: Seen::Done, start: last, end: gone, text };
+            let operation =
+                Operation { client, node, action: Action::Die, seen: Seen::Done, start: last, end: gone, text };
             self.groups.entry(group).or_default().push(operation);
         }
         for operation in self.groups.values_mut().flatten() {
@@ -221,10 +222,7 @@ impl History {
                 let operations = match &failed {
                     None => {
                         let find = Action::Open { name: from, flags: Flags::default(), session };
-                        vec![
-                            operation(find, Seen::Done),
-                            operation(Action::LinkOpened { session, to }, Seen::Done),
-                        ]
+                        vec![operation(find, Seen::Done), operation(Action::LinkOpened { session, to }, Seen::Done)]
                     }
                     // It looked at two names, one after the other.
                     Some(Seen::Failed(libc::EEXIST)) => {
@@ -343,9 +341,7 @@ impl History {
                     Action::Write { value, .. } | Action::Append { value, .. } => {
                         Some((Some(value), operation.start, operation.end))
                     }
-                    Action::SetLength { .. } | Action::Truncate { .. } => {
-                        Some((None, operation.start, operation.end))
-                    }
+                    Action::SetLength { .. } | Action::Truncate { .. } => Some((None, operation.start, operation.end)),
                     _ => None,
                 })
                 .collect();

@@ -91,7 +91,9 @@ impl State {
                 (_, Seen::Unknown) => true,
                 (_, Seen::Failed(error)) if natively != operation.seen => self.may_refuse(operation, *error, rules),
                 (Seen::Number(_), _) if rules.open_attributes_may_lag && operation.is_lasting_of_open() => true,
-                (Seen::Number(_), Seen::Number(seen)) => natively == operation.seen || self.may_be_long(operation, *seen),
+                (Seen::Number(_), Seen::Number(seen)) => {
+                    natively == operation.seen || self.may_be_long(operation, *seen)
+                }
                 _ => natively == operation.seen,
             };
             return if is_so { Step::Same } else { Step::No };
@@ -310,8 +312,10 @@ impl State {
         // Of a process that was killed meanwhile nobody has the descriptor.
         if operation.seen != Seen::Unknown {
             let flags = OpenFor { write: flags.write, append: flags.append };
-            self.open
-                .insert((operation.client, session), Descriptor { inode, node: here, flags, is_behind: false, older: BTreeMap::new() });
+            self.open.insert(
+                (operation.client, session),
+                Descriptor { inode, node: here, flags, is_behind: false, older: BTreeMap::new() },
+            );
         }
         Seen::Done
     }
@@ -414,10 +418,7 @@ impl State {
             })
             .collect();
         parts.extend(self.open.iter().map(|((client, session), open)| {
-            format!(
-                "client {client} has file {} {:?} open as {session}",
-                open.inode, self.inodes[&open.inode].slots
-            )
+            format!("client {client} has file {} {:?} open as {session}", open.inode, self.inodes[&open.inode].slots)
         }));
         if parts.is_empty() { "no file".into() } else { parts.join("; ") }
     }

@@ -49,27 +49,77 @@ pub enum Attribute {
 /// and the one at which it changes or looks at it, other calls may happen, natively, too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    Open { name: Name, flags: Flags, session: Session },
+    Open {
+        name: Name,
+        flags: Flags,
+        session: Session,
+    },
     /// One slot of a read: no call promises several slots at one moment. Past the end it is `None`.
-    Slot { session: Session, slot: u32 },
+    Slot {
+        session: Session,
+        slot: u32,
+    },
     /// A read that failed.
-    Read { session: Session },
-    Write { session: Session, slot: u32, value: u64 },
-    Append { session: Session, value: u64 },
-    SetLength { session: Session, slots: u32 },
-    Sync { session: Session },
+    Read {
+        session: Session,
+    },
+    Write {
+        session: Session,
+        slot: u32,
+        value: u64,
+    },
+    Append {
+        session: Session,
+        value: u64,
+    },
+    SetLength {
+        session: Session,
+        slots: u32,
+    },
+    Sync {
+        session: Session,
+    },
     /// One attribute: natively, too, stat(2) looks at a file's length and at its links at two moments.
-    Attribute { session: Session, which: Attribute },
-    SetMode { session: Session, mode: u16 },
-    LinkOpened { session: Session, to: Name },
-    Close { session: Session },
-    Truncate { name: Name, slots: u32 },
-    Rename { from: Name, to: Name, keep: bool, exchange: bool },
-    Link { from: Name, to: Name },
-    Unlink { name: Name },
-    Chmod { name: Name, mode: u16 },
+    Attribute {
+        session: Session,
+        which: Attribute,
+    },
+    SetMode {
+        session: Session,
+        mode: u16,
+    },
+    LinkOpened {
+        session: Session,
+        to: Name,
+    },
+    Close {
+        session: Session,
+    },
+    Truncate {
+        name: Name,
+        slots: u32,
+    },
+    Rename {
+        from: Name,
+        to: Name,
+        keep: bool,
+        exchange: bool,
+    },
+    Link {
+        from: Name,
+        to: Name,
+    },
+    Unlink {
+        name: Name,
+    },
+    Chmod {
+        name: Name,
+        mode: u16,
+    },
     /// One name of a listing: the moments at which a listing looks at two names may differ.
-    Listed { name: Name },
+    Listed {
+        name: Name,
+    },
     /// The process is gone, and with it what it had open.
     Die,
 }

@@ -21,8 +21,7 @@ fn history(text: &str) -> History {
             None => log.push_str(&format!("> {number} {start} {what}\ndead {end}\n")),
         }
     }
-    let mut history =
-        History { names: NAMES.iter().map(|name| name.to_string()).collect(), ..History::default() };
+    let mut history = History { names: NAMES.iter().map(|name| name.to_string()).collect(), ..History::default() };
     for ((node, client), log) in logs {
         history.add(&log, node, client);
     }
@@ -150,7 +149,9 @@ fn renames_with_flags_and_links_count_names() {
     good(&format!("{two} 1-2 8-9 rename-keep a0 b0 = 17\n1-2 10-11 rename-exchange a0 s/c0 = 2"));
     bad(&format!("{two} 1-2 8-9 rename-keep a0 b0 = ok"));
     // A write by one name is seen by the other.
-    let written = format!("{two} 1-2 8-9 open b0 w 1 = ok\n1-2 10-11 write 1 0 12 = ok\n1-2 12-13 close 1 = ok\n0-1 14-15 open a0 r 2 = ok\n");
+    let written = format!(
+        "{two} 1-2 8-9 open b0 w 1 = ok\n1-2 10-11 write 1 0 12 = ok\n1-2 12-13 close 1 = ok\n0-1 14-15 open a0 r 2 = ok\n"
+    );
     good(&format!("{written} 0-1 16-17 read 2 = ok 12"));
     bad(&format!("{written} 0-1 16-17 read 2 = ok 11"));
 }
@@ -166,8 +167,12 @@ fn a_removed_file_lives_on_for_who_has_it_open_and_for_nobody_else() {
 
 #[test]
 fn modes_lengths_and_holes_are_seen() {
-    let text = format!("{WRITTEN} 1-2 6-7 chmod a0 600 = ok\n1-2 8-9 truncate a0 3 = ok\n0-1 10-11 open a0 w 2 = ok\n0-1 12-13 write 2 4 12 = ok\n");
-    good(&format!("{text} 2-3 14-15 open a0 r 1 = ok\n2-3 16-17 read 1 = ok 11 0 0 0 12\n2-3 18-19 fstat 1 = ok 5 600 1"));
+    let text = format!(
+        "{WRITTEN} 1-2 6-7 chmod a0 600 = ok\n1-2 8-9 truncate a0 3 = ok\n0-1 10-11 open a0 w 2 = ok\n0-1 12-13 write 2 4 12 = ok\n"
+    );
+    good(&format!(
+        "{text} 2-3 14-15 open a0 r 1 = ok\n2-3 16-17 read 1 = ok 11 0 0 0 12\n2-3 18-19 fstat 1 = ok 5 600 1"
+    ));
     bad(&format!("{text} 2-3 14-15 stat a0 = ok 5 640 1"));
     bad(&format!("{text} 2-3 14-15 stat a0 = ok 3 600 1"));
     bad(&format!("{text} 2-3 14-15 open a0 r 1 = ok\n2-3 16-17 read 1 = ok 11 11 0 0 12"));
@@ -180,7 +185,9 @@ fn what_a_killed_client_did_last_may_have_happened_or_not() {
     good(&format!("{text} 2-3 22-23 read 1 = ok 12"));
     bad(&format!("{text} 2-3 22-23 read 1 = ok 12\n2-3 24-25 read 1 = ok 11"));
     // What had returned has happened.
-    bad(&format!("{WRITTEN} 1-2 6-7 open a0 w 1 = ok\n1-2 8-9 write 1 0 12 = ok\n1-2 10-11 stat a0\n2-3 20-21 open a0 r 1 = ok\n2-3 22-23 read 1 = ok 11"));
+    bad(&format!(
+        "{WRITTEN} 1-2 6-7 open a0 w 1 = ok\n1-2 8-9 write 1 0 12 = ok\n1-2 10-11 stat a0\n2-3 20-21 open a0 r 1 = ok\n2-3 22-23 read 1 = ok 11"
+    ));
 }
 
 #[test]
@@ -221,7 +228,9 @@ fn errors_are_allowed_while_the_node_that_may_have_it_cannot_be_reached() {
 
 #[test]
 fn a_descriptor_may_keep_its_version_by_rule_and_only_since_it_was_opened() {
-    let text = format!("{WRITTEN} 0-1 6-7 open a0 w 2 = ok\n0-1 8-9 write 2 0 12 = ok\n1-2 10-11 open a0 r 1 = ok\n0-1 12-13 write 2 0 13 = ok\n");
+    let text = format!(
+        "{WRITTEN} 0-1 6-7 open a0 w 2 = ok\n0-1 8-9 write 2 0 12 = ok\n1-2 10-11 open a0 r 1 = ok\n0-1 12-13 write 2 0 13 = ok\n"
+    );
     let rules = Rules { descriptors_keep_versions: true, ..Rules::default() };
     let old = format!("{text} 1-2 14-15 read 1 = ok 12");
     bad(&old);
@@ -245,7 +254,17 @@ fn what_is_shown_of_a_long_bad_history_is_short() {
         text.push_str(&format!(
             "1-2 {}-{} open a0 w {round} = ok\n1-2 {}-{} write {round} 0 {} = ok\n1-2 {}-{} close {round} = ok
              2-3 {}-{} stat a0 = ok 1 640 1\n2-3 {}-{} list = ok a0\n",
-            at, at + 1, at + 2, at + 3, at + 4, at + 4, at + 5, at + 6, at + 7, at + 8, at + 9
+            at,
+            at + 1,
+            at + 2,
+            at + 3,
+            at + 4,
+            at + 4,
+            at + 5,
+            at + 6,
+            at + 7,
+            at + 8,
+            at + 9
         ));
     }
     text.push_str("0-9 50000-50001 open a0 r 1 = ok\n0-9 50002-50003 read 1 = ok 120\n");

@@ -60,10 +60,20 @@ enum Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Flush {
     Idle,
-    Copied { file: usize, name: usize, version: u8 },
+    Copied {
+        file: usize,
+        name: usize,
+        version: u8,
+    },
     /// Looked up and found unchanged: the rename is next.
-    Checked { file: usize, name: usize, version: u8 },
-    Committed { file: usize },
+    Checked {
+        file: usize,
+        name: usize,
+        version: u8,
+    },
+    Committed {
+        file: usize,
+    },
 }
 
 /// A change of names on its way.
@@ -220,13 +230,18 @@ impl Model for Names {
                 match seen {
                     Entry::Link { node, file } if node != at => {
                         let reaches = !state.dead[node] && !state.is_fenced(node);
-                        if !reaches && slip == Slip::OpensHeldVersion && let Some(version) = state.held[file] {
+                        if !reaches
+                            && slip == Slip::OpensHeldVersion
+                            && let Some(version) = state.held[file]
+                        {
                             add(format_args!("node {at} opens name {name}"), &|state| {
                                 self.open(state, at, name, Entry::Durable { file, version });
                             });
                         }
                     }
-                    entry => add(format_args!("node {at} opens name {name}"), &|state| self.open(state, at, name, entry)),
+                    entry => {
+                        add(format_args!("node {at} opens name {name}"), &|state| self.open(state, at, name, entry))
+                    }
                 }
                 // A flush begins by itself or because somebody asked; the owner knows the name that its file has.
                 if let Entry::Link { node, file } = state.root[name]
@@ -268,13 +283,15 @@ impl Model for Names {
                         }
                     });
                 }
-                Flush::Committed { file } => add(format_args!("node {at} removes its object of file {file}"), &|state| {
-                    let still = state.root.contains(&Entry::Link { node: at, file });
-                    if !still {
-                        state.objects[at][file] = None;
-                    }
-                    state.flush[at] = Flush::Idle;
-                }),
+                Flush::Committed { file } => {
+                    add(format_args!("node {at} removes its object of file {file}"), &|state| {
+                        let still = state.root.contains(&Entry::Link { node: at, file });
+                        if !still {
+                            state.objects[at][file] = None;
+                        }
+                        state.flush[at] = Flush::Idle;
+                    })
+                }
                 Flush::Idle => {}
             }
             self.change_names(state, at, &mut add);
@@ -362,8 +379,7 @@ impl Names {
             if state.changes < 2 && state.wanted[0].is_some() {
                 for renames in [false, true] {
                     add(format_args!("node {at} wants to change name 0, rename {renames}"), &|state| {
-                        let change =
-                            Change { renames, number: state.changes, asked: [false; NODES], saw: state.root };
+                        let change = Change { renames, number: state.changes, asked: [false; NODES], saw: state.root };
                         state.changes += 1;
                         state.change[at] = Some(change);
                     });

@@ -178,7 +178,8 @@ impl Replicas {
             node.grace = node.grace.saturating_sub(1);
             node.lent.iter_mut().for_each(|lent| lent.2 -= 1);
             node.lent.retain(|lent| lent.2 > 0);
-            node.replica = node.replica.map(|(version, number, left)| (version, number, left - 1)).filter(|one| one.2 > 0);
+            node.replica =
+                node.replica.map(|(version, number, left)| (version, number, left - 1)).filter(|one| one.2 > 0);
             node.asked = node.asked.map(|(number, elapsed, take)| (number, (elapsed + 1).min(LENT + 1), take));
             if let Some((to, number, left)) = node.leaving {
                 node.leaving = Some((to, number, left - 1)).filter(|one| one.2 > 0);

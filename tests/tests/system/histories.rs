@@ -148,10 +148,16 @@ fn a_local_file_system_gives_histories_that_the_model_explains() {
     let end = now() + 4_000_000_000;
     let clients: Vec<Child> = (0..3)
         .map(|node| {
-            let programs = [(&*recording.dynamic, BLOCKS), (&*recording.statically, BLOCKS), (&*recording.dynamic, BLOCKS)];
+            let programs =
+                [(&*recording.dynamic, BLOCKS), (&*recording.statically, BLOCKS), (&*recording.dynamic, BLOCKS)];
             let script = recording.script(node, end, "-", &programs);
             let mut bash = Command::new("bash");
-            bash.args(["-uc", &script]).current_dir(&root).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+            bash.args(["-uc", &script])
+                .current_dir(&root)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap()
         })
         .collect();
     for client in clients {
