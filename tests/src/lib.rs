@@ -10,15 +10,19 @@
 //!   Tree        what a directory holds, read natively, to compare
 //!   ArrayModel  the cells of an array in a vector, to compare with
 //!   Http        requests to `terrace-web`, as they are on the wire
+//!   history     operations on files by several programs: is there an order that explains what they saw?
+//!   protocol    models of what nodes say to each other, each state visited
 //!   Comparison  the same commands in two equal roots, one of them accelerated: outcomes and trees must agree
 //!
 //! Invariant: a workplace that goes away leaves nothing: no process, no tier, no state.
 
 mod array_model;
 mod comparison;
+pub mod history;
 mod http;
 mod node;
 mod outcome;
+pub mod protocol;
 mod proxy;
 mod served;
 mod shell;

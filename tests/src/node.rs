@@ -285,6 +285,30 @@ impl Node {
         in_network(&self.wire, &format!("ip link set {} up", self.port));
     }
 
+    /// The processes of the node, by the numbers that they have outside of it, with their command lines.
+    pub fn processes(&self) -> Vec<(i32, Vec<String>)> {
+        let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+        let own = namespace(&self.init).expect("the node lives");
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        numbers
+            .filter(|pid| namespace(&pid.to_string()).as_ref() == Some(&own))
+            .filter_map(|pid| {
+                let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+                let words = line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
+                Some((pid, words.collect()))
+            })
+            .collect()
+    }
+
+    /// The node's agent, by its number outside, while one runs.
+    pub fn agent(&self) -> Option<i32> {
+        self.processes()
+            .into_iter()
+            .find(|(_, line)| line.get(1).is_some_and(|word| word == "agent"))
+            .map(|(pid, _)| pid)
+    }
+
     /// Kills every process of the node but its first, as an out-of-memory killer in a hurry.
     pub fn kill_all(&self) {
         self.native("kill -9 -1; sleep 0.1").ok();

@@ -230,6 +230,10 @@ fn rewrite_object(index: Index, number: u32, status: &mut libc::stat) {
 
 /// The record of a link by the link's own inode, if the agent has noted it.
 pub fn known_link(index: Index, ino: u64) -> Option<u32> {
+    // Another node may have removed our link, and the root given its inode to another link: neither is counted here.
+    if index.header.others.load(Relaxed) > 0 {
+        return None;
+    }
     let number = index.record_of_root_ino(ino)?;
     let record = record(&index, number);
     (record.link_ino.load(Relaxed) == ino && is_live(record.state())).then_some(number)

@@ -11,6 +11,7 @@ mod errors;
 mod examples;
 mod fsx;
 mod fuzz;
+mod histories;
 mod launch;
 mod matrix;
 mod mount;
