@@ -125,7 +125,18 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     let flushed = flush_attended(settings, &signals, args.quiet, &mut time);
     let others = launch.map(|launch| launch.end(settings, &signals, time.end()));
     let flush_wait = flush_begun.elapsed();
-    let mut report = report_of(&resolved, door, &words, &begun, &keeper, &ended, &flushed, flush_wait, begun_at);
+    let mut report = report_of(
+        &resolved,
+        door,
+        &words,
+        &begun,
+        &keeper,
+        &ended,
+        &flushed,
+        flush_wait,
+        begun_at,
+        args.report.is_some(),
+    );
     let own = |before: &Status| {
         let after = Client::connect(settings).and_then(|mut client| client.status()).ok();
         let tag = std::fs::read_to_string(settings.node_file()).unwrap_or_default();
@@ -484,6 +495,7 @@ fn report_of(
     flushed: &Result<Moved>,
     flush_wait: Duration,
     (start, wall_start): (Instant, SystemTime),
+    measures: bool,
 ) -> Report {
     let after = Client::connect(&resolved.settings).and_then(|mut client| client.status()).ok();
     Report::new(Facts {
@@ -499,5 +511,6 @@ fn report_of(
         before: &begun.before,
         after: after.as_ref(),
         flushed: flushed.as_ref().ok(),
+        measures,
     })
 }
