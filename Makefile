@@ -47,7 +47,7 @@ demo:
 	@echo "demo: building the command, its library and a slow file system: some 200 crates, two to four minutes the first time"
 	$(MAKE) preload
 	$(CARGO) build --release -p terrace-cli -p terrace-slowfs
-	@echo "demo: five runs of two workflows, two to three minutes"
+	@echo "demo: five runs of two workflows, about two minutes"
 	build/venv/bin/python demo/run.py
 
 # Unit tests of all crates, then whole programs under `terrace run`.

@@ -1,6 +1,7 @@
 //! The command line's grammar. Flags that set a setting are named in `terrace_core::declared`; a test compares the two.
 
 use crate::door::DoorArgs;
+use crate::service::{self, Service};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -47,7 +48,11 @@ fn grammar() -> clap::Command {
 }
 
 /// The command line, or what is wrong with it.
-pub fn parse_from(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
+pub fn parse_from(words: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Cli, clap::Error> {
+    let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+    if let Some(service) = service::parse(&words) {
+        return Ok(Cli { command: Command::Service(service) });
+    }
     let mut grammar = grammar();
     let matches = grammar.try_get_matches_from_mut(words).map_err(|error| with_suggestion(error, &grammar))?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut grammar))
@@ -133,46 +138,8 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARG")]
         arguments: Vec<OsString>,
     },
-    /// Serve a root's tiers (started by `run`)
-    #[command(hide = true)]
-    Agent {
-        #[arg(long)]
-        settings: PathBuf,
-    },
-    /// Keep a supervisor at work while a run's programs live (started by `run`)
-    #[command(hide = true)]
-    Keep {
-        #[arg(long)]
-        settings: PathBuf,
-        #[arg(long)]
-        socket: i32,
-    },
-    /// Serve a run's private mount (started by `run --mount`)
-    #[command(hide = true)]
-    View {
-        #[arg(long)]
-        settings: PathBuf,
-        #[arg(long)]
-        socket: i32,
-    },
-    /// Answer a run's programs' calls (started by `keep`)
-    #[command(hide = true)]
-    Supervise(SuperviseArgs),
-}
-
-/// Descriptors by their numbers.
-#[derive(Args, Debug)]
-pub struct SuperviseArgs {
-    #[arg(long)]
-    pub library: PathBuf,
-    #[arg(long)]
-    pub index: PathBuf,
-    #[arg(long)]
-    pub listener: i32,
-    #[arg(long)]
-    pub board: i32,
-    #[arg(long)]
-    pub socket: i32,
+    #[command(flatten)]
+    Service(Service),
 }
 
 #[derive(Args, Debug)]

@@ -10,15 +10,19 @@
 //!   counters             as `terrace status --json` has them, since this run's start
 //!   hits                 opens_tier, opens_durable, ratio (null when nothing was opened)
 //!   final_flush          files, bytes, failures[] (path, reason), open_files[]; null when it could not be asked
-//!   prediction           lower_s, upper_s, durable_alone_s, flush_s, basis; or reason, when there is none
+//!   bandwidths[]         tier, in_memory, read_bytes_s, write_bytes_s, measured_by: of the faster tiers (with --report), of the root's flushes
+//!   prediction           closed form of the writes and the flush: without_page_cache_s, with_page_cache_s, durable_alone_s, flush_s, basis;
+//!                        or reason, when there is none
 //!   nodes[]              of a launch (`--nodes`), this node first; empty for a run on one node. All else is of this node
 //!   agent_restarts, shared (other runs used the same agent meanwhile, so counters are of all of them), warnings[]
 
+mod bandwidth;
 mod gain;
 mod nodes;
 
 pub use nodes::NodeReport;
 
+use self::bandwidth::Bandwidth;
 use crate::control_client::Moved;
 use crate::door::Door;
 use serde::{Deserialize, Serialize};
@@ -53,6 +57,7 @@ pub struct Report {
     pub counters: Counters,
     pub hits: Hits,
     pub final_flush: Option<FinalFlush>,
+    pub bandwidths: Vec<Bandwidth>,
     pub prediction: Prediction,
     pub nodes: Vec<NodeReport>,
     pub agent_restarts: u32,
@@ -93,8 +98,8 @@ pub enum Prediction {
     Of {
         /// What is counted, and where the bandwidths come from.
         basis: String,
-        lower_s: f64,
-        upper_s: f64,
+        without_page_cache_s: f64,
+        with_page_cache_s: f64,
         durable_alone_s: f64,
         flush_s: f64,
     },
@@ -116,6 +121,8 @@ pub struct Facts<'a> {
     pub before: &'a Status,
     pub after: Option<&'a Status>,
     pub flushed: Option<&'a Moved>,
+    /// The faster tiers are to be measured.
+    pub measures: bool,
 }
 
 impl Report {
@@ -127,8 +134,17 @@ impl Report {
         let counters = since(&before.counters, &after.counters);
         let tiers: Vec<TierStatus> = after.tiers.iter().map(|tier| tier_since(before, tier)).collect();
         let opens = counters.opens_tier + counters.opens_durable;
+        let mut bandwidths = if facts.measures { bandwidth::of_fast_tiers(&tiers) } else { vec![] };
+        bandwidths.extend(flush_bandwidth(facts.resolved, &counters).map(|write_bytes_s| Bandwidth {
+            tier: "root".into(),
+            in_memory: false,
+            read_bytes_s: None,
+            write_bytes_s: Some(write_bytes_s),
+            measured_by: "the run's flushes",
+        }));
         Report {
-            version: 1,
+            bandwidths,
+            version: 2,
             terrace: env!("CARGO_PKG_VERSION"),
             command: facts.command.to_vec(),
             root: facts.resolved.settings.root.clone(),
@@ -177,6 +193,9 @@ fn since(before: &Counters, after: &Counters) -> Counters {
         moved_live_bytes: n(after.moved_live_bytes, before.moved_live_bytes),
         removed_files: n(after.removed_files, before.removed_files),
         removed_bytes: n(after.removed_bytes, before.removed_bytes),
+        input_bytes: n(after.input_bytes, before.input_bytes),
+        read_back_bytes: n(after.read_back_bytes, before.read_back_bytes),
+        reread_bytes: n(after.reread_bytes, before.reread_bytes),
     }
 }
 
@@ -190,14 +209,11 @@ fn tier_since(before: &Status, tier: &TierStatus) -> TierStatus {
     }
 }
 
-/// Bounds for the writes and the flush: reads and computing are not counted, for nobody saw how long they took.
+/// The closed form of the writes and the flush: reads and computing are not counted, for nobody saw how long they took.
 fn predict(resolved: &Resolved, tiers: &[TierStatus], counters: &Counters) -> Prediction {
     let none = |reason: &str| Prediction::None { reason: reason.into() };
     let given = resolved.wanted.number("model.write_bandwidth").map(|rate| rate as f64);
-    let is_measurable = counters.flushed_bytes >= MEASURABLE_BYTES
-        && counters.flushed_bytes / counters.flushed_files.max(1) >= MEASURABLE_FILE_BYTES;
-    let measured = (is_measurable && counters.flush_s > 0.0)
-        .then(|| counters.flushed_bytes as f64 / counters.flush_s * busy_movers(resolved, counters) as f64);
+    let measured = flush_bandwidth(resolved, counters);
     let (durable_rate, source) = match (given, measured) {
         (Some(rate), _) => (rate, "as given"),
         (None, Some(rate)) => (rate, "as measured by this run's flushes"),
@@ -236,14 +252,22 @@ fn predict(resolved: &Resolved, tiers: &[TierStatus], counters: &Counters) -> Pr
             }
             Prediction::Of {
                 basis,
-                lower_s: found.lower_s,
-                upper_s: found.upper_s,
+                without_page_cache_s: found.without_page_cache_s,
+                with_page_cache_s: found.with_page_cache_s,
                 durable_alone_s: found.durable_alone_s,
                 flush_s: found.flush_s,
             }
         }
         Err(error) => none(&error.to_string()),
     }
+}
+
+/// What the durable tier gave to this run's flushes, if they say something about it.
+fn flush_bandwidth(resolved: &Resolved, counters: &Counters) -> Option<f64> {
+    let is_measurable = counters.flushed_bytes >= MEASURABLE_BYTES
+        && counters.flushed_bytes / counters.flushed_files.max(1) >= MEASURABLE_FILE_BYTES;
+    (is_measurable && counters.flush_s > 0.0)
+        .then(|| counters.flushed_bytes as f64 / counters.flush_s * busy_movers(resolved, counters) as f64)
 }
 
 /// Mover threads that can have been busy at the same time.

@@ -19,7 +19,7 @@ use crate::report::{Facts, NodeReport, Report};
 use crate::scheduler::{self, Limit, TimeLeft};
 use crate::signals::{Signals, wake};
 use crate::step::Step;
-use crate::supervision::{Supervised, Supervision};
+use crate::supervision::{self, Supervised, Supervision};
 use crate::{check, dry_run, elsewhere};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -73,6 +73,10 @@ pub fn run(args: &RunArgs) -> Result<i32> {
 
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
     let words: Vec<String> = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let learning = match door {
+        Door::Preload | Door::Mount => None,
+        Door::Both | Door::Supervise => Some(supervision::learn()),
+    };
     let (keeper, begun) = Keeper::begin(settings, &words, args.quiet)?;
     let step = Step::of(settings, &environment)?;
     if let Some(step) = &step {
@@ -88,10 +92,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     let on_others = look_elsewhere(settings);
     let told = tell_elsewhere(&on_others, ELSEWHERE_PATIENCE, args.quiet);
 
-    let supervision = match door {
-        Door::Preload | Door::Mount => None,
-        Door::Both | Door::Supervise => Some(Supervision::start(settings, args.quiet)?),
-    };
+    let supervision = learning.map(|learning| Supervision::start(settings, learning, args.quiet)).transpose()?;
     let mount = namespace.map(|namespace| PrivateMount::start(settings, namespace, args.quiet)).transpose()?;
     let start = Start {
         command: &args.command,
@@ -124,7 +125,18 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     let flushed = flush_attended(settings, &signals, args.quiet, &mut time);
     let others = launch.map(|launch| launch.end(settings, &signals, time.end()));
     let flush_wait = flush_begun.elapsed();
-    let mut report = report_of(&resolved, door, &words, &begun, &keeper, &ended, &flushed, flush_wait, begun_at);
+    let mut report = report_of(
+        &resolved,
+        door,
+        &words,
+        &begun,
+        &keeper,
+        &ended,
+        &flushed,
+        flush_wait,
+        begun_at,
+        args.report.is_some(),
+    );
     let own = |before: &Status| {
         let after = Client::connect(settings).and_then(|mut client| client.status()).ok();
         let tag = std::fs::read_to_string(settings.node_file()).unwrap_or_default();
@@ -485,6 +497,7 @@ fn report_of(
     flushed: &Result<Moved>,
     flush_wait: Duration,
     (start, wall_start): (Instant, SystemTime),
+    measures: bool,
 ) -> Report {
     let after = Client::connect(&resolved.settings).and_then(|mut client| client.status()).ok();
     Report::new(Facts {
@@ -500,5 +513,6 @@ fn report_of(
         before: &begun.before,
         after: after.as_ref(),
         flushed: flushed.as_ref().ok(),
+        measures,
     })
 }

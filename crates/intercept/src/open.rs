@@ -83,9 +83,10 @@ fn open_link(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> Optio
         data::forget(fd as i32);
         return Some(fd);
     }
-    let number = data::record_of(index, fd as i32, &fstat(fd as i32));
+    let status = fstat(fd as i32);
+    let number = data::record_of(index, fd as i32, &status);
     let accepted = match number {
-        Some(number) if number == link.record => accept_object(index, fd as i32, number, flags, 0),
+        Some(number) if number == link.record => accept_object(index, fd as i32, number, &status, flags, 0),
         _ => {
             close(fd as i32);
             return None;
@@ -145,6 +146,7 @@ fn open_replica(index: Index, status: &libc::stat, flags: i32) -> Option<(i32, u
     }
     record.used_at.store(index.header.now.load(Relaxed), Relaxed);
     index.header.opens_tier.fetch_add(1, Relaxed);
+    index.reads.of_object(record.object_ino.load(Relaxed), status.st_size as u64, 1);
     Some((replica, number))
 }
 
@@ -427,7 +429,7 @@ fn accept(
         return Opened::Done(fd as isize);
     }
     if let Some(number) = data::record_of(index, fd, &status) {
-        return accept_object(index, fd, number, flags, attempt);
+        return accept_object(index, fd, number, &status, flags, attempt);
     }
     if status.st_dev != index.header.root_dev.load(Relaxed) {
         data::not_placed(fd);
@@ -469,7 +471,7 @@ fn truncated(fd: i32, flags: i32) -> isize {
     fd as isize
 }
 
-fn accept_object(index: Index, fd: i32, number: u32, flags: i32, attempt: usize) -> Opened {
+fn accept_object(index: Index, fd: i32, number: u32, status: &libc::stat, flags: i32, attempt: usize) -> Opened {
     let record = link::record(&index, number);
     let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
     match record.state() {
@@ -498,7 +500,11 @@ fn accept_object(index: Index, fd: i32, number: u32, flags: i32, attempt: usize)
         return Opened::Again;
     }
     record.used_at.store(index.header.now.load(Relaxed), Relaxed);
-    index.header.opens_tier.fetch_add(if writable { 1 } else { opens_meant(index) }, Relaxed);
+    let opens = if writable { 1 } else { opens_meant(index) };
+    index.header.opens_tier.fetch_add(opens, Relaxed);
+    if !writable {
+        index.reads.of_object(status.st_ino, status.st_size as u64, opens);
+    }
     data::opened(index, fd, number, writable);
     Opened::Done(truncated(fd, flags))
 }
@@ -567,7 +573,9 @@ fn accept_durable_reading(index: Index, fd: i32, status: &libc::stat, flags: i32
         data::opened(index, fd, number, false);
         return Opened::Done(fd as isize);
     }
-    index.header.opens_durable.fetch_add(opens_meant(index), Relaxed);
+    let opens = opens_meant(index);
+    index.header.opens_durable.fetch_add(opens, Relaxed);
+    index.reads.of_root(status.st_ino, status.st_size as u64, opens);
     Opened::Done(fd as isize)
 }
 

@@ -249,6 +249,18 @@ fn the_report_says_what_happened() {
 }
 
 #[test]
+fn the_report_counts_what_was_removed_at_the_end() {
+    let place = Wish::default().tier("ram", "8MiB").policy("flush = [\"*.out\"]\nevict = [\"*.tmp\"]").build();
+    let outcome = place
+        .sh("for i in 1 2 3 4 5 6 7 8; do echo $i > f$i.out; done; for i in 1 2 3 4; do echo $i > f$i.tmp; done")
+        .ok();
+    let report = outcome.report.expect("a JSON report");
+    assert_eq!(report["counters"]["removed_files"], 4, "{report:#}");
+    assert_eq!(report["tiers"][0]["written_files"], 12, "{report:#}");
+    assert_eq!(report["tiers"][0]["written_bytes"], 24, "{report:#}");
+}
+
+#[test]
 fn a_dry_run_says_what_policy_would_do_and_does_nothing() {
     let place = Wish::default().policy("flush = [\"out/**\"]\nevict = [\"work/**\"]\nprefetch = [\"in/**\"]").build();
     place.native_sh("mkdir in out work; echo 1 > in/a; echo 2 > out/b; echo 3 > work/c; echo 4 > d").ok();
