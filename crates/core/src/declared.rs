@@ -97,13 +97,7 @@ pub const SETTINGS: [Declaration; 20] = [
         "both",
         "How a run's programs are reached: by the preload library (`preload`), by the supervisor (`supervise`), or by each where it is best.",
     ),
-    setting(
-        "mover.threads",
-        "threads",
-        Kind::Count,
-        "2",
-        "Files moved at the same time; of small ones, eight times as many when somebody waits for a flush.",
-    ),
+    setting("mover.threads", "threads", Kind::Count, "2", "Files moved at the same time."),
     setting(
         "mover.bandwidth",
         "bandwidth",
