@@ -32,7 +32,8 @@ const UNWATCHED: Duration = Duration::from_millis(500);
 const WATCHED: Duration = Duration::from_secs(5);
 /// A program that told of a name so lately is about to tell of another.
 const BUSY: Duration = Duration::from_millis(100);
-/// A small file waits at most so long for a pause.
+/// How often a small file looks for a pause: seldom, for there may be very many. It waits at most so long.
+const YIELDING: Duration = Duration::from_millis(500);
 const YIELDING_MAX: Duration = Duration::from_secs(2);
 /// Of a larger one, the copy takes longer than the requests.
 const SMALL_BYTES: i64 = 1 << 20;
@@ -132,7 +133,7 @@ impl Files {
             return self.schedule.after(rest, Work::Look, number);
         }
         if self.yields(number) {
-            return self.schedule.after(BUSY, Work::Look, number);
+            return self.schedule.after(YIELDING, Work::Look, number);
         }
         match self.trim(number) {
             Trimmed::Open => return self.postpone(number, serial, BlockReason::Open),
@@ -157,9 +158,13 @@ impl Files {
     }
 
     /// A program makes and removes names just now, so the durable tier's server has its requests to answer. What a small file costs
-    /// are such requests: it waits for a pause, and goes with others then; but not for long.
+    /// are such requests: it waits for a pause, and goes with others then; but not for long, nor where room may be wanted soon.
     fn yields(&self, number: u32) -> bool {
         if self.schedule.is_hurried() || self.schedule.since_told().is_none_or(|since| since >= BUSY) {
+            return false;
+        }
+        let device = &self.index.header.devices[self.device_of(number)];
+        if device.free() < device.capacity.load(Relaxed) / 2 {
             return false;
         }
         let Ok(found) = rustix::fs::lstat(self.object_path(number)) else { return false };
