@@ -98,6 +98,7 @@ impl Files {
             self.schedule.now(Work::Flush, target.number);
         }
         let removes = options.end_of_run && is_last;
+        let _hurry = self.schedule.hurry();
         let removed = std::thread::scope(|threads| {
             // What is to go doesn't wait for what is to stay.
             let removable = if removes { self.removable(scope) } else { vec![] };
