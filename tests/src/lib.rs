@@ -116,6 +116,23 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
+/// True for root where other users reach this checkout and its programs; else said loudly, and claims about other users show nothing.
+pub fn is_root_among_users() -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let is_open = |path: &Path| std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o001 != 0);
+    let places = [binaries(), checkout().join("build")];
+    let closed = places.iter().flat_map(|place| place.ancestors()).find(|path| path.exists() && !is_open(path));
+    match closed {
+        _ if !is_root() => skipped("to be another user takes root's rights"),
+        None => return true,
+        Some(closed) => skipped(&format!(
+            "other users can't enter {}; make the clone where they can, /srv or /var/tmp, to test for them too",
+            closed.display()
+        )),
+    }
+    false
+}
+
 /// True where every user may open /dev/fuse.
 pub fn fuse_is_open_to_all() -> bool {
     use std::os::unix::fs::PermissionsExt;
