@@ -2,6 +2,7 @@
 //!
 //! Clients of this node put and get by themselves (`crates/objects`); what is here may be killed at any moment.
 
+mod changing;
 mod codecs;
 mod fabric;
 pub mod gate;

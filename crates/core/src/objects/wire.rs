@@ -251,6 +251,20 @@ pub enum Request {
     },
     /// Between agents of one root: of files that lie in tiers.
     Peer(crate::peers::Ask),
+    Rename {
+        from: String,
+        to: String,
+    },
+    /// An object was renamed: its tags go with it, and what is staged of it is found by its new name.
+    Renamed {
+        from: String,
+        to: String,
+    },
+    /// Any shape of the same rank, for any array: made durable, dropped from the tiers, and cut.
+    Reshape {
+        path: String,
+        shape: Vec<u64>,
+    },
 }
 
 /// A file that a client has opened: the agent keeps it open, whatever becomes of its name. An agent that does not know it (any more)
