@@ -11,6 +11,7 @@
 //! Modules, from the top; each uses only what is below it:
 //!
 //!   lifetime, server, calls, member   start and end; the control and call sockets; this agent among others
+//!   preconditions                     what must hold before it begins
 //!   agent                             all subjects together, and what is asked of files and arrays at once
 //!   objects/                          clients of objects, here and remote; flush and eviction of staged arrays
 //!   forward/                          staged regions sent on to other agents
@@ -34,6 +35,7 @@ mod lifetime;
 mod member;
 pub mod node;
 mod objects;
+mod preconditions;
 mod server;
 mod shared;
 #[cfg(test)]
