@@ -11,6 +11,7 @@
 //! Modules, from the top; each uses only what is below it:
 //!
 //!   lifetime, server, calls, member   start and end; the control and call sockets; this agent among others
+//!   preconditions                     what must hold before it begins
 //!   agent                             all subjects together, and what is asked of files and arrays at once
 //!   peers/                            the agents of other nodes of this root: files that lie in their tiers, and in ours
 //!   objects/                          clients of objects, here and remote; flush and eviction of staged arrays
@@ -36,6 +37,7 @@ mod member;
 pub mod node;
 mod objects;
 mod peers;
+mod preconditions;
 mod server;
 mod shared;
 #[cfg(test)]

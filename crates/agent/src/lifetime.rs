@@ -13,7 +13,7 @@ use crate::shared::accept;
 use crate::shared::index_file::{live_programs, make_private, take_over};
 use crate::shared::request::{FlushOptions, Outcome, Scope};
 use crate::shared::runs::{RUNS, Runs};
-use crate::{calls, node, objects, peers, server};
+use crate::{calls, node, objects, peers, preconditions, server};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -112,10 +112,18 @@ pub struct Running {
 pub fn start(settings: Settings) -> Result<Running> {
     let mut lock = Lock::take(&settings)?;
     std::fs::create_dir_all(&settings.state).context("make the directory", &settings.state)?;
+    preconditions::check_root(&settings)?;
     if finish_for_earlier(&settings, &mut lock)? {
         lock = Lock::take(&settings)?;
     }
-    begin(settings, lock)
+    let before = preconditions::Before::look(&settings);
+    let begun = begin(settings.clone(), lock.clone());
+    match &begun {
+        // The tag, and all that bears it, is another node's, which shares our state directory.
+        Ok(_) | Err(Error::Tier(terrace_tier::Error::JournalLocked { .. })) => {}
+        Err(_) => preconditions::undo_start(&settings, &before),
+    }
+    begun
 }
 
 fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
@@ -154,6 +162,7 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
         }
         None => None,
     };
+    preconditions::check_descriptors()?;
     let peers = agent.peers.clone();
     match peers::DoorKeeper::open() {
         Ok(keeper) => {
@@ -208,7 +217,8 @@ fn put_in_force(settings: &Settings) -> Result<()> {
     let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
     file.and_then(|mut file| file.write_all(&text)).context("write", &fresh)?;
     std::fs::rename(&fresh, &target).context("put in place", &target)?;
-    std::fs::write(settings.unfinished(), "").context("write", &settings.unfinished())
+    let root = std::fs::metadata(&settings.root).context("look at", &settings.root)?.ino();
+    std::fs::write(settings.unfinished(), format!("{root}\n")).context("write", &settings.unfinished())
 }
 
 /// What a killed agent left is dealt with by the settings that it had, before others are in force: its files are its run's.

@@ -39,6 +39,10 @@ pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+pub fn machine() -> String {
+    std::fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned()
+}
+
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
@@ -62,6 +66,7 @@ impl Agent {
         let node = Node {
             tag: self.settings.node.clone().unwrap_or_default(),
             host: host(),
+            machine: machine(),
             boot_id: boot_id(),
             agent_pid: std::process::id(),
             tiers: self.settings.tiers.iter().flat_map(|tier| tier.paths.clone()).collect(),

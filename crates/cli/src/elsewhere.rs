@@ -35,7 +35,7 @@ pub fn nodes(settings: &Settings) -> Vec<Node> {
 pub fn files(settings: &Settings, below: Option<&Path>) -> Vec<Elsewhere> {
     let own = own_tag(settings);
     let nodes: BTreeMap<String, Node> = nodes(settings).into_iter().map(|node| (node.tag.clone(), node)).collect();
-    let (host, boot_id) = (node::host(), node::boot_id());
+    let (host, machine, boot_id) = (node::host(), node::machine(), node::boot_id());
     let private = settings.root.join(terrace_index::PRIVATE_DIR);
     let walk = walkdir::WalkDir::new(below.unwrap_or(&settings.root)).sort_by_file_name().into_iter();
     let walk = walk.filter_entry(|entry| entry.path() != private).flatten();
@@ -49,7 +49,7 @@ pub fn files(settings: &Settings, below: Option<&Path>) -> Vec<Elsewhere> {
         let (whose, is_lost) = match &whose {
             Owner::Node(tag) if Some(tag) == own.as_ref() => return None,
             Owner::Node(tag) => match nodes.get(tag) {
-                Some(node) if node.host == host && node.boot_id != boot_id => (node.host.clone(), true),
+                Some(node) if node.was_here_before(&host, &machine, &boot_id) => (node.host.clone(), true),
                 Some(node) => (node.host.clone(), false),
                 None => (format!("with tag {tag}, which is not registered"), false),
             },

@@ -488,7 +488,10 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
     }
     let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
     if cannot_be_made(newdir, new) {
-        return native(); // it fails, and the file is left where it is
+        // It fails, and the file is left where it is.
+        let refused = native();
+        let is_ours = refused == -(libc::EPERM as isize) && !follow && link::read(index, olddir, old).is_some();
+        return if is_ours && may_be_linked(olddir, old) { -(libc::EACCES as isize) } else { refused };
     }
     if let Err(error) = elsewhere::brought(index, olddir, old, follow) {
         return error;
@@ -507,6 +510,18 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         return -(libc::EIO as isize);
     }
     native()
+}
+
+/// `fs.protected_hardlinks` lets others link what they may read and write. It says of no symbolic link that it is such a file.
+fn may_be_linked(dirfd: i32, path: *const c_char) -> bool {
+    const SETS_GROUP: u32 = libc::S_ISGID | libc::S_IXGRP;
+    // SAFETY: the program's path, found readable.
+    let allowed = unsafe {
+        let wanted = (libc::R_OK | libc::W_OK) as usize;
+        gate::call4(libc::SYS_faccessat2, dirfd as usize, path as usize, wanted, libc::AT_EACCESS as usize)
+    };
+    let is_plain = |found: libc::stat| found.st_mode & libc::S_ISUID == 0 && found.st_mode & SETS_GROUP != SETS_GROUP;
+    allowed == 0 && stat::kernel_stat(dirfd, path, 0).is_some_and(is_plain)
 }
 
 /// The name is taken, or its directory takes none.

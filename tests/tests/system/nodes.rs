@@ -472,6 +472,53 @@ fn two_nodes_work_in_one_directory_at_once_and_leave_it_clean() {
 }
 
 #[test]
+fn a_host_of_the_same_name_is_not_taken_for_this_one_before_its_restart() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = (nodes.node("localhost"), nodes.node("localhost"));
+    let run = a.start("echo one >f");
+    let place = std::fs::read_dir(nodes.root().join(".terrace/nodes")).unwrap().next().unwrap().unwrap().path();
+    let registered = std::fs::read_to_string(place.join("node.json")).unwrap();
+    let of = |machine: &str| {
+        let mut node: serde_json::Value = serde_json::from_str(&registered).unwrap();
+        (node["machine"], node["boot_id"]) = (machine.into(), "of another start".into());
+        std::fs::write(place.join("node.json"), node.to_string()).unwrap();
+        b.terrace(&["ls"]).ok().stdout
+    };
+    for other in [of("another machine"), of("")] {
+        assert!(other.contains("elsewhere") && !other.contains("lost"), "{other}");
+    }
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    if !machine.trim().is_empty() {
+        let same = of(machine.trim());
+        assert!(same.contains("lost") && !same.contains("elsewhere"), "{same}");
+    }
+    a.end(run).ok();
+    assert_durable(&nodes, &[("f", "one\n")]);
+}
+
+#[test]
+fn what_a_killed_agent_left_waits_for_the_directory_that_it_served() {
+    let Some(nodes) = Nodes::new() else { return };
+    let a = nodes.node("nodea");
+    let mut run = a.start("echo precious >f");
+    a.kill_all();
+    run.wait().unwrap();
+    let away = nodes.root().with_file_name("away");
+    std::fs::rename(nodes.root(), &away).unwrap();
+    std::fs::create_dir(nodes.root()).unwrap();
+    for refused in [a.run("echo x >g"), a.terrace(&["recover"])] {
+        assert!(refused.code != 0 && refused.stderr.contains("is another directory than"), "{refused:?}");
+        assert!(refused.stderr.contains("put that directory back"), "{refused:?}");
+    }
+    assert!(!nodes.root().join("g").exists(), "the program ran");
+    std::fs::remove_dir_all(nodes.root()).unwrap();
+    std::fs::rename(&away, nodes.root()).unwrap();
+    let recovered = a.terrace(&["recover"]).ok();
+    assert!(recovered.stdout.contains("f: durable"), "{recovered:?}");
+    assert_durable(&nodes, &[("f", "precious\n")]);
+}
+
+#[test]
 fn the_text_of_a_link_fits_an_inode() {
     let Some(nodes) = Nodes::new() else { return };
     let a = nodes.node("nodea");

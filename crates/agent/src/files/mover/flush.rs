@@ -143,10 +143,10 @@ impl Files {
         }
         let path = self.located(number, serial).ok_or_else(|| {
             // Between our looks it may have been removed.
-            if record.state() == State::Current {
-                Declined::BlockReason(BlockReason::Unlocated)
-            } else {
-                Declined::NotNeeded
+            match record.state() {
+                State::Current if self.root_is_away() => Declined::BlockReason(BlockReason::Failed(self.away())),
+                State::Current => Declined::BlockReason(BlockReason::Unlocated),
+                _ => Declined::NotNeeded,
             }
         })?;
         let relative = self.relative(&path).ok_or(Declined::NotNeeded)?.to_path_buf();
