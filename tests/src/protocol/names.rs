@@ -117,6 +117,8 @@ pub struct State {
     shown: Option<&'static str>,
 }
 
+type Effect<'a> = &'a dyn Fn(&mut State);
+
 pub struct Names {
     pub slip: Slip,
     pub bounds: Bounds,
@@ -373,7 +375,7 @@ impl Model for Names {
 }
 
 impl Names {
-    fn change_names(&self, state: &State, at: usize, add: &mut dyn FnMut(Arguments, &dyn Fn(&mut State))) {
+    fn change_names(&self, state: &State, at: usize, add: &mut dyn FnMut(Arguments, Effect)) {
         let slip = self.slip;
         let Some(change) = state.change[at] else {
             if state.changes < 2 && state.wanted[0].is_some() {

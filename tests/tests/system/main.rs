@@ -18,6 +18,7 @@ mod mount;
 mod moves;
 mod mpi;
 mod nodes;
+mod nodes_conformance;
 mod objects;
 mod objects_agents;
 mod objects_bad_input;
