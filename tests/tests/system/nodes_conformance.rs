@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Stdio;
 use terrace_tests::{Node, Nodes, Outcome, fetched, skipped};
 
-const SETTINGS: &str = "[features]\nfile_flags = []\nposix_fallocate = {}\nutime_now = {}\nutimensat = {}\n\
+const SETTINGS: &str = "[features]\nfile_flags = []\nposix_fallocate = {}\nrename_ctime = {}\nutime_now = {}\nutimensat = {}\n\
     [settings]\nnaptime = 0.01\n[dummy_auth]\nentries = [[\"nobody\", \"nogroup\"], [\"daemon\", \"daemon\"]]\n";
 
 /// Opens each file for reading and writing, and changes nothing: by that it comes into this node's tier.
@@ -91,7 +91,7 @@ fn pjdfstest_passes_on_one_node_with_its_files_in_anothers_tier() {
     let Some((a, b)) = two(&nodes) else { return };
     open_up(&nodes.root());
     let natively = passed(&b.native(&suite(&nodes)).ok());
-    assert!(natively.len() > 390, "the suite did not run: {natively:?}");
+    assert!(natively.len() > 300, "the suite did not run: {} passed", natively.len());
     let under = passed(&while_taken(&nodes, &a, &b, &suite(&nodes)).ok());
     let wrong: Vec<_> = natively.iter().filter(|name| !under.contains(name)).collect();
     assert!(wrong.is_empty(), "pass natively, not with the files elsewhere: {wrong:#?}");
