@@ -13,18 +13,18 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 pub struct Nodes {
     shared: tempfile::TempDir,
-    network: Network,
+    wire: Wire,
 }
 
 /// The wire between nodes.
-struct Network {
+struct Wire {
     /// Its first process, which has nothing but the namespace.
     holder: Child,
     nodes: AtomicU32,
 }
 
-impl Network {
-    fn new() -> Network {
+impl Wire {
+    fn new() -> Wire {
         let script = "ip link add wire type bridge; ip link set wire up; echo ready; exec sleep 100000";
         let mut holder = Command::new("unshare")
             .args(["-n", "sh", "-euc", script])
@@ -35,7 +35,7 @@ impl Network {
         let mut line = String::new();
         BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "ready\n", "no bridge can be made: is ip(8) there?");
-        Network { holder, nodes: AtomicU32::new(0) }
+        Wire { holder, nodes: AtomicU32::new(0) }
     }
 
     /// The network's end of the new node's cable.
@@ -51,7 +51,7 @@ impl Network {
     }
 }
 
-impl Drop for Network {
+impl Drop for Wire {
     fn drop(&mut self) {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
@@ -76,7 +76,7 @@ impl Nodes {
         // Not below what each node has for itself.
         let shared = tempfile::Builder::new().prefix("tt-nodes-").tempdir_in("/tmp").unwrap();
         std::fs::create_dir(shared.path().join("root")).unwrap();
-        Some(Nodes { shared, network: Network::new() })
+        Some(Nodes { shared, wire: Wire::new() })
     }
 
     pub fn root(&self) -> PathBuf {
@@ -123,8 +123,8 @@ impl Nodes {
         assert_eq!(line, "ready\n", "node {name} can't be made");
         let children = format!("/proc/{0}/task/{0}/children", unshare.id());
         let init = std::fs::read_to_string(children).unwrap().trim().to_owned();
-        let port = self.network.connect(&init);
-        let wire = self.network.holder.id().to_string();
+        let port = self.wire.connect(&init);
+        let wire = self.wire.holder.id().to_string();
         Node { name: name.into(), root: self.root(), unshare, init, wire, port }
     }
 }
@@ -188,9 +188,9 @@ impl Network {
         };
         let (port, pid) = (format!("port{number}"), node.init.as_str());
         let add =
-            format!("ip link add {port} type veth peer name eth0 netns {pid}; ip link set {port} master switch up");
+            format!("ip link add {port} type veth peer name eth1 netns {pid}; ip link set {port} master switch up");
         let set = format!(
-            "ip link set lo up; ip addr add {}/24 dev eth0; ip link set eth0 up; mount --bind {} /etc/hosts",
+            "ip link set lo up; ip addr add {}/24 dev eth1; ip link set eth1 up; mount --bind {} /etc/hosts",
             Network::address(number),
             self.hosts.display()
         );
