@@ -182,7 +182,7 @@ fn what_a_killed_job_left_on_a_node_is_flushed_by_the_epilog() {
     let Some(cluster) = Cluster::with(&[format!("Epilog={}", epilog.display())]) else { return };
     let job = cluster.submit(
         "",
-        &format!("$T run --nodes slurm $F -- srun sh -c 'echo $SLURM_PROCID >f-$SLURM_PROCID; sleep 100' & sleep 100"),
+        "$T run --nodes slurm $F -- srun sh -c 'echo $SLURM_PROCID >f-$SLURM_PROCID; sleep 100' & sleep 100",
     );
     cluster.await_links(job, &ALL);
     // All of Terrace is killed at once, and then the job. The keeper goes by the name of /proc/self/exe.
