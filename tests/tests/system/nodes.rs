@@ -103,7 +103,7 @@ const EVERY_CALL: &[(&str, &str)] = &[
     ("flock f cat f", "from-a\n"),
     ("cp -a f c; cmp f c; tar cf t f; tar xOf t | cmp - f; rm c t", "from-a\n"),
     (
-        "python3 -c 'import mmap; m = mmap.mmap(open(\"f\", \"r+b\").fileno(), 0); m[0:1] = b\"M\"; m.close()'",
+        "python3 -c 'import mmap; f = open(\"f\", \"r+b\"); m = mmap.mmap(f.fileno(), 0); m[0:1] = b\"M\"; m.close()'",
         "Mrom-a\n",
     ),
 ];
