@@ -24,8 +24,8 @@ pub fn check_root(settings: &Settings) -> Result<()> {
     let bases = settings.tiers.iter().flat_map(|tier| &tier.paths);
     let places: Vec<_> = bases.map(|base| object_dir(base, uid, &own.id())).collect();
     let has_objects = |place: &PathBuf| {
-        let entries = std::fs::read_dir(place).into_iter().flatten().flatten();
-        entries.into_iter().any(|entry| terrace_index::parse_name(entry.file_name().as_encoded_bytes()).is_some())
+        let mut entries = std::fs::read_dir(place).into_iter().flatten().flatten();
+        entries.any(|entry| terrace_index::parse_name(entry.file_name().as_encoded_bytes()).is_some())
     };
     // Some file systems number their files anew at each mount.
     match places.iter().find(|place| has_objects(place)) {

@@ -76,7 +76,7 @@ fn a_root_that_was_removed_and_made_again_is_served_anew() {
     assert_eq!(std::fs::read_to_string(place.root().join("g")).unwrap(), "last\n");
 }
 
-/// A file of a killed run's is not the only one that lies in a tier: one whose root was renamed has lost no name.
+/// Where the root is not, no name can be looked up, and none is missing.
 #[test]
 fn a_root_that_was_renamed_during_a_run_loses_nothing() {
     let place = Wish::default().settle("60s").build();
