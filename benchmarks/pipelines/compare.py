@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -221,11 +222,16 @@ def main() -> None:
     facts = {**provenance("benchmarks/pipelines/run.sh"), "load_before": os.getloadavg()[0]}
     if facts["load_before"] > 1:
         print(f"pipelines: the machine is busy (load {facts['load_before']:.1f}): ratios will scatter", file=sys.stderr)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("pipelines: told to end"))
     place = Place(args.base, args.terrace)
     rows, missing, failed, start = [], [], [], None
     wanted = [pipeline for pipeline in PIPELINES if args.only in pipeline.name]
     try:
         for number, pipeline in enumerate(wanted):
+            if time.monotonic() > ends:
+                missing.append(f"{pipeline.name} (no time was left: --minutes)")
+                print(f"pipelines: SKIPPED {missing[-1]}", file=sys.stderr, flush=True)
+                continue
             until = time.monotonic() + max(ends - time.monotonic(), 0) / (len(wanted) - number + 1)
             lacking = [program for program in pipeline.needs if shutil.which(program) is None]
             if not lacking:
@@ -254,7 +260,7 @@ def main() -> None:
     text += f"\nMedians of up to {args.rounds} rounds by turns; ratios are to the native time of the same round, and the control is a second native"
     text += " run. The root is on a local disk, the tier in memory. The recipe is [`benchmarks/pipelines`](../pipelines/).\n"
     if missing:
-        text += f"\nNot measured, because a program is not installed: {'; '.join(missing)}.\n"
+        text += f"\nNot measured (in brackets what is not installed): {'; '.join(missing)}.\n"
     if failed:
         text += f"\nFailed: {'; '.join(failed)}.\n"
     text += f"\n{table(rows)}\n{verdict(rows)}"
