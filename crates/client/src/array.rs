@@ -224,8 +224,11 @@ impl Array {
             return Err(ObjectError::new(Kind::WrongKind, format!("{} was opened for reading only", self.name())));
         }
         if matches!(&*self.backend, Backend::Spread(_)) {
-            return Err(ObjectError::invalid(format!("`{}` is kept by several agents: it can't be resized", self.name()))
-                .hint("make another array, or serve the root by one agent"));
+            return Err(ObjectError::invalid(format!(
+                "`{}` is kept by several agents: it can't be resized",
+                self.name()
+            ))
+            .hint("make another array, or serve the root by one agent"));
         }
         let path = self.session.name_of(&self.name())?;
         self.session.agent().done(&Request::Reshape { path, shape: shape.into() })

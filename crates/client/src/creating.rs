@@ -24,7 +24,9 @@ impl Session {
             return Err(ObjectError::invalid("the root itself can't be renamed, nor can anything become it"));
         }
         if Path::new(&new).starts_with(&old) {
-            return Err(ObjectError::invalid(format!("`{from}` can't be renamed to `{to}`, which is itself or lies in it")));
+            return Err(ObjectError::invalid(format!(
+                "`{from}` can't be renamed to `{to}`, which is itself or lies in it"
+            )));
         }
         if self.is_elsewhere() {
             self.agent().done(&Request::Rename { from: old.clone(), to: new.clone() })?;

@@ -85,7 +85,11 @@ impl Hooks {
 impl Array {
     /// Applies a function to the cells of each region that is put, or got, by this open array or a clone of it, after those that were added
     /// before. It is given packed cells and may change them.
-    pub fn hook(&self, when: When, function: impl Fn(&Region, &ArraySpec, &mut [u8]) -> Result<()> + Send + Sync + 'static) {
+    pub fn hook(
+        &self,
+        when: When,
+        function: impl Fn(&Region, &ArraySpec, &mut [u8]) -> Result<()> + Send + Sync + 'static,
+    ) {
         self.hooks.add(when, Arc::new(function));
     }
 
@@ -95,7 +99,10 @@ impl Array {
     /// The library may be loaded, and has a function of the type [`Foreign`] by that name, which any thread may call with `context`.
     pub unsafe fn hook_library(&self, when: When, library: &Path, symbol: &str, context: *mut c_void) -> Result<()> {
         let refused = |error: libloading::Error| {
-            ObjectError::new(Kind::NotFound, format!("the function `{symbol}` of {} can't be used: {error}", library.display()))
+            ObjectError::new(
+                Kind::NotFound,
+                format!("the function `{symbol}` of {} can't be used: {error}", library.display()),
+            )
         };
         // SAFETY: as the caller promises.
         let function = unsafe {

@@ -6,7 +6,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
-use terrace_tests::{Kind, Outcome, Wish, Workplace, compile, fetched, has_mounts, is_root, is_root_among_users, skipped, wait_until};
+use terrace_tests::{
+    Kind, Outcome, Wish, Workplace, compile, fetched, has_mounts, is_root, is_root_among_users, skipped, wait_until,
+};
 
 /// "nobody".
 const USER: u32 = 65534;
