@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from . import _native
-from .errors import InvalidError
+from .errors import InvalidError, NotFoundError
 from .selection import Selection, select
 from .tags import Tags
 from .transfer import Transfer
@@ -99,6 +99,7 @@ class Array:
         #: What cells read as that were never put.
         self.fill_value = np.frombuffer(self._fill, self.dtype)[0]
         self.ndim = len(self.unlimited)
+        self._shape: tuple[int, ...] = spec["shape"]
         self._hooks: dict[str, list[Hook]] = {"put": [], "get": []}
 
     @property
@@ -108,7 +109,13 @@ class Array:
     @property
     def shape(self) -> tuple[int, ...]:
         """As it is now: unlimited dimensions grow with what anybody puts, and anybody may resize it."""
-        return self._native.shape
+        try:
+            self._shape = self._native.shape
+        except NotFoundError:
+            # It was removed: what is done with its cells says so.
+            if any(self.unlimited):
+                raise
+        return self._shape
 
     @property
     def size(self) -> int:
