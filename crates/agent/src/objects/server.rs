@@ -16,6 +16,9 @@ use terrace_core::objects::wire::{FRAME_BYTES, Frame, Request, Response, decode,
 use terrace_core::objects::{Kind, ObjectError, Result, check_key};
 use terrace_objects::{normal_path, placed};
 
+/// Memory for a message before any of it has come; nearly all are shorter.
+const MESSAGE_AT_ONCE: usize = 64 << 10;
+
 /// Accepts until the socket is shut down.
 pub fn serve(server: &Arc<Server>, listener: &UnixListener) {
     accept::each(
@@ -207,10 +210,9 @@ pub fn receive_request(connection: &mut impl Read, payload_max: u64) -> Result<O
     if frame.payload_bytes > payload_max {
         return Err(ObjectError::new(Kind::Protocol, "a payload that was not expected"));
     }
-    let mut message = vec![0; frame.message_bytes as usize];
-    if connection.read_exact(&mut message).is_err() {
-        return Ok(None);
-    }
+    // Nothing is allocated by what is claimed: a long message's memory comes with it.
+    let room = Vec::with_capacity((frame.message_bytes as usize).min(MESSAGE_AT_ONCE));
+    let Some(message) = receive_payload(connection, frame.message_bytes.into(), room) else { return Ok(None) };
     decode(&message).map(|request| Some((request, frame.payload_bytes)))
 }
 
