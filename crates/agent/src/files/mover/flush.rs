@@ -304,7 +304,8 @@ impl Files {
             directories.entry(self.settings.root.join(directory)).or_default().push(file);
         }
         let lanes = self.lanes();
-        let lanes_inside = lanes / directories.len();
+        // None is left when programs changed all of them meanwhile.
+        let lanes_inside = lanes / directories.len().max(1);
         let committed = spread(lanes, directories.into_iter().collect(), |(directory, files)| {
             self.unseen_in(&directory, || {
                 self.each(lanes_inside, files, |file| {
