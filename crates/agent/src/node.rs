@@ -91,7 +91,8 @@ impl Files {
     pub fn look_for_nodes(&self) {
         let entries = std::fs::read_dir(directory(&self.settings.root, PRIVATE_DIR)).into_iter().flatten().flatten();
         let own = self.settings.node.as_deref().unwrap_or_default();
-        let others = entries.filter(|entry| entry.file_name() != own).count();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let others = names.filter(|name| is_tag(name) && name != own).count();
         self.index.header.others.store(others.min(u32::MAX as usize) as u32, Release);
     }
 }

@@ -75,7 +75,7 @@ pub fn in_words(settings: &Settings) -> Option<String> {
     let files = files(settings, None);
     (!files.is_empty()).then(|| {
         format!(
-            "{} files below the root are on other nodes ({}): here they can be renamed and removed, but not opened, until they are flushed there",
+            "{} files below the root are on other nodes ({}): programs of a run find them, others don't until they are flushed there",
             files.len(),
             by_node(&files)
         )
