@@ -67,6 +67,12 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     resolved.settings.library = loadable(&resolved.settings, &resolved.settings.library, resolve::LIBRARY)?;
     let settings = &resolved.settings;
     let door = args.doors.door(Door::of(&resolved))?;
+    if wanted_nodes.is_some() && matches!(door, Door::Supervise | Door::Mount) {
+        return Err(Failure::bad_input(
+            format!("--nodes reaches programs on other nodes by the preload library, and the door is `{door}`"),
+            "leave the door out, or say --preload-only",
+        ));
+    }
     check_program(&args.command, door, args.quiet)?;
     check::library_version(&settings.library)?;
     let namespace = (door == Door::Mount).then(|| private_mount::namespace(&settings.root)).transpose()?;

@@ -235,6 +235,8 @@ fn nodes_that_cannot_be_found_are_bad_input() {
         let outcome = a.terrace(&["run", "--nodes", wanted, "--", "touch", "f"]).ends_with(2);
         assert!(outcome.stderr.contains(said) && outcome.stderr.contains("hint"), "{outcome:?}");
     }
+    let supervised = a.terrace(&["run", "--nodes", "hosts:nodea", "--supervise-only", "--", "touch", "f"]).ends_with(2);
+    assert!(supervised.stderr.contains("by the preload library"), "{supervised:?}");
     assert_eq!(std::fs::read_dir(nodes.root()).unwrap().count(), 0);
 }
 
