@@ -138,7 +138,7 @@ impl Files {
         }
         self.catalogue().set_path(number, serial, path);
         let record = self.record(number);
-        if record.state() != State::Current {
+        if !matches!(record.state(), State::Current | State::Directory) {
             return;
         }
         // Held until it is noted: a commit may remove the link, and its inode number must not be another file's by then, whose
@@ -151,7 +151,7 @@ impl Files {
             }
             self.index.table_put(root_key(found), number);
         }
-        if record.state() != State::Current && record.state() != State::Committing {
+        if !matches!(record.state(), State::Current | State::Committing | State::Directory) {
             self.forget_link(number);
         }
     }

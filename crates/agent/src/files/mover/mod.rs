@@ -11,6 +11,7 @@ pub mod flush;
 pub mod live;
 pub mod prefetch;
 pub mod promote;
+pub mod publish;
 pub mod remove;
 
 use crate::files::Files;
