@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use terrace_core::control::Request;
-use terrace_core::settings::Settings;
+use terrace_core::settings::{Directories, Settings};
 use terrace_supervise::{Filter, HOPELESS};
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, code, warn};
@@ -43,6 +43,8 @@ pub const MESSAGE_MAX: usize = 4096;
 
 /// The run's end of it.
 pub struct Supervision {
+    /// Directories may be placed as a whole.
+    directories: bool,
     socket: OwnedFd,
     answers: mpsc::Receiver<u8>,
     heard: Arc<Heard>,
@@ -88,6 +90,7 @@ pub struct Supervised {
 
 impl Supervision {
     pub fn start(settings: &Settings, quiet: bool) -> Result<Supervision> {
+        let directories = settings.directories != Directories::Off;
         let (ours, theirs) = pair().map_err(|error| Failure::new(format!("can't make a socket pair: {error}")))?;
         let mut command = own_program("keep");
         command.arg("--settings").arg(settings.in_force()).arg("--socket").arg(theirs.as_raw_fd().to_string());
@@ -105,12 +108,12 @@ impl Supervision {
         let heard = Arc::new(Heard::default());
         let hearing = heard.clone();
         std::thread::spawn(move || listen(&listening, &send, &hearing, quiet));
-        Ok(Supervision { socket: ours, answers, heard })
+        Ok(Supervision { directories, socket: ours, answers, heard })
     }
 
     /// For the new process, before exec: it and all that it starts are supervised.
     pub fn enter(&self) -> impl FnMut() -> io::Result<()> + Send + Sync + 'static {
-        let filter = Filter::new(terrace_supervise::learn_loader());
+        let filter = Filter::new(terrace_supervise::learn_loader(), self.directories);
         let socket = self.socket.as_raw_fd();
         let without_privileges = !rustix::process::geteuid().is_root();
         move || {

@@ -51,6 +51,14 @@ pub struct Table {
     pub getdents: unsafe extern "C" fn(fd: i32, out: *mut c_void, size: usize) -> isize,
     /// In the layout of getdents(2).
     pub getdents_old: unsafe extern "C" fn(fd: i32, out: *mut c_void, size: usize) -> isize,
+    /// mkdirat(2): the directory may be placed.
+    pub mkdir: unsafe extern "C" fn(dirfd: i32, path: *const c_char, mode: u32) -> isize,
+    /// What a canonical path in a placed directory is called in the root, written to `out` (PATH_MAX bytes): its length. 0: it is in none.
+    pub shown: unsafe extern "C" fn(path: *const c_char, out: *mut c_char) -> isize,
+    /// The path, if its `..` lead out of a placed directory, spelt out in `out` (PATH_MAX bytes): its length. 0: it is right as it is.
+    pub translate: unsafe extern "C" fn(dirfd: i32, path: *const c_char, out: *mut c_char) -> isize,
+    /// The name itself is a placed directory's link.
+    pub is_placed_directory: unsafe extern "C" fn(dirfd: i32, path: *const c_char) -> bool,
     pub unlink: unsafe extern "C" fn(dirfd: i32, path: *const c_char, flags: i32) -> isize,
     pub rename:
         unsafe extern "C" fn(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: u32) -> isize,

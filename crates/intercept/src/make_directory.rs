@@ -381,7 +381,7 @@ fn rename_links(index: Index, source: &End, target: &End, flags: u32, from: &Pat
 
 /// From a placed directory into the root, or back: the agent does what needs no copying.
 fn cross(index: Index, source: &End, target: &End, from: &Path, to: &Path) -> isize {
-    if target.is_directory() || source.inside.is_none() {
+    if target.is_directory() {
         return -(libc::EXDEV as isize);
     }
     for end in [source, target] {

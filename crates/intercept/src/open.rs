@@ -258,12 +258,15 @@ fn refused(
                     Opened::Done(result)
                 }
                 Created::Native => {
-                    index.header.creates_durable.fetch_add(1, Relaxed);
                     if caller::is_supervisor() {
+                        index.header.creates_durable.fetch_add(1, Relaxed);
                         return Opened::Done(LEAVE);
                     }
                     let fd = native(dirfd, path, *flags, mode);
                     data::forget(fd as i32);
+                    let is_inside = fd >= 0 && placed::any(index) && index.device_of_dev(fstat(fd as i32).st_dev);
+                    let count = if is_inside { &index.header.creates_tier } else { &index.header.creates_durable };
+                    count.fetch_add(1, Relaxed);
                     if fd >= 0 {
                         forget_last_file(index, fd as i32);
                     }

@@ -126,6 +126,11 @@ impl Way {
         Way { dirfd, path, text }
     }
 
+    /// The path spelt out, if it had to be.
+    pub fn text(&self) -> Option<&Path> {
+        self.text.as_ref()
+    }
+
     pub fn dirfd(&self) -> i32 {
         self.dirfd
     }

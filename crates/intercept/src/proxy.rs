@@ -7,7 +7,9 @@
 
 use crate::caller::{self, announce_to};
 use crate::durable::record_of_durable;
-use crate::{attributes, changes, data_calls, directory, gate, link, names, open, open_how, process, real, stat};
+use crate::path::Path;
+use crate::placed::{self, Way};
+use crate::{attributes, changes, data_calls, directory, gate, link, make_directory, names, open, open_how, process, real, stat};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
@@ -105,6 +107,37 @@ unsafe extern "C" fn getdents(fd: i32, out: *mut c_void, size: usize) -> isize {
 
 unsafe extern "C" fn getdents_old(fd: i32, out: *mut c_void, size: usize) -> isize {
     directory::getdents_old(fd, out, size)
+}
+
+unsafe extern "C" fn mkdir(dirfd: i32, path: *const c_char, mode: u32) -> isize {
+    make_directory::mkdir_at(dirfd, path, mode)
+}
+
+unsafe extern "C" fn shown(path: *const c_char, out: *mut c_char) -> isize {
+    let mut shown = Path::new();
+    // SAFETY: the supervisor's C string, here and below.
+    let text = unsafe { CStr::from_ptr(path) }.to_bytes();
+    match process::index() {
+        Some(index) if placed::shown(index, text, &mut shown) => copy_out(&shown, out),
+        _ => 0,
+    }
+}
+
+unsafe extern "C" fn translate(dirfd: i32, path: *const c_char, out: *mut c_char) -> isize {
+    let way = Way::of(dirfd, path);
+    way.text().map_or(0, |text| copy_out(text, out))
+}
+
+unsafe extern "C" fn is_placed_directory(dirfd: i32, path: *const c_char) -> bool {
+    process::index().is_some_and(|index| placed::link_at(index, dirfd, path).is_some())
+}
+
+/// With its terminator, for which a path of ours has always room.
+fn copy_out(path: &Path, out: *mut c_char) -> isize {
+    let len = path.get().len();
+    // SAFETY: the supervisor's buffer of PATH_MAX bytes.
+    unsafe { core::ptr::copy_nonoverlapping(path.as_ptr(), out, len + 1) };
+    len as isize
 }
 
 unsafe extern "C" fn unlink(dirfd: i32, path: *const c_char, flags: i32) -> isize {
@@ -216,6 +249,10 @@ static TABLE: Table = Table {
     readlink: readlink_at,
     getdents,
     getdents_old,
+    mkdir,
+    shown,
+    translate,
+    is_placed_directory,
     unlink,
     rename,
     link,

@@ -243,6 +243,18 @@ impl Worker {
         let args = &call.args;
         let int = |number: usize| args[number] as i32;
         match call.nr as i64 {
+            libc::SYS_getcwd => self.getcwd(call, args[0], args[1]),
+            libc::SYS_chdir => self.chdir(call, args[0]),
+            libc::SYS_mkdir => self.mkdir(call, CWD, args[0], args[1] as u32),
+            libc::SYS_mkdirat => self.mkdir(call, int(0), args[1], args[2] as u32),
+            libc::SYS_rmdir => self.unlink(call, CWD, args[0], libc::AT_REMOVEDIR, again),
+            libc::SYS_access => self.access(call, CWD, args[0], int(1), 0),
+            libc::SYS_faccessat => self.access(call, int(0), args[1], int(2), 0),
+            libc::SYS_faccessat2 => self.access(call, int(0), args[1], int(2), int(3)),
+            libc::SYS_symlink => self.symlink(call, args[0], CWD, args[1]),
+            libc::SYS_symlinkat => self.symlink(call, args[0], int(1), args[2]),
+            libc::SYS_mknod => self.mknod(call, CWD, args[0], args[1] as u32, args[2]),
+            libc::SYS_mknodat => self.mknod(call, int(0), args[1], args[2] as u32, args[3]),
             libc::SYS_open => self.open(call, CWD, args[0], int(1), args[2] as u32, again),
             libc::SYS_creat => {
                 self.open(call, CWD, args[0], libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, args[1] as u32, again)

@@ -166,7 +166,12 @@ impl Worker {
             libc::fstat(directory.as_raw_fd(), &mut status);
             status
         };
-        if status.st_dev != self.shared.root_dev || status.st_mode & libc::S_IFMT != libc::S_IFDIR {
+        let is_ours = |text: std::path::PathBuf| {
+            CString::new(text.into_os_string().into_encoded_bytes()).is_ok_and(|text| self.is_inside(&text))
+        };
+        let is_placed = status.st_dev != self.shared.root_dev
+            && std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).is_ok_and(is_ours);
+        if status.st_dev != self.shared.root_dev && !is_placed || status.st_mode & libc::S_IFMT != libc::S_IFDIR {
             return Ok(Answer::Continue);
         }
         let size = (size as usize).min(LISTING_MAX);

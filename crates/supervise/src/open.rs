@@ -22,6 +22,11 @@ impl Worker {
         mode: u32,
         again: bool,
     ) -> Taken<Answer> {
+        if flags & libc::O_DIRECTORY != 0 && flags & (libc::O_TMPFILE | libc::O_CREAT) & !libc::O_DIRECTORY == 0
+            || flags & libc::O_PATH != 0 && flags & libc::O_NOFOLLOW == 0
+        {
+            return self.open_directory(call, dirfd, path, flags);
+        }
         let by_name_only = flags & libc::O_PATH != 0 && flags & libc::O_NOFOLLOW == 0;
         if flags & libc::O_TMPFILE == libc::O_TMPFILE || by_name_only {
             return Ok(Answer::Continue);
@@ -30,6 +35,11 @@ impl Worker {
             libc::O_NOFOLLOW => self.place_by_any_way(call, dirfd, path)?,
             _ => self.place(call, dirfd, path)?,
         };
+        let place = self.translated(&place).map_or(place, Place::absolute);
+        // SAFETY: a place of ours.
+        if flags & libc::O_NOFOLLOW != 0 && unsafe { (self.shared.table.is_placed_directory)(place.dirfd, place.text()) } {
+            return self.open_directory(call, dirfd, path, flags);
+        }
         self.open_place(call, &place, How { flags: flags as u64, mode: mode as u64, resolve: 0 }, again)
     }
 

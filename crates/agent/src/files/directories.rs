@@ -12,7 +12,7 @@ use crate::files::Files;
 use crate::shared::index_file::random_half;
 use crate::shared::path::{as_path, read_link};
 use crate::shared::request::{Outcome, Scope};
-use rustix::fs::{AtFlags, CWD, Mode, RenameFlags};
+use rustix::fs::{CWD, Mode, RenameFlags};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use terrace_index::{DIRECTORY_SUFFIX, State};
 /// A device with less than this free takes no directories.
 const ROOM_MIN: i64 = 1 << 20;
 /// Its owner may look through it, and nobody makes anything beside the directory.
-const CONTAINER_MODE: u32 = 0o500;
+pub const CONTAINER_MODE: u32 = 0o500;
 /// Between two counts of what lies in directories pass so many times what the last one took.
 const COUNT_SHARE: u32 = 20;
 const COUNT_MIN: Duration = Duration::from_millis(200);
@@ -77,7 +77,7 @@ impl Files {
     }
 
     /// Policy drops all that there may ever be below this path.
-    fn is_scratch(&self, path: &[u8]) -> bool {
+    pub fn is_scratch(&self, path: &[u8]) -> bool {
         self.relative(path).is_some_and(|relative| self.policy.drops_all_below(relative))
     }
 
@@ -257,92 +257,6 @@ impl Files {
     pub fn discard_container(&self, container: &Path) -> bool {
         remove_tree(&container.join(&DIRECTORY_SUFFIX[1..]), container);
         std::fs::symlink_metadata(container).is_err()
-    }
-
-    /// What lies at `from` goes to `to`: one of them in a placed directory, and the other not. Err: an errno for rename(2).
-    pub fn cross(&self, from: &[u8], to: &[u8]) -> Result<(), i32> {
-        match (self.index.inside(from), self.relative(to)) {
-            (Some((directory, _)), Some(_)) => self.leave_directory(directory, from, to),
-            _ => Err(libc::EXDEV),
-        }
-    }
-
-    /// From a placed directory to a name in the root.
-    fn leave_directory(&self, directory: u32, from: &[u8], to: &[u8]) -> Result<(), i32> {
-        let found = rustix::fs::lstat(as_path(from)).map_err(|error| error.raw_os_error())?;
-        let kind = rustix::fs::FileType::from_raw_mode(found.st_mode);
-        match kind {
-            rustix::fs::FileType::RegularFile if found.st_nlink == 1 => self.file_leaves(directory, from, to, found.st_ino),
-            rustix::fs::FileType::Directory if self.is_scratch(to) => self.directory_leaves(directory, from, to),
-            _ => Err(libc::EXDEV),
-        }
-    }
-
-    /// The file gets an object's name, the root a link to that; then it loses its name in the directory. It is never without one.
-    fn file_leaves(&self, directory: u32, from: &[u8], to: &[u8], ino: u64) -> Result<(), i32> {
-        let raw = |error: rustix::io::Errno| error.raw_os_error();
-        let target = rustix::fs::lstat(as_path(to));
-        match &target {
-            Ok(there) if rustix::fs::FileType::from_raw_mode(there.st_mode).is_dir() => return Err(libc::EISDIR),
-            // What a link of ours leads to, or a file with a record, would have to go as well: the program copies.
-            Ok(_) => return Err(libc::EXDEV),
-            Err(rustix::io::Errno::NOENT) => {}
-            Err(error) => return Err(error.raw_os_error()),
-        }
-        let number = self.index.take_record().ok_or(libc::EXDEV)?;
-        let record = self.record(number);
-        record.random.store(random_half(), Release);
-        record.device.store(self.device_of(directory) as u32, Release);
-        record.object_ino.store(ino, Release);
-        record.flags.fetch_or(terrace_index::FLAG_MAPPED, SeqCst);
-        let object = self.object_path(number);
-        let undo = |errno: i32| {
-            let _ = std::fs::remove_file(&object);
-            self.index.table_remove(self.object_key(number), number);
-            self.index.free_record(number);
-            errno
-        };
-        rustix::fs::linkat(CWD, as_path(from), CWD, &object, AtFlags::empty()).map_err(raw).map_err(undo)?;
-        self.index.table_put(self.object_key(number), number);
-        record.set_state(State::Current);
-        rustix::fs::symlink(&object, as_path(to)).map_err(raw).map_err(undo)?;
-        let _ = std::fs::remove_file(as_path(from));
-        self.named(number, to);
-        self.written(number);
-        Ok(())
-    }
-
-    /// A directory inside of a placed one becomes one by itself.
-    fn directory_leaves(&self, directory: u32, from: &[u8], to: &[u8]) -> Result<(), i32> {
-        let number = self.index.take_record().ok_or(libc::EXDEV)?;
-        let record = self.record(number);
-        record.random.store(random_half(), Release);
-        record.device.store(self.device_of(directory) as u32, Release);
-        let (container, contents) = (self.container(number), self.object_path_of_directory(number));
-        let made = std::fs::DirBuilder::new().mode(0o700).create(&container);
-        let linked = made.map_err(|_| libc::EXDEV).and_then(|()| {
-            rustix::fs::symlink(&contents, as_path(to)).map_err(|error| match error {
-                // An empty directory may be replaced, which takes two steps: the program copies.
-                rustix::io::Errno::EXIST => libc::EXDEV,
-                error => error.raw_os_error(),
-            })
-        });
-        let moved = linked.and_then(|()| {
-            rustix::fs::rename(as_path(from), &contents).map_err(|error| {
-                let _ = std::fs::remove_file(as_path(to));
-                error.raw_os_error()
-            })
-        });
-        if let Err(errno) = moved {
-            let _ = std::fs::remove_dir(&container);
-            self.index.free_record(number);
-            return Err(errno);
-        }
-        self.adopt_directory(number);
-        let _ = std::fs::set_permissions(&container, std::fs::Permissions::from_mode(CONTAINER_MODE));
-        self.index.header.directories.fetch_add(1, SeqCst);
-        self.named(number, to);
-        Ok(())
     }
 }
 

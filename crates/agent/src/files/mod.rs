@@ -5,6 +5,7 @@
 
 pub mod catalogue;
 mod closings;
+mod crossing;
 pub mod directories;
 mod events;
 pub mod exchange;

@@ -87,17 +87,28 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<(File, Lease)> {
         Ok(None) => return Err(io::Error::other(format!("{} is open for writing", from.display()))),
         Err(error) => return Err(io::Error::from_raw_os_error(error.errno())),
     };
+    Ok((copy_contents(&mut source, to)?, lease))
+}
+
+fn copy_contents(source: &mut File, to: &Path) -> io::Result<File> {
     let mut target = File::options().write(true).create_new(true).mode(0o600).open(to)?;
-    io::copy(&mut source, &mut target)?;
+    io::copy(source, &mut target)?;
     let mut names = vec![0; 64 << 10];
-    if let Ok(count) = rustix::fs::flistxattr(&source, &mut names[..]) {
+    if let Ok(count) = rustix::fs::flistxattr(&*source, &mut names[..]) {
         for name in names[..count].split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
             let mut value = vec![0; 64 << 10];
-            let Ok(len) = rustix::fs::fgetxattr(&source, name, &mut value[..]) else { continue };
+            let Ok(len) = rustix::fs::fgetxattr(&*source, name, &mut value[..]) else { continue };
             let _ = rustix::fs::fsetxattr(&target, name, &value[..len], rustix::fs::XattrFlags::empty());
         }
     }
-    Ok((target, lease))
+    Ok(target)
+}
+
+/// One file, with its attributes, whoever reads it meanwhile.
+pub fn copy_one(from: &Path, to: &Path) -> io::Result<()> {
+    let status = std::fs::symlink_metadata(from)?;
+    copy_contents(&mut File::open(from)?, to)?;
+    attributes(to, &status)
 }
 
 fn copy_special(from: &Path, to: &Path, status: &std::fs::Metadata) -> io::Result<()> {
