@@ -184,10 +184,12 @@ impl Agent {
         self.drain_events();
         let serial = self.serial(number);
         match self.record(number).state() {
-            State::Current | State::Committing | State::Moving | State::Directory => self.located(number, serial).or_else(|| {
-                self.walk_tree();
-                self.located(number, serial)
-            }),
+            State::Current | State::Committing | State::Moving | State::Directory => {
+                self.located(number, serial).or_else(|| {
+                    self.walk_tree();
+                    self.located(number, serial)
+                })
+            }
             State::Clean | State::Durable => self.catalogue().path(number, serial),
             State::Moved => self.path_of(self.record(number).moved_to.load(Acquire).checked_sub(1)?),
             _ => None,

@@ -198,7 +198,14 @@ impl Agent {
         };
         let path_buf: PathBuf = crate::shared::path::as_path(path).into();
         let open_for_writing = state == "current" && self.is_open_for_writing(number);
-        Some(FileEntry { path: path_buf, tier, state: state.into(), mode: self.mode_of(number, path), size, open_for_writing })
+        Some(FileEntry {
+            path: path_buf,
+            tier,
+            state: state.into(),
+            mode: self.mode_of(number, path),
+            size,
+            open_for_writing,
+        })
     }
 
     fn is_open_for_writing(&self, number: u32) -> bool {

@@ -472,7 +472,8 @@ impl Index {
             let rest = rest.strip_prefix(suffix).filter(|rest| matches!(rest.first(), None | Some(b'/')))?;
             let (record, random) = parse_name(name)?;
             let found = self.record(record)?;
-            (found.random.load(Acquire) == random && found.device.load(Relaxed) == number as u32).then_some((record, rest))
+            (found.random.load(Acquire) == random && found.device.load(Relaxed) == number as u32)
+                .then_some((record, rest))
         })
     }
 

@@ -113,7 +113,8 @@ pub fn root(index: Index) -> *const c_char {
 
 fn is_object(fd: c_int) -> Option<Index> {
     let index = process::index()?;
-    (crate::data::is_placed(index, fd) || placed::any(index) && placed::inode_base_of(index, fd).is_some()).then_some(index)
+    (crate::data::is_placed(index, fd) || placed::any(index) && placed::inode_base_of(index, fd).is_some())
+        .then_some(index)
 }
 
 macro_rules! statfs_hooks {

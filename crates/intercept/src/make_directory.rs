@@ -263,7 +263,14 @@ impl End {
 }
 
 /// rename(2) where a placed directory is concerned; `None`: none is.
-pub fn rename(index: Index, olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: u32) -> Option<isize> {
+pub fn rename(
+    index: Index,
+    olddir: i32,
+    old: *const c_char,
+    newdir: i32,
+    new: *const c_char,
+    flags: u32,
+) -> Option<isize> {
     if !placed::any(index) || !readable::is_text(old) || !readable::is_text(new) {
         return None;
     }

@@ -37,10 +37,11 @@ fn name_of(index: Index, record: u32, out: &mut Path) -> bool {
     let answer = call(index, &Request { kind: CallKind::PathOf, record, size: 0, path: b"", fd: -1 });
     out.clear();
     // SAFETY: a status of 0 comes with a whole reply.
-    answer.status == 0 && unsafe {
-        let reply = &*answer.reply();
-        out.push(&reply.path[..(reply.path_len as usize).min(terrace_index::PATH_MAX)])
-    }
+    answer.status == 0
+        && unsafe {
+            let reply = &*answer.reply();
+            out.push(&reply.path[..(reply.path_len as usize).min(terrace_index::PATH_MAX)])
+        }
 }
 
 /// What a canonical path in a tier is called in the root; false for all that lies in no placed directory.
@@ -78,7 +79,8 @@ pub fn rewrite(index: Index, dirfd: i32, path: *const c_char, flags: i32, status
     let base = if path.is_null() || stat::is_empty(path) {
         if dirfd == libc::AT_FDCWD { working_directory_base(index) } else { inode_base_of(index, dirfd) }
     } else {
-        let flags = libc::O_PATH | libc::O_CLOEXEC | if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
+        let flags =
+            libc::O_PATH | libc::O_CLOEXEC | if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
         // SAFETY: the program's path; a descriptor of ours.
         unsafe {
             let fd = gate::call4(libc::SYS_openat, dirfd as usize, path as usize, flags as usize, 0);

@@ -9,7 +9,9 @@ use crate::caller::{self, announce_to};
 use crate::durable::record_of_durable;
 use crate::path::Path;
 use crate::placed::{self, Way};
-use crate::{attributes, changes, data_calls, directory, gate, link, make_directory, names, open, open_how, process, real, stat};
+use crate::{
+    attributes, changes, data_calls, directory, gate, link, make_directory, names, open, open_how, process, real, stat,
+};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::Ordering::*;
 use terrace_index::Index;

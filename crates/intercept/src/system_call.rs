@@ -2,7 +2,9 @@
 //!
 //! The function is naked, so that calls which return twice or on another stack (clone, vfork) pass through as if it were libc's.
 
-use crate::{attributes, changes, data_calls, directory, exec, gate, make_directory, names, open, open_how, real, stat};
+use crate::{
+    attributes, changes, data_calls, directory, exec, gate, make_directory, names, open, open_how, real, stat,
+};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int};
 

@@ -57,7 +57,8 @@ impl Worker {
     /// Nobody but the program itself can change where it is, and the kernel would lead it into the tier.
     pub fn chdir(&self, call: &Notification, path: u64) -> Taken<Answer> {
         self.led_out(call, CWD, path)?;
-        let then = "it is refused (EXDEV); --directories off runs it as it is, or a build of it with a dynamic C library";
+        let then =
+            "it is refused (EXDEV); --directories off runs it as it is, or a build of it with a dynamic C library";
         self.warn_of(Target { thread: call.thread }, "changes its directory by `..` out of a placed one", then);
         Ok(Answer::Error(libc::EXDEV))
     }

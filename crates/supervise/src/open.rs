@@ -37,7 +37,9 @@ impl Worker {
         };
         let place = self.translated(&place).map_or(place, Place::absolute);
         // SAFETY: a place of ours.
-        if flags & libc::O_NOFOLLOW != 0 && unsafe { (self.shared.table.is_placed_directory)(place.dirfd, place.text()) } {
+        if flags & libc::O_NOFOLLOW != 0
+            && unsafe { (self.shared.table.is_placed_directory)(place.dirfd, place.text()) }
+        {
             return self.open_directory(call, dirfd, path, flags);
         }
         self.open_place(call, &place, How { flags: flags as u64, mode: mode as u64, resolve: 0 }, again)

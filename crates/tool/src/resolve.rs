@@ -17,7 +17,7 @@ use terrace_core::policy::{Patterns, PolicySettings};
 use terrace_core::refusal::nearest;
 use terrace_core::sea;
 use terrace_core::settings::{
-    Directories,    ForwardSettings, MoverSettings, Settings, TARGETS_MAX, TargetSettings, TierSettings, root_id, user_dir,
+    Directories, ForwardSettings, MoverSettings, Settings, TARGETS_MAX, TargetSettings, TierSettings, root_id, user_dir,
 };
 use terrace_core::size::Size;
 use terrace_core::wanted::{Wanted, WantedTier};

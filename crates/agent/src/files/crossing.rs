@@ -16,8 +16,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
-use terrace_index::State;
 use terrace_index::guard::Domain;
+use terrace_index::{FLAG_UNLINKED, State};
 use terrace_tier::Lease;
 
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -124,24 +124,41 @@ impl Files {
             let number = self.index.record_of_link(&text).ok_or(libc::EXDEV)?;
             return self.object_enters(number, directory, from, to);
         }
-        let is_plain = kind == FileType::RegularFile
-            && found.st_nlink == 1
-            && found.st_size as u64 <= COPIED_MAX
-            && self.index.record_of_root_ino(found.st_ino).is_none();
+        let is_plain = kind == FileType::RegularFile && found.st_nlink == 1 && found.st_size as u64 <= COPIED_MAX;
         if !is_plain {
             return Err(libc::EXDEV);
         }
-        self.file_enters(directory, from, to).map_err(|error| match error.raw_os_error() {
+        // A flushed file: neither its commit nor its eviction is under way.
+        let number = self.index.record_of_root_ino(found.st_ino);
+        let _claim = match number {
+            Some(number) => Some(self.claims.take(number, PATIENCE).ok_or(libc::EXDEV)?),
+            None => None,
+        };
+        let is_flushed = |&number: &u32| {
+            matches!(self.record(number).state(), State::Clean | State::Durable)
+                && self.is_of_durable(number, found.st_ino)
+        };
+        if number.is_some_and(|number| !is_flushed(&number)) {
+            return Err(libc::EXDEV);
+        }
+        let entered = self.file_enters(directory, from, to).map_err(|error| match error.raw_os_error() {
             Some(errno @ (libc::EACCES | libc::EPERM)) => errno,
             _ => libc::EXDEV,
-        })
+        });
+        if let (Ok(()), Some(number)) = (&entered, number) {
+            self.record(number).flags.fetch_or(FLAG_UNLINKED, SeqCst);
+            self.removed(number);
+        }
+        entered
     }
 
     /// The object of a placed file becomes a file of the directory. Descriptors of it stay what they are.
     fn object_enters(&self, number: u32, directory: u32, from: &[u8], to: &[u8]) -> Result<(), i32> {
         let _claim = self.claims.take(number, PATIENCE).ok_or(libc::EXDEV)?;
         let (record, serial) = (self.record(number), self.serial(number));
-        if self.device_of(number) != self.device_of(directory) || !record.change_state(State::Current, State::Committing) {
+        if self.device_of(number) != self.device_of(directory)
+            || !record.change_state(State::Current, State::Committing)
+        {
             return Err(libc::EXDEV);
         }
         let _barrier = self.commit_barrier();
@@ -173,7 +190,9 @@ impl Files {
         let source = std::fs::File::open(as_path(from))?;
         // Nobody has it open for writing, and who wants to waits until it is gone.
         let lease = Lease::exclusive(source.as_fd()).ok().flatten().ok_or_else(busy)?;
-        let unnamed = self.devices[self.device_of(directory)].dir.join(object_name(terrace_index::RECORDS as u32 - 1, random_half()));
+        let unnamed = self.devices[self.device_of(directory)]
+            .dir
+            .join(object_name(terrace_index::RECORDS as u32 - 1, random_half()));
         let copied = crate::files::mover::publish::copy_one(as_path(from), &unnamed);
         let entered = copied.and_then(|()| match lease.is_broken() {
             true => Err(busy()),

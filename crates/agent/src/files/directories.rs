@@ -149,7 +149,8 @@ impl Files {
         let Some(path) = self.located_directory(number) else { return Ok(()) };
         let copy = self.tmp_dir().join(self.object_name(number));
         let _ = std::fs::remove_dir_all(&copy);
-        let published = crate::files::mover::publish::copy_tree(&self.object_path(number), &copy, self.settings.mover.fsync);
+        let published =
+            crate::files::mover::publish::copy_tree(&self.object_path(number), &copy, self.settings.mover.fsync);
         let (files, bytes) = published.inspect_err(|_| drop(std::fs::remove_dir_all(&copy)))?;
         self.put_directory(number, &copy, &path)?;
         if let Some(parent) = as_path(&path).parent().filter(|_| self.settings.mover.fsync) {
@@ -163,10 +164,14 @@ impl Files {
     /// `directory` (below our private one) and the link at `path` exchange their names; then the link and all in the tier go.
     fn put_directory(&self, number: u32, directory: &Path, path: &[u8]) -> std::io::Result<()> {
         let Some(barrier) = self.commit_barrier() else { return Err(errno(libc::EBUSY)) };
-        let exchange =
-            || rustix::fs::renameat_with(CWD, directory, CWD, as_path(path), RenameFlags::EXCHANGE).map_err(std::io::Error::from);
+        let exchange = || {
+            rustix::fs::renameat_with(CWD, directory, CWD, as_path(path), RenameFlags::EXCHANGE)
+                .map_err(std::io::Error::from)
+        };
         exchange().inspect_err(|_| drop(std::fs::remove_dir_all(directory)))?;
-        if read_link(directory.as_os_str().as_bytes()).is_none_or(|text| text != self.object_path(number).as_os_str().as_bytes()) {
+        if read_link(directory.as_os_str().as_bytes())
+            .is_none_or(|text| text != self.object_path(number).as_os_str().as_bytes())
+        {
             // A program was faster, and what has the name is not ours to take away.
             exchange()?;
             let _ = std::fs::remove_dir_all(directory);
@@ -302,7 +307,9 @@ fn remove_tree(contents: &Path, container: &Path) {
         while let Some(directory) = pending.pop() {
             let _ = open(&directory);
             let entries = std::fs::read_dir(&directory).into_iter().flatten().flatten();
-            pending.extend(entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()));
+            pending.extend(
+                entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()),
+            );
         }
         let _ = std::fs::remove_dir_all(contents);
     }

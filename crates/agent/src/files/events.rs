@@ -184,7 +184,7 @@ impl Files {
         }
     }
 
-    fn removed(&self, number: u32) {
+    pub fn removed(&self, number: u32) {
         let serial = self.serial(number);
         let record = self.record(number);
         if matches!(record.state(), State::Clean | State::Durable) {

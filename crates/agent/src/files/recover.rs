@@ -115,8 +115,9 @@ impl Files {
             name.push(&DIRECTORY_SUFFIX[1..]);
         }
         let found = rustix::fs::lstat(self.devices[link.device].dir.join(name)).ok()?;
-        let is_as_said =
-            |stat: &Stat| stat.is_file() != link.is_directory && (stat.is_file() || FileType::from_raw_mode(found.st_mode).is_dir());
+        let is_as_said = |stat: &Stat| {
+            stat.is_file() != link.is_directory && (stat.is_file() || FileType::from_raw_mode(found.st_mode).is_dir())
+        };
         Some(Stat::from(&found)).filter(is_as_said)
     }
 
@@ -160,7 +161,8 @@ impl Files {
         for link in &walked.links {
             let is_taken = found.get(&link.number).is_some_and(|(taken, _)| taken.random != link.random);
             if is_taken && link.is_directory {
-                let reason = format!("{} can't be looked after: its record has another use", as_path(&link.path).display());
+                let reason =
+                    format!("{} can't be looked after: its record has another use", as_path(&link.path).display());
                 self.warn(reason);
             } else if is_taken && self.object_stat(link).is_some() {
                 self.settle_foreign(link);

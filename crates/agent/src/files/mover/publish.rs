@@ -71,7 +71,8 @@ pub fn copy_tree(from: &Path, to: &Path, sync: bool) -> io::Result<(u64, u64)> {
     }
     for file in &copied {
         let now = std::fs::symlink_metadata(&file.from)?;
-        let version = |of: &std::fs::Metadata| (of.ino(), of.size(), of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec());
+        let version =
+            |of: &std::fs::Metadata| (of.ino(), of.size(), of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec());
         let is_held = file.lease.as_ref().is_none_or(|lease| !lease.is_broken());
         if version(&now) != version(&file.before) || !is_held {
             return Err(io::Error::other(format!("{} changed while it was copied", file.from.display())));
