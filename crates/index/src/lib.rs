@@ -463,6 +463,18 @@ impl Index {
         self.devices().iter().any(is)
     }
 
+    /// A canonical path that is the container of a placed directory: where the kernel leads a program that goes up from that by itself.
+    pub fn container(&self, path: &[u8]) -> Option<u32> {
+        let numbered = self.devices().iter().enumerate();
+        let found = |(number, device): (usize, &Device)| {
+            let (record, random) = parse_name(path.strip_prefix(device.dir.get())?)?;
+            let found = self.record(record)?;
+            let is_this = found.random.load(Acquire) == random && found.device.load(Relaxed) == number as u32;
+            (is_this && found.state() == State::Directory).then_some(record)
+        };
+        numbered.filter_map(found).next()
+    }
+
     /// A canonical path in a tier that lies in a placed directory, or is one: the directory's record, and what follows it (empty, or
     /// with its slash).
     pub fn inside<'a>(&self, path: &'a [u8]) -> Option<(u32, &'a [u8])> {

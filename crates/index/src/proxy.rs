@@ -40,6 +40,8 @@ pub struct Table {
     pub announce_to: unsafe extern "C" fn(*const Intent, about_to_wait: extern "C" fn()),
     /// `st_dev` of the root, which every placed file shows.
     pub root_dev: unsafe extern "C" fn() -> u64,
+    /// Directories that programs make may be placed.
+    pub places_directories: unsafe extern "C" fn() -> bool,
     /// The text begins with the root or one of its aliases, or has dots that may lead there.
     pub may_be_below_root: unsafe extern "C" fn(path: *const c_char) -> bool,
     pub open: unsafe extern "C" fn(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize,
@@ -57,6 +59,8 @@ pub struct Table {
     pub shown: unsafe extern "C" fn(path: *const c_char, out: *mut c_char) -> isize,
     /// The path, if its `..` lead out of a placed directory, spelt out in `out` (PATH_MAX bytes): its length. 0: it is right as it is.
     pub translate: unsafe extern "C" fn(dirfd: i32, path: *const c_char, out: *mut c_char) -> isize,
+    /// The kernel will go this path for the program: its `..` out of a placed directory is to lead it right. False: it can't.
+    pub make_way: unsafe extern "C" fn(dirfd: i32, path: *const c_char) -> bool,
     /// The name itself is a placed directory's link.
     pub is_placed_directory: unsafe extern "C" fn(dirfd: i32, path: *const c_char) -> bool,
     pub unlink: unsafe extern "C" fn(dirfd: i32, path: *const c_char, flags: i32) -> isize,

@@ -47,6 +47,16 @@ impl Path {
         self.bytes.bytes_mut()[self.len] = 0;
         len > 0
     }
+    /// Fills it with what a link says.
+    pub fn of_link(&mut self, link: &Path) -> bool {
+        // SAFETY: our buffers.
+        let len = unsafe {
+            gate::call3(libc::SYS_readlink, link.as_ptr() as usize, self.bytes.as_mut_ptr() as usize, PATH_MAX - 1)
+        };
+        self.len = len.max(0) as usize;
+        self.bytes.bytes_mut()[self.len] = 0;
+        len > 0
+    }
     /// Fills it with what a descriptor's magic link says.
     pub fn of_descriptor(&mut self, fd: i32) -> bool {
         let name = descriptor_link(fd);

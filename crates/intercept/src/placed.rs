@@ -49,8 +49,21 @@ pub fn shown(index: Index, text: &[u8], out: &mut Path) -> bool {
     if !any(index) {
         return false;
     }
-    let Some((record, rest)) = index.inside(text) else { return false };
-    name_of(index, record, out) && out.push(rest)
+    if let Some((record, rest)) = index.inside(text) {
+        return name_of(index, record, out) && out.push(rest);
+    }
+    index.container(text).is_some_and(|record| name_above(index, record, out))
+}
+
+/// The directory in the root in which a placed directory has its name.
+fn name_above(index: Index, record: u32, out: &mut Path) -> bool {
+    let mut name = Path::new();
+    if !name_of(index, record, &mut name) || !below_root(index, name.get()) {
+        return false;
+    }
+    let end = name.get().iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+    out.clear();
+    out.push(&name.get()[..end.max(1)])
 }
 
 /// The number by which inodes in this canonical directory (or of this file) differ from what programs see.
@@ -67,7 +80,7 @@ pub fn inode_base_of(index: Index, fd: i32) -> Option<u64> {
 
 /// What lies in a placed directory gets the root's device, and an inode number that the root has not.
 pub fn rewrite(index: Index, dirfd: i32, path: *const c_char, flags: i32, status: &mut libc::stat) {
-    if !any(index) || !index.device_of_dev(status.st_dev) {
+    if !any(index) || !index.device_of_dev(status.st_dev) || status.st_ino >= INSIDE_BASE {
         return;
     }
     let is_top = status.st_mode & libc::S_IFMT == libc::S_IFDIR;
@@ -150,15 +163,16 @@ fn translate(index: Index, dirfd: i32, path: *const c_char) -> Option<Path> {
     // SAFETY: the program's C string.
     let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
     let goes_up = |name: &[u8]| name == b"..";
-    if !bytes.split(|&byte| byte == b'/').any(goes_up) {
-        return None;
-    }
     let mut built = Path::new();
-    if bytes.starts_with(b"/") && !built.push(b"/") {
+    let mut changed = starts_in_container(index, dirfd, bytes, &mut built);
+    if !changed && !bytes.split(|&byte| byte == b'/').any(goes_up) {
         return None;
     }
-    let mut changed = false;
-    let mut parts = bytes.split(|&byte| byte == b'/').peekable();
+    if bytes.starts_with(b"/") && !changed && !built.push(b"/") {
+        return None;
+    }
+    let rest = if changed { after_start(bytes) } else { bytes };
+    let mut parts = rest.split(|&byte| byte == b'/').peekable();
     while let Some(part) = parts.next() {
         if part.is_empty() && parts.peek().is_some() {
             continue;
@@ -173,6 +187,135 @@ fn translate(index: Index, dirfd: i32, path: *const c_char) -> Option<Path> {
         }
     }
     changed.then_some(built)
+}
+
+/// `/proc/TID/cwd` and `/proc/TID/fd/N`, by which the supervisor names where a program is: how long that is, if the text begins so.
+fn magic_start(bytes: &[u8]) -> Option<usize> {
+    let rest = bytes.strip_prefix(b"/proc/")?;
+    let digits = rest.iter().position(|&byte| byte == b'/')?;
+    let end = if rest[digits..].starts_with(b"/cwd") {
+        digits + 4
+    } else {
+        let number = rest[digits..].strip_prefix(b"/fd/")?;
+        digits + 4 + number.iter().position(|&byte| byte == b'/').unwrap_or(number.len())
+    };
+    matches!(rest.get(end), None | Some(b'/')).then_some(b"/proc/".len() + end)
+}
+
+/// What follows the directory that a path starts in.
+fn after_start(bytes: &[u8]) -> &[u8] {
+    magic_start(bytes).map_or(bytes, |end| &bytes[end..])
+}
+
+/// The kernel has led the program into a container (a chdir by `..` that we could not do for it): it is where that stands for.
+fn starts_in_container(index: Index, dirfd: i32, bytes: &[u8], out: &mut Path) -> bool {
+    let mut text = Path::new();
+    let found = match (bytes.first(), magic_start(bytes)) {
+        (None, _) => false,
+        (Some(b'/'), Some(end)) => {
+            let mut start = Path::new();
+            start.push(&bytes[..end]) && text.of_link(&start)
+        }
+        (Some(b'/'), None) => false,
+        _ if caller::is_supervisor() => text.of_descriptor(dirfd),
+        // A program that has this library goes up by it; but it may have been started from beside a placed directory.
+        _ => dirfd == libc::AT_FDCWD && !process::has_changed_directory() && text.of_working_directory(),
+    };
+    found && index.container(text.get()).is_some_and(|record| name_above(index, record, out))
+}
+
+/// Where a program of its own goes up from a placed directory, and on to a name: its container gets a link of that name, so that the
+/// kernel goes there. For calls that nobody can do for it (chdir, exec). False: it would go up further, where nothing leads it.
+pub fn make_way(index: Index, dirfd: i32, path: *const c_char) -> bool {
+    if !any(index) || !readable::is_text(path) {
+        return true;
+    }
+    // SAFETY: the caller's C string.
+    let bytes = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let mut built = Path::new();
+    let mut text = Path::new();
+    let start = magic_start(bytes);
+    let begins = match start {
+        Some(end) => built.push(&bytes[..end]),
+        None if bytes.starts_with(b"/") => built.push(b"/"),
+        None => built.push(b"."),
+    };
+    if !begins || !where_is(dirfd, &built, &mut text) {
+        return true;
+    }
+    let mut above = index.container(text.get());
+    for part in after_start(bytes).split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".") {
+        match (above, part) {
+            (Some(_), b"..") => return false,
+            (Some(record), name) => {
+                if !lead_on(index, record, name, &mut built) {
+                    return true; // the kernel says what is wrong
+                }
+                above = None;
+            }
+            (None, b"..") => {
+                if !where_is(dirfd, &built, &mut text) {
+                    return true;
+                }
+                match index.inside(text.get()) {
+                    Some((record, b"")) => above = Some(record),
+                    _ => {
+                        if !built.push(b"/..") {
+                            return true;
+                        }
+                    }
+                }
+            }
+            (None, name) => {
+                if !built.push(b"/") || !built.push(name) {
+                    return true;
+                }
+            }
+        }
+    }
+    true
+}
+
+fn where_is(dirfd: i32, path: &Path, text: &mut Path) -> bool {
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    // SAFETY: a terminated path of ours; a descriptor of ours.
+    unsafe {
+        let fd = gate::call4(libc::SYS_openat, dirfd as usize, path.as_ptr() as usize, flags as usize, 0);
+        let found = fd >= 0 && text.of_descriptor(fd as i32);
+        if fd >= 0 {
+            gate::call1(libc::SYS_close, fd as usize);
+        }
+        found
+    }
+}
+
+/// A link in the container to the name beside the placed directory; `built` becomes that name.
+fn lead_on(index: Index, record: u32, name: &[u8], built: &mut Path) -> bool {
+    let mut target = Path::new();
+    if !name_above(index, record, &mut target) || !target.push(b"/") || !target.push(name) {
+        return false;
+    }
+    let mut container = [0; link::LINK_MAX];
+    link::container_path(index, record, &mut container);
+    let len = container.iter().position(|&byte| byte == 0).unwrap_or(0);
+    let mut place = Path::new();
+    if !place.push(&container[..len])
+        || !place.push(b"/")
+        || !place.push(name)
+        || name == &terrace_index::DIRECTORY_SUFFIX.as_bytes()[1..]
+    {
+        return false;
+    }
+    // SAFETY: terminated paths of ours.
+    unsafe {
+        gate::call2(libc::SYS_chmod, container.as_ptr() as usize, 0o700);
+        // It may be from before the directory got another name.
+        gate::call1(libc::SYS_unlink, place.as_ptr() as usize);
+        gate::call2(libc::SYS_symlink, target.as_ptr() as usize, place.as_ptr() as usize);
+        gate::call2(libc::SYS_chmod, container.as_ptr() as usize, 0o500);
+    }
+    built.clear();
+    built.push(target.get())
 }
 
 /// From the top of a placed directory to the directory that its name is in.
@@ -192,13 +335,10 @@ fn go_up(index: Index, dirfd: i32, at: &mut Path) -> bool {
             return false;
         }
     }
-    let Some((record, b"")) = index.inside(text.get()) else { return false };
-    if !name_of(index, record, &mut text) || !below_root(index, text.get()) {
-        return false;
+    match index.inside(text.get()) {
+        Some((record, b"")) => name_above(index, record, at),
+        _ => false,
     }
-    let Some(end) = text.get().iter().rposition(|&byte| byte == b'/') else { return false };
-    at.clear();
-    at.push(&text.get()[..end.max(1)])
 }
 
 /// The directory of a path, and where it is: in a placed directory (the record), or in the root.

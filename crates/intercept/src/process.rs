@@ -352,6 +352,11 @@ pub fn forget_cwd() {
     CWD_CHANGES.fetch_add(1, Release);
 }
 
+/// This process has gone to where it is by us.
+pub fn has_changed_directory() -> bool {
+    CWD_CHANGES.load(Relaxed) != 0
+}
+
 pub fn cwd_changes() -> u32 {
     CWD_CHANGES.load(Acquire)
 }

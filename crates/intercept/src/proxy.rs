@@ -21,6 +21,10 @@ unsafe extern "C" fn root_dev() -> u64 {
     process::index().map_or(0, |index| index.header.root_dev.load(Relaxed))
 }
 
+unsafe extern "C" fn places_directories() -> bool {
+    process::index().is_some_and(|index| index.header.places_directories.load(Relaxed) != 0 || placed::any(index))
+}
+
 unsafe extern "C" fn may_be_below_root(path: *const c_char) -> bool {
     // SAFETY: the supervisor's C string.
     process::index().is_some_and(|index| unsafe { process::begins_with_root(index, path) || process::has_dots(path) })
@@ -128,6 +132,10 @@ unsafe extern "C" fn shown(path: *const c_char, out: *mut c_char) -> isize {
 unsafe extern "C" fn translate(dirfd: i32, path: *const c_char, out: *mut c_char) -> isize {
     let way = Way::of(dirfd, path);
     way.text().map_or(0, |text| copy_out(text, out))
+}
+
+unsafe extern "C" fn make_way(dirfd: i32, path: *const c_char) -> bool {
+    process::index().is_none_or(|index| placed::make_way(index, dirfd, path))
 }
 
 unsafe extern "C" fn is_placed_directory(dirfd: i32, path: *const c_char) -> bool {
@@ -243,6 +251,7 @@ unsafe extern "C" fn record_at(dirfd: i32, path: *const c_char, serial: *mut u64
 static TABLE: Table = Table {
     announce_to,
     root_dev,
+    places_directories,
     may_be_below_root,
     open,
     open_restricted,
@@ -254,6 +263,7 @@ static TABLE: Table = Table {
     mkdir,
     shown,
     translate,
+    make_way,
     is_placed_directory,
     unlink,
     rename,

@@ -65,7 +65,10 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         let status = unsafe { &mut *out };
         if status.st_mode & libc::S_IFMT == libc::S_IFLNK {
             match look_through(index, dirfd, path, status, flags, frees) {
-                Looked::Done => return 0,
+                Looked::Done => {
+                    placed::rewrite(index, dirfd, path, flags, status);
+                    return 0;
+                }
                 Looked::Again => continue,
             }
         }

@@ -390,7 +390,9 @@ impl Worker {
         }
         let directory = target.directory(dirfd).map_err(unreachable_for_us)?;
         if !self.is_near(&directory, &path) {
-            return Err(Answer::Continue);
+            let place = Place::below(directory, path);
+            let translated = if self.shared.directories { self.translated(&place) } else { None };
+            return translated.map(Place::absolute).ok_or(Answer::Continue);
         }
         Ok(Place::below(directory, path))
     }

@@ -12,9 +12,6 @@ impl Worker {
     /// The path, where it leads out of a placed directory by `..`: spelt out, absolute.
     fn led_out(&self, call: &Notification, dirfd: i32, path: u64) -> Taken<CString> {
         let text = self.text(call, path)?;
-        if !text.to_bytes().split(|&byte| byte == b'/').any(|name| name == b"..") {
-            return Err(Answer::Continue);
-        }
         let place = self.anywhere(call, dirfd, text)?;
         self.translated(&place).ok_or(Answer::Continue)
     }
@@ -56,11 +53,26 @@ impl Worker {
 
     /// Nobody but the program itself can change where it is, and the kernel would lead it into the tier.
     pub fn chdir(&self, call: &Notification, path: u64) -> Taken<Answer> {
-        self.led_out(call, CWD, path)?;
-        let then =
-            "it is refused (EXDEV); --directories off runs it as it is, or a build of it with a dynamic C library";
-        self.warn_of(Target { thread: call.thread }, "changes its directory by `..` out of a placed one", then);
-        Ok(Answer::Error(libc::EXDEV))
+        match self.makes_way(call, CWD, path)? {
+            true => Ok(Answer::Continue),
+            false => {
+                let then = "it is refused (EXDEV): nobody but the program itself can change where it is (--directories off runs it as it is)";
+                self.warn_of(Target { thread: call.thread }, "goes up by `..` from beside a placed directory", then);
+                Ok(Answer::Error(libc::EXDEV))
+            }
+        }
+    }
+
+    /// The kernel will find what the path leads to, also where it goes up from a placed directory.
+    pub fn makes_way(&self, call: &Notification, dirfd: i32, path: u64) -> Taken<bool> {
+        let text = self.text(call, path)?;
+        let is_plain = text.to_bytes().first() == Some(&b'/') && !text.to_bytes().windows(2).any(|two| two == b"..");
+        if is_plain {
+            return Ok(true);
+        }
+        let place = self.anywhere(call, dirfd, text)?;
+        // SAFETY: a place of ours.
+        Ok(unsafe { (self.shared.table.make_way)(place.dirfd, place.text()) })
     }
 
     pub fn mkdir(&self, call: &Notification, dirfd: i32, path: u64, mode: u32) -> Taken<Answer> {
@@ -100,12 +112,12 @@ impl Worker {
     /// An open that the filter passes where no directories are placed: of a directory, or for the name alone. `None`: it is for the kernel.
     pub fn open_directory(&self, call: &Notification, dirfd: i32, path: u64, flags: i32) -> Taken<Answer> {
         let text = self.text(call, path)?;
-        let goes_up = text.to_bytes().split(|&byte| byte == b'/').any(|name| name == b"..");
-        if !goes_up && flags & libc::O_NOFOLLOW == 0 {
+        let is_plain = text.to_bytes().first() == Some(&b'/') && !text.to_bytes().windows(2).any(|two| two == b"..");
+        if is_plain && flags & libc::O_NOFOLLOW == 0 {
             return Ok(Answer::Continue);
         }
         let place = self.anywhere(call, dirfd, text)?;
-        let led_out = if goes_up { self.translated(&place) } else { None };
+        let led_out = self.translated(&place);
         // SAFETY: a place of ours.
         let is_placed = unsafe { (self.shared.table.is_placed_directory)(place.dirfd, place.text()) };
         if led_out.is_none() && !is_placed {

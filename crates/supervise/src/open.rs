@@ -171,6 +171,9 @@ impl Worker {
 
     /// A placed program is made a real file first, as the library does; then the kernel goes on.
     pub fn exec(&self, call: &Notification, dirfd: i32, path: u64) -> Taken<Answer> {
+        if self.shared.directories && !self.makes_way(call, dirfd, path)? {
+            return Ok(Answer::Error(libc::ENOENT));
+        }
         let path = self.text(call, path)?;
         self.look_at_rights(call, dirfd, &path);
         let place = self.place_of(call, dirfd, path)?;

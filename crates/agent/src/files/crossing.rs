@@ -187,13 +187,13 @@ impl Files {
     /// A copy, that nobody writes meanwhile, takes the name; then the root's file goes.
     fn file_enters(&self, directory: u32, from: &[u8], to: &[u8]) -> std::io::Result<()> {
         let busy = || std::io::Error::from_raw_os_error(libc::EXDEV);
-        let source = std::fs::File::open(as_path(from))?;
+        let mut source = std::fs::File::open(as_path(from))?;
         // Nobody has it open for writing, and who wants to waits until it is gone.
         let lease = Lease::exclusive(source.as_fd()).ok().flatten().ok_or_else(busy)?;
         let unnamed = self.devices[self.device_of(directory)]
             .dir
             .join(object_name(terrace_index::RECORDS as u32 - 1, random_half()));
-        let copied = crate::files::mover::publish::copy_one(as_path(from), &unnamed);
+        let copied = crate::files::mover::publish::copy_one(&mut source, &unnamed);
         let entered = copied.and_then(|()| match lease.is_broken() {
             true => Err(busy()),
             false => std::fs::rename(&unnamed, as_path(to)),

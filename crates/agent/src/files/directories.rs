@@ -313,5 +313,6 @@ fn remove_tree(contents: &Path, container: &Path) {
         }
         let _ = std::fs::remove_dir_all(contents);
     }
-    let _ = std::fs::remove_dir(container);
+    // With links in it that led programs on.
+    let _ = std::fs::remove_dir_all(container);
 }

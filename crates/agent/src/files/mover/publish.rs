@@ -105,11 +105,10 @@ fn copy_contents(source: &mut File, to: &Path) -> io::Result<File> {
     Ok(target)
 }
 
-/// One file, with its attributes, whoever reads it meanwhile.
-pub fn copy_one(from: &Path, to: &Path) -> io::Result<()> {
-    let status = std::fs::symlink_metadata(from)?;
-    copy_contents(&mut File::open(from)?, to)?;
-    attributes(to, &status)
+/// One open file, with its attributes.
+pub fn copy_one(source: &mut File, to: &Path) -> io::Result<()> {
+    copy_contents(source, to)?;
+    attributes(to, &source.metadata()?)
 }
 
 fn copy_special(from: &Path, to: &Path, status: &std::fs::Metadata) -> io::Result<()> {
