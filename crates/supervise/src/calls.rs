@@ -25,16 +25,22 @@ const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 pub struct Place {
     pub dirfd: i32,
     pub path: CString,
+    /// Its `..` out of a placed directory was spelt out: the kernel, with the program's own text, would go elsewhere.
+    pub is_led: bool,
     _directory: Option<OwnedFd>,
 }
 
 impl Place {
     pub fn absolute(path: CString) -> Place {
-        Place { dirfd: CWD, path, _directory: None }
+        Place { dirfd: CWD, path, is_led: false, _directory: None }
     }
 
     pub fn below(directory: OwnedFd, path: CString) -> Place {
-        Place { dirfd: directory.as_raw_fd(), path, _directory: Some(directory) }
+        Place { dirfd: directory.as_raw_fd(), path, is_led: false, _directory: Some(directory) }
+    }
+
+    pub fn led(path: CString) -> Place {
+        Place { is_led: true, ..Place::absolute(path) }
     }
 
     pub fn text(&self) -> *const libc::c_char {
@@ -376,6 +382,22 @@ impl Worker {
     }
 
     pub fn place_of(&self, call: &Notification, dirfd: i32, path: CString) -> Taken<Place> {
+        if !self.shared.directories {
+            return self.place_as_said(call, dirfd, path);
+        }
+        // What leads out of a placed directory is wherever that is in the root, or above it.
+        let is_plain = path.to_bytes().first() == Some(&b'/') && !path.to_bytes().windows(2).any(|two| two == b"..");
+        let led = match is_plain || path.is_empty() {
+            true => None,
+            false => self.anywhere(call, dirfd, path.clone()).ok().and_then(|place| self.translated(&place)),
+        };
+        match led {
+            Some(text) => Ok(Place::led(text)),
+            None => self.place_as_said(call, dirfd, path),
+        }
+    }
+
+    fn place_as_said(&self, call: &Notification, dirfd: i32, path: CString) -> Taken<Place> {
         if path.is_empty() {
             return Err(Answer::Continue);
         }
@@ -390,9 +412,7 @@ impl Worker {
         }
         let directory = target.directory(dirfd).map_err(unreachable_for_us)?;
         if !self.is_near(&directory, &path) {
-            let place = Place::below(directory, path);
-            let translated = if self.shared.directories { self.translated(&place) } else { None };
-            return translated.map(Place::absolute).ok_or(Answer::Continue);
+            return Err(Answer::Continue);
         }
         Ok(Place::below(directory, path))
     }

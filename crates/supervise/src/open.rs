@@ -35,7 +35,6 @@ impl Worker {
             libc::O_NOFOLLOW => self.place_by_any_way(call, dirfd, path)?,
             _ => self.place(call, dirfd, path)?,
         };
-        let place = self.translated(&place).map_or(place, Place::absolute);
         // SAFETY: a place of ours.
         if flags & libc::O_NOFOLLOW != 0
             && unsafe { (self.shared.table.is_placed_directory)(place.dirfd, place.text()) }
@@ -65,6 +64,14 @@ impl Worker {
                 0 => (self.shared.table.open)(place.dirfd, place.text(), how.flags as i32, how.mode as u32),
                 _ => (self.shared.table.open_restricted)(place.dirfd, place.text(), &how),
             }
+        };
+        let raw = match raw {
+            terrace_index::proxy::LEAVE if place.is_led => {
+                // SAFETY: a place of ours.
+                let opened = unsafe { libc::open(place.text(), flags | libc::O_CLOEXEC, how.mode as libc::mode_t) };
+                if opened < 0 { -(last_errno() as isize) } else { opened as isize }
+            }
+            raw => raw,
         };
         if raw < 0 {
             return Ok(Answer::from(raw));
@@ -133,7 +140,7 @@ impl Worker {
                     libc::close(fd as i32);
                     Ok(Answer::from(result))
                 }
-                raw => Ok(Answer::from(raw)),
+                raw => Ok(self.or_here(&place, raw, |path| libc::truncate(path, length))),
             }
         }
     }
@@ -183,6 +190,10 @@ impl Worker {
         }
         Ok(Answer::Continue)
     }
+}
+
+fn last_errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// Flags, modes and sizes are looked at before the path: of a good request, the kernel minds only that there is none.

@@ -36,6 +36,16 @@ fn all_of_pjdfstest_passes_as_an_ordinary_user() {
     compare(wish);
 }
 
+/// In directories that lie in a tier as a whole, and around them.
+#[test]
+fn all_of_pjdfstest_passes_in_placed_directories() {
+    let scratch = |wish: Wish| wish.top("directories = \"scratch\"").policy("flush = []\nevict = [\"**\"]");
+    compare(scratch(Wish::default()));
+    if is_root() {
+        compare(scratch(Wish::default().user(USER)));
+    }
+}
+
 #[test]
 fn all_of_pjdfstest_passes_by_a_private_mount() {
     if !has_mounts() {

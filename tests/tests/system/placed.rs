@@ -110,7 +110,7 @@ fn shells_know_where_they_are() {
     agrees(
         "mkdir work; cd work; mkdir x; cd x; pwd; pwd -P; bash -c 'pwd -P; cd ..; pwd -P; cd -P ..; pwd -P'; \
          dash -c 'pwd -P; cd ..; pwd -P; ls'; cd -P ..; pwd; ls; cd -P ..; pwd; ls -F; cat work/../work/x/../../nothing || true; \
-         echo up > work/x/../../up; cat work/x/../../up; readlink -f work/x/../x; realpath work/x work/x/..; rm -r work up",
+         echo up > work/x/../../up; cat work/x/../../up; readlink -f work/x/../x; realpath work/x work/x/..; rm up; rm -r work",
     );
 }
 
