@@ -23,7 +23,7 @@ use terrace_index::{Index, State};
 
 const CWD: c_int = libc::AT_FDCWD;
 const REMOVEDIR: i32 = libc::AT_REMOVEDIR;
-const CONTAINER_MODE: usize = 0o500;
+pub const CONTAINER_MODE: usize = 0o511;
 
 /// The path without the slashes at its end.
 fn plain(path: *const c_char, out: &mut Path) -> bool {

@@ -312,7 +312,7 @@ fn lead_on(index: Index, record: u32, name: &[u8], built: &mut Path) -> bool {
         // It may be from before the directory got another name.
         gate::call1(libc::SYS_unlink, place.as_ptr() as usize);
         gate::call2(libc::SYS_symlink, target.as_ptr() as usize, place.as_ptr() as usize);
-        gate::call2(libc::SYS_chmod, container.as_ptr() as usize, 0o500);
+        gate::call2(libc::SYS_chmod, container.as_ptr() as usize, crate::make_directory::CONTAINER_MODE);
     }
     built.clear();
     built.push(target.get())

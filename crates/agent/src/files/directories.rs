@@ -25,8 +25,8 @@ use terrace_index::{DIRECTORY_SUFFIX, State};
 
 /// A device with less than this free takes no directories.
 const ROOM_MIN: i64 = 1 << 20;
-/// Its owner may look through it, and nobody makes anything beside the directory.
-pub const CONTAINER_MODE: u32 = 0o500;
+/// Nobody makes anything beside the directory; others get through it, where they get to it: root's programs may switch to another user.
+pub const CONTAINER_MODE: u32 = 0o511;
 /// Between two counts of what lies in directories pass so many times what the last one took.
 const COUNT_SHARE: u32 = 20;
 const COUNT_MIN: Duration = Duration::from_millis(200);
