@@ -98,6 +98,11 @@ impl Agent {
         given: &mut Option<OwnedFd>,
     ) -> Result<(), i32> {
         let is = |kind: CallKind| call.kind == kind as u32;
+        // Another node may have the root's file open at this moment: it would go on in one that has lost its name.
+        let is_shared = self.index.header.others.load(Acquire) > 0;
+        if is_shared && (is(CallKind::Replace) || is(CallKind::Promote)) {
+            return Err(libc::EBUSY);
+        }
         if is(CallKind::Replace) {
             reply.record = self.replace(path)?;
             return Ok(());
@@ -109,6 +114,10 @@ impl Agent {
         if is(CallKind::Cross) {
             let (from, to) = path.split_at_checked(call.size as usize).ok_or(libc::EINVAL)?;
             return self.cross(from, to);
+        }
+        if is(CallKind::Bring) {
+            let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
+            return self.peers.bring(&path[..end], path.get(end + 1..).unwrap_or_default());
         }
         if is(CallKind::Settle) && call.record == NO_RECORD {
             return self.settle_below(path);

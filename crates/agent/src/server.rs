@@ -265,6 +265,7 @@ impl Agent {
         let moving = moving.iter().filter_map(|number| catalogue.path(*number, self.serial(*number)));
         let moving = moving.map(|path| crate::shared::path::as_path(&path).into()).collect();
         drop(catalogue);
+        let reads = &self.index.reads;
         let to_failure = |(path, reason): (&Vec<u8>, &String)| Failure {
             path: crate::shared::path::as_path(path).into(),
             reason: reason.clone(),
@@ -280,6 +281,9 @@ impl Agent {
                 opens_durable: header.opens_durable.load(Relaxed),
                 creates_tier: header.creates_tier.load(Relaxed),
                 creates_durable: header.creates_durable.load(Relaxed),
+                input_bytes: reads.input_bytes.load(Relaxed),
+                read_back_bytes: reads.read_back_bytes.load(Relaxed),
+                reread_bytes: reads.reread_bytes.load(Relaxed),
                 ..self.totals.counters()
             },
             unflushed_files,

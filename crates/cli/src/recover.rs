@@ -42,7 +42,7 @@ pub fn recover(args: &RecoverArgs) -> Result<i32> {
 }
 
 /// `None`: an agent was there first.
-fn recover_alone(args: &RecoverArgs, wanted: &Settings) -> Result<Option<i32>> {
+pub fn recover_alone(args: &RecoverArgs, wanted: &Settings) -> Result<Option<i32>> {
     // Where the dead agent had its tiers; those of now may be others.
     let settings = match agent_process::in_force(wanted) {
         Some(last) => Settings { library: wanted.library.clone(), ..last },

@@ -15,6 +15,7 @@
 pub mod calls;
 pub mod guard;
 pub mod proxy;
+pub mod reads;
 pub mod ring;
 pub mod table;
 
@@ -302,6 +303,7 @@ pub struct Layout {
     /// One bit for each key that was ever put into the table.
     pub filter: [AtomicU64; FILTER_WORDS],
     pub table: [table::Slot; TABLE_SLOTS],
+    pub reads: reads::Reads,
     pub ring: ring::Ring,
 }
 

@@ -42,6 +42,10 @@ pub fn readlink_at(dirfd: i32, path: *const c_char, out: *mut c_char, size: usiz
         None if len as usize == size => link::read(index, dirfd, path).map(|link| link.record),
         None => None,
     };
+    if record.is_none() && (index.is_elsewhere(text) || len as usize == size && link::is_elsewhere(index, dirfd, path))
+    {
+        return -(libc::EINVAL as isize);
+    }
     let Some(record) = record else { return len };
     if !is_magic(path) {
         return -(libc::EINVAL as isize);
@@ -168,6 +172,10 @@ pub unsafe extern "C" fn realpath(path: *const c_char, out: *mut c_char) -> *mut
         return native();
     }
     entry::expect_internal_readlink();
+    if let Err(error) = crate::elsewhere::brought(index, libc::AT_FDCWD, path, true) {
+        real::set_errno(-error as i32);
+        return core::ptr::null_mut();
+    }
     if placed::any(index) {
         return realpath_shown(index, path, out);
     }

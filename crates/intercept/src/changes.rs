@@ -11,7 +11,7 @@ use crate::attributes::{follow_if_ours, is_ours};
 use crate::names::{BUSY, WAIT_US, between_commits, in_guard};
 use crate::objects::Object;
 use crate::placed::Way;
-use crate::{agent_call, caller, data, durable, gate, link, open, process, readable, real, stat};
+use crate::{agent_call, caller, data, durable, elsewhere, gate, link, open, process, readable, real, stat};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::*;
 use terrace_index::calls::CallKind;
@@ -132,6 +132,9 @@ fn change_at(dirfd: c_int, path: *const c_char, flags: c_int, set: impl Fn() -> 
     match process::index() {
         // The supervisor knows what its paths lead to.
         Some(index) if caller::is_supervisor() || process::may_be_below_root(index, dirfd, path) => {
+            if let Err(error) = elsewhere::brought(index, dirfd, path, flags & NOFOLLOW == 0) {
+                return error;
+            }
             change(index, || stat::kernel_stat(dirfd, path, flags & NOFOLLOW), set, twin)
         }
         _ => set(),
@@ -147,6 +150,8 @@ fn change_open(fd: c_int, set: impl Fn() -> isize, twin: Twin<'_>) -> isize {
 /// The file at the name may need more than the kernel's call.
 pub fn concerns(dirfd: c_int, path: *const c_char, flags: c_int) -> bool {
     let Some(index) = process::index() else { return false };
+    // A file of the root's own when it has been brought: the kernel's call does.
+    let _ = elsewhere::brought(index, dirfd, path, flags & NOFOLLOW == 0);
     is_ours(dirfd, path)
         || stat::kernel_stat(dirfd, path, flags & NOFOLLOW).is_some_and(|status| Known::of(index, &status).is_some())
 }

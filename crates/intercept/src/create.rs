@@ -158,6 +158,7 @@ fn create_object(index: Index, number: u32, flags: i32, mode: u32, group: i32) -
                 return None;
             }
             record.object_ino.store(status.st_ino, Release);
+            index.reads.made(status.st_ino);
             record.used_at.store(index.header.now.load(Relaxed), Relaxed);
             return Some(Object { fd: fd as i32, path });
         }

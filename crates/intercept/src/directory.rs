@@ -1,6 +1,6 @@
 //! Directory listings: the root's own, in which our links are regular files and our private directory is not shown.
 
-use crate::{entry, gate, link, placed, process, real, stat};
+use crate::{elsewhere, entry, gate, link, placed, process, real, stat};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 use terrace_index::{INSIDE_BASE, Index, PRIVATE_DIR, State};
@@ -151,6 +151,10 @@ enum Entry {
 fn rewrite(index: Index, source: &impl Source, ino: &mut u64, kind: &mut u8, name: *const c_char) -> Entry {
     match *kind {
         libc::DT_LNK => {
+            if elsewhere::is_possible(index) && source.is_on_root(index) && link::leads_elsewhere(index, source.fd(), name) {
+                *kind = libc::DT_REG;
+                return Entry::Shown;
+            }
             if index.records_end() == 0 {
                 return Entry::Shown;
             }

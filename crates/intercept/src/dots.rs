@@ -22,7 +22,6 @@ macro_rules! path_calls {
 }
 
 path_calls! {
-    access(@path, mode: c_int) from CWD, libc::SYS_faccessat, [CWD, path, mode, 0];
     symlink(target: *const c_char, @path) from CWD, libc::SYS_symlinkat, [target, CWD, path, 0];
     symlinkat(target: *const c_char, dirfd: c_int, @path) from dirfd, libc::SYS_symlinkat, [target, dirfd, path, 0];
     mknod(@path, mode: u32, device: u64) from CWD, libc::SYS_mknodat, [CWD, path, mode, device];
@@ -45,12 +44,7 @@ macro_rules! through {
 }
 
 through! {
-    faccessat(dirfd: c_int, @path, mode: c_int, flags: c_int) -> c_int, from dirfd;
-    eaccess(@path, mode: c_int) -> c_int, from CWD;
-    euidaccess(@path, mode: c_int) -> c_int, from CWD;
     opendir(@path) -> *mut c_void, from CWD;
-    getxattr(@path, name: *const c_char, value: *mut c_void, size: usize) -> isize, from CWD;
-    listxattr(@path, list: *mut c_char, size: usize) -> isize, from CWD;
 }
 
 /// The working directory by its name in the root; `None`: it is not in a placed directory.

@@ -7,6 +7,7 @@
 //!   opens what the kernel would, by restricted ways too  open.rs, open_how.rs
 //!   hides that they are links                           stat.rs, directory.rs, canonical.rs, attributes.rs, changes.rs, walk.rs
 //!   keeps count of what is written                      data.rs, entry.rs
+//!   has other nodes' files brought                     elsewhere.rs
 //!   changes no name in the middle of a commit           names.rs
 //!   places whole directories, and leads `..` out of them make_directory.rs, placed.rs, dots.rs
 //!   follows programs into other programs                exec.rs, system_call.rs
@@ -35,6 +36,7 @@ mod data_calls;
 mod directory;
 mod dots;
 mod durable;
+mod elsewhere;
 mod entry;
 mod events;
 mod exec;

@@ -37,9 +37,9 @@ pub fn look(index: Index, dirfd: i32, path: *const c_char) -> Result<Option<Link
     Ok(index.record_of_link(&text[..len as usize]).map(|record| Link { record, text }))
 }
 
-/// Where the kernel found nothing: the name is a link to an object of another node. Asked only while there are other nodes.
+/// The name is a link to an object of another node. Asked only while there are other nodes.
 pub fn is_elsewhere(index: Index, dirfd: i32, path: *const c_char) -> bool {
-    index.header.others.load(core::sync::atomic::Ordering::Relaxed) > 0 && leads_elsewhere(index, dirfd, path)
+    crate::elsewhere::is_possible(index) && leads_elsewhere(index, dirfd, path)
 }
 
 /// As `is_elsewhere`, and always asked.

@@ -10,7 +10,8 @@ use crate::durable::record_of_durable;
 use crate::path::Path;
 use crate::placed::{self, Way};
 use crate::{
-    attributes, changes, data_calls, directory, gate, link, make_directory, names, open, open_how, process, real, stat,
+    attributes, changes, data_calls, directory, elsewhere, gate, link, make_directory, names, open, open_how, process,
+    real, stat,
 };
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::Ordering::*;
@@ -37,6 +38,8 @@ unsafe extern "C" fn leads_to_ours(dirfd: i32, path: *const c_char) -> bool {
 unsafe extern "C" fn open(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
     let Some(index) = process::index() else { return LEAVE };
     if flags & libc::O_PATH != 0 {
+        // The kernel's own call finds it then.
+        let _ = elsewhere::brought(index, dirfd, path, flags & libc::O_NOFOLLOW == 0);
         return open_for_look(index, dirfd, path, flags);
     }
     let is_plain_reading = flags & (libc::O_ACCMODE | libc::O_TRUNC | libc::O_CREAT | libc::O_NOFOLLOW) == 0;
@@ -222,6 +225,7 @@ unsafe extern "C" fn ftruncate(fd: i32, length: i64) -> isize {
 
 unsafe extern "C" fn statfs(dirfd: i32, path: *const c_char, out: *mut c_void) -> isize {
     let Some(index) = process::index() else { return LEAVE };
+    let _ = elsewhere::brought(index, dirfd, path, true);
     let object = stat::kernel_stat(dirfd, path, 0)
         .and_then(|status| index.record_of_object(status.st_dev, status.st_ino, status.st_nlink));
     match object {

@@ -1,6 +1,7 @@
 //! The stat family: a placed file looks like a regular file of the root, with one `st_dev` and `st_ino` for life.
 
 use crate::durable::{nanoseconds, record_of_durable, record_of_named};
+use crate::elsewhere::{self, Brought};
 use crate::link::{self, is_live, record};
 use crate::objects::Object;
 use crate::placed::{self, Way};
@@ -51,12 +52,12 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         {
             continue;
         }
-        if result == -(libc::ENOENT as isize)
-            && !path.is_null()
-            && flags & libc::AT_SYMLINK_NOFOLLOW == 0
-            && link::is_elsewhere(index, dirfd, path)
-        {
-            return -(libc::EREMOTE as isize);
+        if result == -(libc::ENOENT as isize) && !path.is_null() && flags & libc::AT_SYMLINK_NOFOLLOW == 0 {
+            match elsewhere::bring(index, dirfd, path, true) {
+                Brought::Not => {}
+                Brought::Done => continue,
+                Brought::Failed(error) => return error,
+            }
         }
         if result != 0 {
             return result;
@@ -64,6 +65,14 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         // SAFETY: the kernel filled it.
         let status = unsafe { &mut *out };
         if status.st_mode & libc::S_IFMT == libc::S_IFLNK {
+            if elsewhere::is_possible(index) && status.st_dev == index.header.root_dev.load(Relaxed) && !is_empty(path)
+            {
+                match elsewhere::bring(index, dirfd, path, false) {
+                    Brought::Not => {}
+                    Brought::Done => continue,
+                    Brought::Failed(error) => return error,
+                }
+            }
             match look_through(index, dirfd, path, status, flags, frees) {
                 Looked::Done => {
                     placed::rewrite(index, dirfd, path, flags, status);
@@ -232,6 +241,10 @@ fn rewrite_object(index: Index, number: u32, status: &mut libc::stat) {
 
 /// The record of a link by the link's own inode, if the agent has noted it.
 pub fn known_link(index: Index, ino: u64) -> Option<u32> {
+    // Another node may have removed our link, and the root given its inode to another link: neither is counted here.
+    if index.header.others.load(Relaxed) > 0 {
+        return None;
+    }
     let number = index.record_of_root_ino(ino)?;
     let record = record(&index, number);
     (record.link_ino.load(Relaxed) == ino && is_live(record.state())).then_some(number)

@@ -236,6 +236,7 @@ fn block(condition: Condition, loader: Option<Loader>) -> Vec<libc::sock_filter>
 }
 
 /// The program, ready to be installed between `fork` and `exec`.
+#[derive(Clone)]
 pub struct Filter(Vec<libc::sock_filter>);
 
 impl Filter {

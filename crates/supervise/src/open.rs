@@ -106,13 +106,22 @@ impl Worker {
         let word = |number: usize| u64::from_ne_bytes(bytes[8 * number..8 * number + 8].try_into().expect("8 bytes"));
         let how = How { flags: word(0), mode: word(1), resolve: word(2) };
         let (dirfd, path) = (call.args[0] as i32, call.args[1]);
-        if size != bytes.len() || !is_well_formed(&how) {
+        if !self.has_no_more(call, address, size) || !is_well_formed(&how) {
             return Ok(Answer::Continue);
         }
         match how.resolve {
             0 => self.open(call, dirfd, path, how.flags as i32, how.mode as u32, again),
             _ => self.open_place(call, &self.start_of(call, dirfd, path, &how)?, how, again),
         }
+    }
+
+    /// What a program knows of beyond our `How` is nothing but zeros, as the kernel wants it.
+    fn has_no_more(&self, call: &Notification, address: u64, size: usize) -> bool {
+        let mut page = [0u8; 4096];
+        let Some(rest) = page.get_mut(size_of::<How>()..size) else { return false };
+        let from = address.wrapping_add(size_of::<How>() as u64);
+        rest.is_empty()
+            || (Target { thread: call.thread }).read(from, rest).is_ok() && rest.iter().all(|byte| *byte == 0)
     }
 
     /// From where a restricted look-up starts. Whether it leads to a file of ours is seen on the way.

@@ -265,6 +265,7 @@ fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
             "TERRACE_CONFIG",
             "TERRACE_WALLTIME",
             "TERRACE_WALLTIME_MARGIN",
+            "TERRACE_KILL_WAIT",
             "TERRACE_REPORT",
             "TERRACE_INDEX",
             "TERRACE_AGENT",

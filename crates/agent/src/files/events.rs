@@ -73,6 +73,9 @@ impl Files {
                 }
             }
         }
+        if count > 0 {
+            self.schedule.note_told();
+        }
         for (number, serial) in closed.files {
             if self.serial(number) == serial {
                 self.written(number);
@@ -162,9 +165,10 @@ impl Files {
     fn link_inode(&self, path: &[u8], number: u32) -> Option<(OwnedFd, u64)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let link = rustix::fs::open(OsStr::from_bytes(path), flags, Mode::empty()).ok()?;
+        // First what the kernel knows since the link was made: reading a link changes its access time, and a server would be asked.
+        let found = rustix::fs::fstat(&link).ok()?;
         let text = rustix::fs::readlinkat(&link, "", Vec::new()).ok()?;
         let is_ours = text.as_bytes() == self.object_path(number).as_os_str().as_bytes();
-        let found = rustix::fs::fstat(&link).ok()?;
         is_ours.then_some((link, found.st_ino))
     }
 

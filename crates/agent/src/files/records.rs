@@ -73,7 +73,7 @@ impl Files {
             match self.catalogue().path(number, serial) {
                 Some(path) => self.mode(&path).flushes(),
                 // It has no name in the whole tree (a walk was made): a program was killed while it removed it.
-                None => false,
+                None => self.root_is_away(),
             }
         })
     }

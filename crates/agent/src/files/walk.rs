@@ -35,6 +35,10 @@ impl Files {
     /// All links of ours below the root, and the names of `wanted` inodes.
     pub fn walk(&self, wanted: &HashMap<u64, u32>) -> Walked {
         let mut walked = Walked::default();
+        if self.root_is_away() {
+            walked.closed_directories = 1;
+            return walked;
+        }
         let mut pending: Vec<PathBuf> = vec![self.settings.root.clone()];
         while let Some(directory) = pending.pop() {
             let entries = match std::fs::read_dir(&directory) {

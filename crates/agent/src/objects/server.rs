@@ -104,6 +104,14 @@ impl Server {
                 self.tags.lock().unwrap().forget(&name).map_err(|error| not_written(&error))?;
                 done
             }
+            Request::Renamed { from, to } => {
+                self.object_was_renamed(&self.checked_name(&from)?, &self.checked_name(&to)?)?;
+                done
+            }
+            Request::Reshape { path, shape } => {
+                self.reshape_array(&self.checked_path(&path)?, &shape)?;
+                done
+            }
             Request::Tags { path } => {
                 let tags = self.tags_of(&self.checked_name(&path)?);
                 Ok((Response::Tags { tags }, vec![]))
@@ -160,7 +168,7 @@ impl Server {
     }
 }
 
-fn not_written(error: &std::io::Error) -> ObjectError {
+pub fn not_written(error: &std::io::Error) -> ObjectError {
     ObjectError::new(Kind::System, format!("the tag could not be written down: {error}"))
 }
 

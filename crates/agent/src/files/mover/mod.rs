@@ -8,6 +8,7 @@
 pub mod directory_times;
 pub mod evict;
 pub mod flush;
+mod lanes;
 pub mod live;
 pub mod prefetch;
 pub mod promote;
