@@ -47,6 +47,7 @@ impl Agent {
         self.objects.flush_arrays(scope, options.all, &mut outcome);
         if let Some(mut removed) = removed {
             self.files.remove_rest(scope, &mut removed, &mut outcome);
+            self.files.end_directories(scope, &mut outcome);
             self.objects.remove_arrays(scope, &mut outcome);
             removed.release();
         }

@@ -7,6 +7,7 @@
 
 use crate::agent::Agent;
 use crate::error::{Context, Error, Result};
+use crate::files::directories::RoomCount;
 use crate::files::mover;
 use crate::files::recover::RecoverReport;
 use crate::shared::accept;
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use terrace_core::control::Failure;
-use terrace_core::settings::Settings;
+use terrace_core::settings::{Directories, Settings};
 use terrace_index::State;
 use terrace_tier::Journal;
 
@@ -138,6 +139,8 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
     take_over(agent.index, &agent.devices);
     let quota = agent.settings.quota_bytes.unwrap_or(0).min(i64::MAX as u64) as i64;
     agent.index.header.quota.store(quota, Relaxed);
+    let places = agent.settings.directories != Directories::Off;
+    agent.index.header.places_directories.store(places as u32, Relaxed);
     agent.adjust_capacity();
     let report = agent.recover_at_start();
     agent.objects.recover_stages();
@@ -368,6 +371,7 @@ const GROWTH_LOOK: Duration = Duration::from_millis(5);
 #[derive(Default)]
 pub struct HouseKeeping {
     rescanned: Option<Instant>,
+    room: RoomCount,
 }
 
 impl Agent {
@@ -386,6 +390,7 @@ impl Agent {
 
     pub fn keep_house(&self, house: &mut HouseKeeping) {
         self.tick_clock();
+        self.count_directories(&mut house.room);
         self.adjust_capacity();
         self.keep_watermarks();
         self.forget_exchanged();

@@ -81,7 +81,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     let words: Vec<String> = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let learning = match door {
         Door::Preload | Door::Mount => None,
-        Door::Both | Door::Supervise => Some(supervision::learn()),
+        Door::Both | Door::Supervise => Some(supervision::learn(settings)),
     };
     let (keeper, begun) = Keeper::begin(settings, &words, args.quiet)?;
     let step = Step::of(settings, &environment)?;

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use terrace_core::control::Request;
-use terrace_core::settings::Settings;
+use terrace_core::settings::{Directories, Settings};
 use terrace_supervise::{Filter, HOPELESS};
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, code, warn};
@@ -89,8 +89,9 @@ pub struct Supervised {
 }
 
 /// What a run's filter lets pass is learned while its agent starts.
-pub fn learn() -> JoinHandle<Filter> {
-    std::thread::spawn(|| Filter::new(terrace_supervise::learn_loader()))
+pub fn learn(settings: &Settings) -> JoinHandle<Filter> {
+    let directories = settings.directories != Directories::Off;
+    std::thread::spawn(move || Filter::new(terrace_supervise::learn_loader(), directories))
 }
 
 impl Supervision {

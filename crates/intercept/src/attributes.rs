@@ -1,6 +1,7 @@
 //! Attributes. By path they reach the object through the link, natively. Left are the calls that say "of the link itself", which
 //! for a program is the file, and statfs, whose answer must be the root's. What changes attributes is in `changes`.
 
+use crate::placed::{self, Way};
 use crate::{elsewhere, gate, link, open, process, real, stat};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::*;
@@ -44,7 +45,9 @@ macro_rules! look_hooks {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
             let real = $crate::real_named!($name: fn($($ty),*) -> $ret);
-            // SAFETY: the program's own arguments.
+            let way = Way::of($dirfd, $path);
+            let $path = way.path();
+            // SAFETY: the program's own arguments, or the same path spelt out.
             let native = || real::raw(unsafe { real($($arg),*) } as isize);
             real::outcome(elsewhere::retried($dirfd, $path, native)) as $ret
         }
@@ -74,6 +77,8 @@ xattr_hooks! {
 /// truncate(2) of a placed file counts its room; of a replicated one, makes it current first: as an open for writing does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn truncate(path: *const c_char, length: i64) -> c_int {
+    let way = Way::of(CWD, path);
+    let path = way.path();
     if let (Some(index), false) = (process::index(), path.is_null()) {
         // SAFETY: a zeroed stat is valid; the program's path.
         let placed = unsafe {
@@ -115,7 +120,8 @@ fn file_system_path(path: *const c_char) -> *const c_char {
         unsafe {
             let mut status: libc::stat = core::mem::zeroed();
             if gate::call2(libc::SYS_stat, path as usize, &raw mut status as usize) == 0
-                && index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some()
+                && (index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some()
+                    || placed::is_inside(index, CWD, path, &status))
             {
                 return root(index);
             }
@@ -132,7 +138,8 @@ pub fn root(index: Index) -> *const c_char {
 
 fn is_object(fd: c_int) -> Option<Index> {
     let index = process::index()?;
-    crate::data::is_placed(index, fd).then_some(index)
+    (crate::data::is_placed(index, fd) || placed::any(index) && placed::inode_base_of(index, fd).is_some())
+        .then_some(index)
 }
 
 macro_rules! statfs_hooks {
@@ -140,8 +147,9 @@ macro_rules! statfs_hooks {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, out: *mut $out) -> c_int {
             let real = $crate::real_named!($name: fn(*const c_char, *mut $out) -> c_int);
+            let way = Way::of(CWD, path);
             // SAFETY: the program's buffer.
-            unsafe { real(file_system_path(path), out) }
+            unsafe { real(file_system_path(way.path()), out) }
         }
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $by_fd(fd: c_int, out: *mut $out) -> c_int {
@@ -169,7 +177,7 @@ statfs_hooks! {
 pub unsafe extern "C" fn pathconf(path: *const c_char, name: c_int) -> i64 {
     let real = crate::real!("pathconf": fn(*const c_char, c_int) -> i64);
     // SAFETY: the program's own path, or the root's.
-    unsafe { real(file_system_path(path), name) }
+    unsafe { real(file_system_path(Way::of(CWD, path).path()), name) }
 }
 
 #[unsafe(no_mangle)]

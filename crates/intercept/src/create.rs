@@ -103,7 +103,7 @@ pub fn others_may_follow(directory: &libc::stat) -> bool {
 }
 
 /// A default ACL must be applied by the directory's own file system.
-fn has_default_acl(parent: &Parent) -> bool {
+pub fn has_default_acl(parent: &Parent) -> bool {
     let link = descriptor_link(parent.fd);
     // SAFETY: terminated strings; a size of 0 only asks.
     let size = unsafe {

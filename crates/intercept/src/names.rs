@@ -12,7 +12,8 @@ use crate::link::{self, Link, Opened, record};
 use crate::objects::Object;
 use crate::open::materialise_path;
 use crate::path::{Parent, Path, below_root};
-use crate::{data, elsewhere, gate, process, readable, real, stat};
+use crate::placed::{self, Way};
+use crate::{data, elsewhere, gate, make_directory, process, readable, real, stat};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use terrace_index::guard::Domain;
@@ -133,6 +134,11 @@ fn about_to_go(index: Index, dirfd: i32, path: *const c_char) -> Result<(Option<
 }
 
 pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
+    if flags == libc::AT_REMOVEDIR {
+        return make_directory::rmdir_at(dirfd, path);
+    }
+    let way = Way::of(dirfd, path);
+    let (dirfd, path) = (way.dirfd(), way.path());
     // SAFETY: the program's own arguments.
     let native = || unsafe { gate::call3(libc::SYS_unlinkat, dirfd as usize, path as usize, flags as usize) };
     let Some(index) = process::index() else { return native() };
@@ -152,6 +158,9 @@ pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
         };
         if is_busy(&index, &link) {
             return BUSY;
+        }
+        if link.as_ref().is_some_and(|link| placed::is_directory(&index, link)) {
+            return -(libc::EISDIR as isize);
         }
         let durable = if link.is_none() { known_record(index, dirfd, path) } else { None };
         if is_busy_record(&index, durable) {
@@ -282,6 +291,8 @@ enum Place {
 }
 
 pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: u32) -> isize {
+    let (first, second) = (Way::of(olddir, old), Way::of(newdir, new));
+    let (olddir, old, newdir, new) = (first.dirfd(), first.path(), second.dirfd(), second.path());
     let native = || {
         // SAFETY: the program's own arguments.
         unsafe {
@@ -300,6 +311,9 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
         }
     };
     let Some(index) = process::index() else { return native() };
+    if let Some(renamed) = make_directory::rename(index, olddir, old, newdir, new, flags) {
+        return renamed;
+    }
     if old.is_null()
         || new.is_null()
         || !(process::may_be_below_root(index, olddir, old)
@@ -471,6 +485,8 @@ fn rename_directory(index: Index, native: impl Fn() -> isize, source: &End, targ
 }
 
 pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: i32) -> isize {
+    let (first, second) = (Way::of(olddir, old), Way::of(newdir, new));
+    let (olddir, old, newdir, new) = (first.dirfd(), first.path(), second.dirfd(), second.path());
     let native = || {
         // SAFETY: the program's own arguments.
         unsafe {
@@ -487,6 +503,9 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         return native();
     }
     let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
+    if placed::link_at(index, olddir, old).is_some() {
+        return -(libc::EPERM as isize); // of a directory, as the kernel says
+    }
     if cannot_be_made(newdir, new) {
         // It fails, and the file is left where it is.
         let refused = native();
@@ -601,8 +620,7 @@ pub unsafe extern "C" fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_in
 pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
     match unlink_at(CWD, path, 0) {
         errno if errno == -(libc::EISDIR as isize) || errno == -(libc::EPERM as isize) => {
-            // SAFETY: the program's path.
-            let rmdir = unsafe { gate::call1(libc::SYS_rmdir, path as usize) };
+            let rmdir = make_directory::rmdir_at(CWD, path);
             returned(if rmdir == -(libc::ENOTDIR as isize) { errno } else { rmdir })
         }
         result => returned(result),

@@ -11,6 +11,7 @@ use crate::elsewhere::{self, Brought};
 use crate::events::publish;
 use crate::objects::Object;
 use crate::path::{Path, below_root};
+use crate::placed::{self, Way};
 use crate::{caller, data, gate, link, process, real, stat};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -39,6 +40,8 @@ pub fn open_at(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize 
     if path.is_null() {
         return -(libc::EFAULT as isize);
     }
+    let way = Way::of(dirfd, path);
+    let (dirfd, path) = (way.dirfd(), way.path());
     match process::index() {
         Some(index) if process::may_be_below_root(index, dirfd, path) => open_below(index, dirfd, path, flags, mode),
         known => {
@@ -75,6 +78,9 @@ fn open_link(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> Optio
         NOFOLLOW_MEETS_OURS.store(false, Relaxed);
         return None;
     };
+    if placed::is_directory(&index, &link) {
+        return None;
+    }
     let fd = Object::of_link(index, &link).at(|dirfd, name| native(dirfd, name, flags, 0));
     if fd < 0 {
         return None;
@@ -265,12 +271,15 @@ fn refused(
                     Opened::Done(result)
                 }
                 Created::Native => {
-                    index.header.creates_durable.fetch_add(1, Relaxed);
                     if caller::is_supervisor() {
+                        index.header.creates_durable.fetch_add(1, Relaxed);
                         return Opened::Done(LEAVE);
                     }
                     let fd = native(dirfd, path, *flags, mode);
                     data::forget(fd as i32);
+                    let is_inside = fd >= 0 && placed::any(index) && index.device_of_dev(fstat(fd as i32).st_dev);
+                    let count = if is_inside { &index.header.creates_tier } else { &index.header.creates_durable };
+                    count.fetch_add(1, Relaxed);
                     if fd >= 0 {
                         forget_last_file(index, fd as i32);
                     }
@@ -293,6 +302,11 @@ fn refused(
         },
         // A file, and a slash behind it: of what might be made the kernel says EISDIR.
         libc::ENOTDIR if *flags & libc::O_CREAT != 0 => Opened::Done(native(dirfd, path, *flags, mode)),
+        // A placed directory, of which it is told that it is to be one.
+        libc::ENOTDIR if *flags & libc::O_NOFOLLOW != 0 && placed::link_at(index, dirfd, path).is_some() => {
+            *flags &= !libc::O_NOFOLLOW;
+            Opened::Again
+        }
         libc::ELOOP if *flags & libc::O_NOFOLLOW != 0 && link::read(index, dirfd, path).is_some() => {
             *flags &= !libc::O_NOFOLLOW;
             NOFOLLOW_MEETS_OURS.store(true, Relaxed);

@@ -7,8 +7,11 @@
 
 use crate::caller::{self, announce_to};
 use crate::durable::record_of_durable;
+use crate::path::Path;
+use crate::placed::{self, Way};
 use crate::{
-    attributes, changes, data_calls, directory, elsewhere, gate, link, names, open, open_how, process, real, stat,
+    attributes, changes, data_calls, directory, elsewhere, gate, link, make_directory, names, open, open_how, process,
+    real, stat,
 };
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::Ordering::*;
@@ -17,6 +20,10 @@ use terrace_index::proxy::{How, LEAVE, Table};
 
 unsafe extern "C" fn root_dev() -> u64 {
     process::index().map_or(0, |index| index.header.root_dev.load(Relaxed))
+}
+
+unsafe extern "C" fn places_directories() -> bool {
+    process::index().is_some_and(|index| index.header.places_directories.load(Relaxed) != 0 || placed::any(index))
 }
 
 unsafe extern "C" fn may_be_below_root(path: *const c_char) -> bool {
@@ -109,6 +116,41 @@ unsafe extern "C" fn getdents(fd: i32, out: *mut c_void, size: usize) -> isize {
 
 unsafe extern "C" fn getdents_old(fd: i32, out: *mut c_void, size: usize) -> isize {
     directory::getdents_old(fd, out, size)
+}
+
+unsafe extern "C" fn mkdir(dirfd: i32, path: *const c_char, mode: u32) -> isize {
+    make_directory::mkdir_at(dirfd, path, mode)
+}
+
+unsafe extern "C" fn shown(path: *const c_char, out: *mut c_char) -> isize {
+    let mut shown = Path::new();
+    // SAFETY: the supervisor's C string, here and below.
+    let text = unsafe { CStr::from_ptr(path) }.to_bytes();
+    match process::index() {
+        Some(index) if placed::shown(index, text, &mut shown) => copy_out(&shown, out),
+        _ => 0,
+    }
+}
+
+unsafe extern "C" fn translate(dirfd: i32, path: *const c_char, out: *mut c_char) -> isize {
+    let way = Way::of(dirfd, path);
+    way.text().map_or(0, |text| copy_out(text, out))
+}
+
+unsafe extern "C" fn make_way(dirfd: i32, path: *const c_char) -> bool {
+    process::index().is_none_or(|index| placed::make_way(index, dirfd, path))
+}
+
+unsafe extern "C" fn is_placed_directory(dirfd: i32, path: *const c_char) -> bool {
+    process::index().is_some_and(|index| placed::link_at(index, dirfd, path).is_some())
+}
+
+/// With its terminator, for which a path of ours has always room.
+fn copy_out(path: &Path, out: *mut c_char) -> isize {
+    let len = path.get().len();
+    // SAFETY: the supervisor's buffer of PATH_MAX bytes.
+    unsafe { core::ptr::copy_nonoverlapping(path.as_ptr(), out, len + 1) };
+    len as isize
 }
 
 unsafe extern "C" fn unlink(dirfd: i32, path: *const c_char, flags: i32) -> isize {
@@ -213,6 +255,7 @@ unsafe extern "C" fn record_at(dirfd: i32, path: *const c_char, serial: *mut u64
 static TABLE: Table = Table {
     announce_to,
     root_dev,
+    places_directories,
     may_be_below_root,
     open,
     open_restricted,
@@ -221,6 +264,11 @@ static TABLE: Table = Table {
     readlink: readlink_at,
     getdents,
     getdents_old,
+    mkdir,
+    shown,
+    translate,
+    make_way,
+    is_placed_directory,
     unlink,
     rename,
     link,

@@ -48,7 +48,8 @@ impl Worker {
         let place = self.place(call, dirfd, path)?;
         self.begin(call)?;
         // SAFETY: a place of ours, here and below.
-        Ok(Answer::from(unsafe { (self.shared.table.chown)(place.dirfd, place.text(), user, group, flags) }))
+        let raw = unsafe { (self.shared.table.chown)(place.dirfd, place.text(), user, group, flags) };
+        Ok(self.or_here(&place, raw, |path| unsafe { libc::fchownat(CWD, path, user, group, flags) }))
     }
 
     pub fn chown_open(&self, call: &Notification, fd: i32, (user, group): (u32, u32)) -> Taken<Answer> {
@@ -60,7 +61,8 @@ impl Worker {
     pub fn chmod(&self, call: &Notification, dirfd: i32, path: u64, mode: u32, flags: i32) -> Taken<Answer> {
         let place = self.place(call, dirfd, path)?;
         self.begin(call)?;
-        Ok(Answer::from(unsafe { (self.shared.table.chmod)(place.dirfd, place.text(), mode, flags) }))
+        let raw = unsafe { (self.shared.table.chmod)(place.dirfd, place.text(), mode, flags) };
+        Ok(self.or_here(&place, raw, |path| unsafe { libc::fchmodat(CWD, path, mode, flags) }))
     }
 
     pub fn chmod_open(&self, call: &Notification, fd: i32, mode: u32) -> Taken<Answer> {

@@ -33,6 +33,7 @@ mod objects_pdc;
 mod objects_room;
 mod objects_values;
 mod pjdfstest;
+mod placed;
 mod predecessors;
 mod predict;
 mod programs;

@@ -39,6 +39,18 @@ fn all_of_pjdfstest_passes_as_an_ordinary_user() {
     }
 }
 
+/// In directories that lie in a tier as a whole, and around them.
+#[test]
+fn all_of_pjdfstest_passes_in_placed_directories() {
+    let scratch = |wish: Wish| wish.top("directories = \"scratch\"").policy("flush = []\nevict = [\"**\"]");
+    // pathconf(3) tells the root's limit on hard links, and a tier in memory has none.
+    let not_certain = ["link::link_count_max"];
+    compare_but(scratch(Wish::default()), &not_certain);
+    if is_root() {
+        compare_but(scratch(Wish::default().user(USER)), &not_certain);
+    }
+}
+
 #[test]
 fn all_of_pjdfstest_passes_by_a_private_mount() {
     if !has_mounts() {

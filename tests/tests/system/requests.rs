@@ -138,6 +138,31 @@ fn a_file_is_made_with_as_many_requests_as_natively_and_removed_with_one_more() 
     assert!(ours <= natively + 1000 + natively / 20, "{ours} requests, natively {natively}");
 }
 
+/// What lies in a placed directory is made, read and removed without any request to the durable tier.
+#[test]
+fn files_of_a_placed_scratch_directory_cost_no_request() {
+    let script = |times: u32| {
+        format!(
+            "import os\n\
+             os.mkdir('work'); os.mkdir('work/d')\n\
+             for i in range({times}):\n\
+             \topen(f'work/d/f{{i}}', 'w').write('data')\n\
+             for i in range({times}):\n\
+             \tassert open(f'work/d/f{{i}}').read() == 'data'; os.stat(f'work/d/f{{i}}')\n\
+             \tif i % 2: os.unlink(f'work/d/f{{i}}')\n"
+        )
+    };
+    for door in ["preload", "both"] {
+        let wish = Wish::default()
+            .tier("ram", "64MiB")
+            .top(&format!("directories = \"scratch\"\ndoor = {door:?}"))
+            .policy("flush = [\"**\", \"!work/**\"]\nevict = [\"work/**\"]");
+        let Some([natively, ours]) = difference(wish, &script(10), &script(1010)) else { return };
+        assert!(natively >= 3000, "making, opening and removing are requests: {natively}");
+        assert!(ours <= 20, "{door}: {ours} requests for 1000 files of a placed directory, natively {natively}");
+    }
+}
+
 /// The copy is what nobody may see half-done: natively it is made elsewhere, with the times of the original, synced and renamed.
 #[test]
 fn a_small_file_is_made_and_flushed_with_two_requests_more_than_made_and_copied_natively() {

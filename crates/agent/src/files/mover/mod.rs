@@ -12,6 +12,7 @@ mod lanes;
 pub mod live;
 pub mod prefetch;
 pub mod promote;
+pub mod publish;
 pub mod remove;
 
 use crate::files::Files;
