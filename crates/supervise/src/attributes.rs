@@ -160,7 +160,7 @@ impl Worker {
         let [_, second, third, fourth, fifth, _] = args;
         let whole = place.whole();
         let (name, value, size) = match nr {
-            libc::SYS_llistxattr => (None, second, third),
+            libc::SYS_listxattr | libc::SYS_llistxattr => (None, second, third),
             libc::SYS_lremovexattr | libc::SYS_removexattr => (self.optional_text(call, second)?, 0, 0),
             _ => (self.optional_text(call, second)?, third, fourth),
         };
@@ -176,7 +176,8 @@ impl Worker {
         let buffer = if size == 0 { null_mut() } else { self.buffer.as_mut_ptr() };
         let name = name.as_ref().map_or(null(), |name| name.as_ptr());
         let result = unsafe { (self.shared.table.xattr)(nr, whole.as_ptr(), name, buffer.cast(), size, fifth as i32) };
-        let gives = matches!(nr, libc::SYS_lgetxattr | libc::SYS_llistxattr) && size > 0 && result > 0;
+        let reads = [libc::SYS_getxattr, libc::SYS_listxattr, libc::SYS_lgetxattr, libc::SYS_llistxattr].contains(&nr);
+        let gives = reads && size > 0 && result > 0;
         Ok(if gives {
             self.deliver(call, value, &self.buffer[..result as usize], result)
         } else {

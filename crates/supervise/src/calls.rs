@@ -300,6 +300,8 @@ impl Worker {
             | libc::SYS_lsetxattr
             | libc::SYS_removexattr
             | libc::SYS_lremovexattr
+            | libc::SYS_getxattr
+            | libc::SYS_listxattr
             | libc::SYS_lgetxattr
             | libc::SYS_llistxattr => self.xattr(call),
             libc::SYS_fsetxattr | libc::SYS_fremovexattr => self.xattr_open(call),

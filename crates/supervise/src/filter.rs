@@ -124,6 +124,8 @@ const TRAPPED_FOR_DIRECTORIES: &[(i64, Condition)] = &[
     (libc::SYS_access, Always),
     (libc::SYS_faccessat, Always),
     (libc::SYS_faccessat2, Always),
+    (libc::SYS_getxattr, Always),
+    (libc::SYS_listxattr, Always),
     (libc::SYS_symlink, Always),
     (libc::SYS_symlinkat, Always),
     (libc::SYS_mknod, Always),
