@@ -19,6 +19,7 @@ WITHOUT_SQL = -p terrace-cli -p terrace-web -p terrace-predict -p terrace-bench 
 build: preload
 	$(CARGO) build --release $(if $(TERRACE_WITHOUT_SQL),$(WITHOUT_SQL),$(WORKSPACE) --exclude terrace-tests)
 	drivers/cfitsio/build.sh target/release
+	drivers/slurm/build.sh target/release
 
 # What `terrace run` needs, and no more: the command and the library that it preloads.
 build-files: preload
@@ -28,6 +29,7 @@ build-files: preload
 build-tests: preload
 	$(CARGO) build --release $(WORKSPACE) --all-targets
 	drivers/cfitsio/build.sh target/release
+	drivers/slurm/build.sh target/release
 
 preload:
 	$(CARGO) build --profile preload -p terrace-intercept
@@ -51,7 +53,7 @@ demo:
 	@echo "demo: building the command, its library and a slow file system: some 200 crates, two to four minutes the first time"
 	$(MAKE) preload
 	$(CARGO) build --release -p terrace-cli -p terrace-slowfs
-	@echo "demo: five runs of two workflows, two to three minutes"
+	@echo "demo: five runs of two workflows, about two minutes"
 	build/venv/bin/python demo/run.py
 
 # Unit tests of all crates, then whole programs under `terrace run`.

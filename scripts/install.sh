@@ -28,6 +28,8 @@ abi=$(sed -n 's/^const ABI: &str = "\(.*\)";/\1/p' crates/capi/build.rs)
 install -D -m 755 "$built/libterrace.so" "$to/lib/libterrace.so.$abi"
 ln -sfn "libterrace.so.$abi" "$to/lib/libterrace.so"
 install -D -m 755 -t "$to/lib/terrace" "$built/libterrace_intercept.so" "$built/libterrace_cfitsio.so"
+# Slurm's plugin is built where Slurm's headers are.
+[ ! -e "$built/spank_terrace.so" ] || install -D -m 755 -t "$to/lib/terrace" "$built/spank_terrace.so"
 install -D -m 644 -t "$to/include" crates/capi/include/terrace.h crates/capi/fortran/terrace.f90 \
     crates/capi/fortran/terrace_c.f90
 install -D -m 644 -t "$to/include/terrace" crates/capi/include/terrace/staging.hpp

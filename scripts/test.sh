@@ -28,7 +28,8 @@ status=${PIPESTATUS[0]}
 test_python() {
     local python=$PWD/build/python-venv/bin/python results=$PWD/build/python-tests.xml
     rm -f "$results"
-    "$python" -m pytest -q --tb=short -rf -c python/pyproject.toml --junit-xml="$results" python/tests
+    # Files side by side: what a file's tests share is made once.
+    "$python" -m pytest -q --tb=short -rf -n 4 --dist loadfile -c python/pyproject.toml --junit-xml="$results" python/tests
     local status=$?
     "$python" - "$results" <<'END'
 import sys, xml.etree.ElementTree as tree

@@ -5,9 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$PWD/build
 
-packages=(attr acl bc git gcc make rsync sqlite3 montage e2fsprogs util-linux xz-utils file
+packages=(attr acl bc git gcc make rsync sqlite3 montage e2fsprogs util-linux xz-utils bzip2 file
     python3-venv python3-numpy binutils dash gawk pkg-config gfortran libcfitsio10
     libfabric-dev openmpi-bin libopenmpi-dev libhdf5-openmpi-dev libnetcdf-mpi-dev fio strace gdb openssh-server iproute2
+    slurmctld slurmd slurm-client munge libslurm-dev mpich libmpich-dev
     chromium chromium-driver)
 # Compilers and interpreters of the program matrix, by their commands: a machine may have them from elsewhere.
 languages=(busybox-static:/bin/busybox musl-tools:musl-gcc perl:perl golang-go:go default-jdk-headless:javac nodejs:node)

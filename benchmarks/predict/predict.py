@@ -224,9 +224,9 @@ def predict(terrace: str, measured: dict, testbed: dict, runs: int, others: int 
                     "title": title,
                     "measured_s": seconds,
                     "measured_runs_s": row["runs_s"].get(way.replace("_", "-"), []),
-                    "lower_s": closed["lower_s"],
-                    "upper_s": closed["upper_s"],
-                    "upper_error": closed["upper_s"] / seconds - 1,
+                    "with_page_cache_s": closed["with_page_cache_s"],
+                    "without_page_cache_s": closed["without_page_cache_s"],
+                    "upper_error": closed["without_page_cache_s"] / seconds - 1,
                     "simulated_s": simulated["median_s"],
                     "simulated_least_s": simulated["least_s"],
                     "simulated_most_s": simulated["most_s"],
@@ -277,7 +277,7 @@ def table(rows: list[dict], measured: dict, runs: int, others: int) -> str:
     for row in rows:
         loaded = f" {row['loaded_s']:.1f} | {row['loaded_error']:+.0%} |" if others else ""
         lines.append(
-            f"| {row['experiment']} | {row['point']} | {row['title']} | {row['measured_s']:.1f} | {row['lower_s']:.1f}–{row['upper_s']:.1f} "
+            f"| {row['experiment']} | {row['point']} | {row['title']} | {row['measured_s']:.1f} | {row['with_page_cache_s']:.1f}–{row['without_page_cache_s']:.1f} "
             f"| {row['upper_error']:+.0%} | {row['simulated_s']:.1f} ({row['simulated_least_s']:.1f}–{row['simulated_most_s']:.1f}) "
             f"| {row['simulated_error']:+.0%} |{loaded} {row['limited_by']} |"
         )
@@ -310,7 +310,7 @@ def draw(rows: list[dict], file: pathlib.Path) -> None:
         for row in of:
             x = points.index(row["point"]) + (list(WAYS).index(row["way"]) - 1) * width
             axis.bar(x, row["measured_s"], width * 0.92, color=colours[row["way"]], zorder=2)
-            axis.bar(x, row["upper_s"] - row["lower_s"], width * 0.5, bottom=row["lower_s"], color="none", edgecolor="black",
+            axis.bar(x, row["without_page_cache_s"] - row["with_page_cache_s"], width * 0.5, bottom=row["with_page_cache_s"], color="none", edgecolor="black",
                      hatch="////", linewidth=0.6, alpha=0.45, zorder=3)  # fmt: skip
             spread = [[row["simulated_s"] - row["simulated_least_s"]], [row["simulated_most_s"] - row["simulated_s"]]]
             axis.errorbar(x, row["simulated_s"], yerr=spread, fmt="D", markersize=5, color="#c03030", capsize=3, zorder=4)

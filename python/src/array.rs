@@ -8,8 +8,9 @@ use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use std::path::PathBuf;
 use std::sync::Mutex;
-use terrace_client::{Kind, LockMode, ObjectError, Region, RegionLock};
+use terrace_client::{Kind, LockMode, ObjectError, Region, RegionLock, When};
 
 #[pyclass(frozen, module = "terrace._native")]
 pub struct Array(terrace_client::Array);
@@ -97,6 +98,21 @@ impl Array {
 
     fn grow(&self, py: Python<'_>, shape: Vec<u64>) -> PyResult<()> {
         py.detach(|| self.0.grow(&shape)).or_raise(py)
+    }
+
+    fn resize(&self, py: Python<'_>, shape: Vec<u64>) -> PyResult<()> {
+        py.detach(|| self.0.resize(&shape)).or_raise(py)
+    }
+
+    /// A function of a shared library; whoever names it vouches for it.
+    fn hook_library(&self, py: Python<'_>, is_put: bool, library: PathBuf, symbol: &str) -> PyResult<()> {
+        let when = if is_put { When::Put } else { When::Get };
+        // SAFETY: the caller's promise, as with ctypes.
+        unsafe { self.0.hook_library(when, &library, symbol, std::ptr::null_mut()) }.or_raise(py)
+    }
+
+    fn unhook(&self) {
+        self.0.unhook();
     }
 
     fn lock(

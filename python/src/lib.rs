@@ -14,6 +14,7 @@ mod session;
 mod stager;
 mod tags;
 mod transfer;
+mod values;
 mod waiting;
 
 use pyo3::prelude::*;
@@ -27,6 +28,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<transfer::Transfer>()?;
     module.add_class::<stager::Stager>()?;
     module.add_class::<stager::Steps>()?;
+    module.add_class::<values::Where>()?;
+    module.add_class::<values::Selected>()?;
+    module.add_function(wrap_pyfunction!(values::histogram, module)?)?;
     module.add_function(wrap_pyfunction!(transfer::finish_transfers, module)?)?;
     module.add_function(wrap_pyfunction!(session::parse_zarr_metadata, module)?)?;
     Ok(())

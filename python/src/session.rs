@@ -109,6 +109,10 @@ impl Session {
         py.detach(|| self.0.remove(name, with_contents)).or_raise(py)
     }
 
+    fn rename(&self, py: Python<'_>, name: &str, to: &str) -> PyResult<()> {
+        py.detach(|| self.0.rename(name, to)).or_raise(py)
+    }
+
     /// None: it did not appear in the time given.
     fn wait_for<'py>(&self, py: Python<'py>, name: &str, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let found =

@@ -39,6 +39,7 @@ from .query import Result
 from .stager import Stager, Steps
 from .tags import Tags
 from .transfer import Transfer, wait
+from .values import Selected, Where
 
 __all__ = [
     "Array",
@@ -57,6 +58,7 @@ __all__ = [
     "OutOfBoundsError",
     "ProtocolError",
     "Result",
+    "Selected",
     "Session",
     "Stager",
     "Status",
@@ -65,6 +67,7 @@ __all__ = [
     "Tags",
     "TerraceError",
     "Transfer",
+    "Where",
     "WrongKindError",
     "connect",
     "wait",

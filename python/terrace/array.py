@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from . import _native
-from .errors import InvalidError
+from .errors import InvalidError, NotFoundError
 from .selection import Selection, select
 from .tags import Tags
 from .transfer import Transfer
+from .values import Where, block_of
 
 if TYPE_CHECKING:
     from .container import Session
 
 LockMode = Literal["read", "write"]
+
+#: Takes the cells of a region, as an ndarray of its shape, and the region as slices; gives what is put, or got, instead (None: the
+#: ndarray itself, which it may have changed).
+Hook = Callable[[np.ndarray, tuple[slice, ...]], "np.ndarray | None"]
 
 #: A cell that no array has: appends along an axis exclude each other by a lock on it.
 _APPEND_TOKEN = 1 << 61
@@ -93,7 +99,8 @@ class Array:
         #: What cells read as that were never put.
         self.fill_value = np.frombuffer(self._fill, self.dtype)[0]
         self.ndim = len(self.unlimited)
-        self._fixed: tuple[int, ...] | None = None if any(self.unlimited) else spec["shape"]
+        self._shape: tuple[int, ...] = spec["shape"]
+        self._hooks: dict[str, list[Hook]] = {"put": [], "get": []}
 
     @property
     def session(self) -> "Session":
@@ -101,8 +108,14 @@ class Array:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As it is now: unlimited dimensions grow with what anybody puts."""
-        return self._fixed or self._native.shape
+        """As it is now: unlimited dimensions grow with what anybody puts, and anybody may resize it."""
+        try:
+            self._shape = self._native.shape
+        except NotFoundError:
+            # It was removed: what is done with its cells says so.
+            if any(self.unlimited):
+                raise
+        return self._shape
 
     @property
     def size(self) -> int:
@@ -163,6 +176,8 @@ class Array:
         packed, result = self._buffer(selection, out)
         if packed.size:
             self._native.get(selection.offset, selection.count, selection.stride, packed)
+            if self._hooks["get"]:
+                packed[...] = self._hooked("get", selection, packed)
         return result[()] if out is None and not selection.shape else result
 
     def _values(self, index: Any, values: Any) -> tuple[Selection, np.ndarray]:
@@ -172,7 +187,60 @@ class Array:
             cell[()] = values
             values = cell
         # At once into the cells' type: a list of numbers might be floats on its way.
-        return selection, selection.packed(np.asarray(values, self.dtype))
+        packed = selection.packed(np.asarray(values, self.dtype))
+        return selection, self._hooked("put", selection, packed)
+
+    def _hooked(self, when: str, selection: Selection, packed: np.ndarray) -> np.ndarray:
+        if not self._hooks[when] or not packed.size:
+            return packed
+        # What is put is the caller's: functions change a copy.
+        cells = np.array(packed).reshape(selection.count)
+        region = tuple(
+            slice(o, o + (c - 1) * s + 1, s) for o, c, s in zip(selection.offset, selection.count, selection.stride)
+        )
+        for function in self._hooks[when]:
+            given = function(cells, region)
+            if given is not None:
+                given = np.asarray(given)
+                if given.shape != cells.shape:
+                    raise InvalidError(f"a function gave cells of shape {given.shape} for a region of shape {cells.shape}")
+                cells = given
+        return np.ascontiguousarray(cells, self.dtype)
+
+    def hook(self, when: Literal["put", "get"], function: Hook) -> Hook:
+        """Applies a function to each region that is put, or got, by this Array, after those that were added before.
+
+        It takes the cells as an ndarray and the region as slices, and gives what is put, or got, instead; or None, and may change the
+        ndarray. What it raises ends the call, and nothing is put. Others put and get as they did; `locked` applies none. A transfer's
+        functions are applied when it is started; `start_get` then brings the cells at once.
+        """
+        if when not in self._hooks:
+            raise InvalidError(f"`{when}` is not one of: put, get")
+        self._hooks[when].append(function)
+        return function
+
+    def hook_library(self, when: Literal["put", "get"], library: str | os.PathLike[str], function: str) -> None:
+        """Applies a function of a shared library, by its name; its type is that of terrace_array_hook in terrace.h."""
+        if when not in self._hooks:
+            raise InvalidError(f"`{when}` is not one of: put, get")
+        self._native.hook_library(when == "put", library, function)
+
+    def unhook(self) -> None:
+        """No function is applied any more."""
+        for functions in self._hooks.values():
+            functions.clear()
+        self._native.unhook()
+
+    def where(self, comparison: str) -> Where:
+        """Asks for the cells that are "> 3.5" (also <, <=, >=, =, !=). Join questions by `&` and `|`, ask by `select()`."""
+        return Where(_native.Where(self._native, comparison), self.shape)
+
+    def histogram(
+        self, bins: int = 10, range: tuple[float, float] | None = None, index: Any = ...
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """How many cells lie in each bin, and the bins' edges, as `numpy.histogram`; NaN, and what lies outside, is in none."""
+        low, high, counts = _native.histogram(self._native, block_of(index, self.shape), bins, range)
+        return np.array(counts, np.uint64), np.linspace(low, high, bins + 1)
 
     def put(self, index: Any, values: Any) -> None:
         """Puts values, broadcast to the selection. Contiguous values of the array's own type are not copied before."""
@@ -184,6 +252,8 @@ class Array:
         """Starts a get and returns at once; `result()` of the transfer has the cells."""
         selection = select(index, self.shape)
         packed, result = self._buffer(selection, out)
+        if self._hooks["get"] and packed.size:
+            return Transfer(None, self.get(index, out))
         if not packed.size:
             return Transfer(None, result)
         native = self._native.start(False, selection.offset, selection.count, selection.stride, packed)
@@ -249,6 +319,13 @@ class Array:
     def grow(self, shape: tuple[int, ...]) -> None:
         """Makes unlimited dimensions larger without putting anything."""
         self._native.grow(shape)
+
+    def resize(self, shape: tuple[int, ...]) -> None:
+        """Gives the array any shape of the same rank, also a smaller one, and also where dimensions are not unlimited.
+
+        What is cut off is gone: where the array grows again it has the fill value. It is made durable for it, and dropped from the tiers.
+        """
+        self._native.resize(shape)
 
     def flush(self) -> None:
         """Makes the array durable in the root, as a Zarr v3 array."""

@@ -226,6 +226,12 @@ class Container(Mapping[str, Union["Container", Array, Bytes]]):
         """Removes an object and its tags; a container that is not empty only if `recursive`."""
         self._native.remove(self._path(name), recursive)
 
+    def rename(self, name: str, to: str) -> None:
+        """Gives an object another name in this container, with its tags and all that lies below it. Raises ExistsError if there is one of
+        that name. Arrays that are open are to be opened again.
+        """
+        self._native.rename(self._path(name), self._path(to))
+
     def wait_for(self, name: str, timeout: float | None = None) -> Status:
         """Waits, in seconds, until there is an object of this name. Raises BusyError when there is none in time."""
         found = self._native.wait_for(self._path(name), timeout)

@@ -2,6 +2,7 @@
 //!
 //!   Workplace   a root on the durable file system, fast tiers in memory, settings of their own: tests run side by side
 //!   Node        one of several nodes that share a root: namespaces with memory and state of their own
+//!   Slurm       a batch system of such nodes, where it is installed
 //!   Shell       a bash under `terrace run` that does what the test says, between its other acts
 //!   Outcome     what a command said and how it ended
 //!   Served      an agent of its own, which clients reach by TCP
@@ -9,29 +10,35 @@
 //!   Tree        what a directory holds, read natively, to compare
 //!   ArrayModel  the cells of an array in a vector, to compare with
 //!   Http        requests to `terrace-web`, as they are on the wire
+//!   history     operations on files by several programs: is there an order that explains what they saw?
+//!   protocol    models of what nodes say to each other, each state visited
 //!   Comparison  the same commands in two equal roots, one of them accelerated: outcomes and trees must agree
 //!
 //! Invariant: a workplace that goes away leaves nothing: no process, no tier, no state.
 
 mod array_model;
 mod comparison;
+pub mod history;
 mod http;
 mod node;
 mod outcome;
+pub mod protocol;
 mod proxy;
 mod served;
 mod shell;
+mod slurm;
 mod tree;
 mod workplace;
 
 pub use array_model::{ArrayModel, Random, compare_at_random};
 pub use comparison::Comparison;
 pub use http::{Answer, Http};
-pub use node::{Node, Nodes};
+pub use node::{Network, Node, Nodes, RemoteShell};
 pub use outcome::{Outcome, wait_until};
 pub use proxy::Proxy;
 pub use served::Served;
 pub use shell::Shell;
+pub use slurm::{KILL_WAIT_S, Slurm};
 pub use tree::{Entry, Kind, Tree};
 pub use workplace::{Wish, Workplace};
 
@@ -114,6 +121,23 @@ pub fn skipped(reason: &str) {
 pub fn is_root() -> bool {
     // SAFETY: geteuid has no preconditions.
     unsafe { libc::geteuid() == 0 }
+}
+
+/// True for root where other users reach this checkout and its programs; else said loudly, and claims about other users show nothing.
+pub fn is_root_among_users() -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    let is_open = |path: &Path| std::fs::metadata(path).is_ok_and(|found| found.permissions().mode() & 0o001 != 0);
+    let places = [binaries(), checkout().join("build")];
+    let closed = places.iter().flat_map(|place| place.ancestors()).find(|path| path.exists() && !is_open(path));
+    match closed {
+        _ if !is_root() => skipped("to be another user takes root's rights"),
+        None => return true,
+        Some(closed) => skipped(&format!(
+            "other users can't enter {}; make the clone where they can, /srv or /var/tmp, to test for them too",
+            closed.display()
+        )),
+    }
+    false
 }
 
 /// True where every user may open /dev/fuse.

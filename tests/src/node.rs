@@ -1,15 +1,66 @@
 //! Nodes that share a root, on one machine: each has mount, PID, network and UTS namespaces of its own, with a private
 //! /dev/shm and a private /var/tmp. The root is a directory that all of them see, as on a parallel file system.
 //!
+//! A bridge in a network namespace of its own connects them; a node can be cut off (`Node::cut`).
+//!
 //! Needs root; a test that can't have nodes says so loudly (`Nodes::new` gives `None`).
 
 use crate::{Outcome, is_root, skipped, terrace_binary, wait_until};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 pub struct Nodes {
     shared: tempfile::TempDir,
+    wire: Wire,
+}
+
+/// The wire between nodes.
+struct Wire {
+    /// Its first process, which has nothing but the namespace.
+    holder: Child,
+    nodes: AtomicU32,
+}
+
+impl Wire {
+    fn new() -> Wire {
+        let script = "ip link add wire type bridge; ip link set wire up; echo ready; exec sleep 100000";
+        let mut holder = Command::new("unshare")
+            .args(["-n", "sh", "-euc", script])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "no bridge can be made: is ip(8) there?");
+        Wire { holder, nodes: AtomicU32::new(0) }
+    }
+
+    /// The network's end of the new node's cable.
+    fn connect(&self, init: &str) -> String {
+        let number = self.nodes.fetch_add(1, Relaxed) + 1;
+        let port = format!("node{number}");
+        let plug =
+            format!("ip link add {port} type veth peer name eth0 netns {init}; ip link set {port} master wire up");
+        in_network(&self.holder.id().to_string(), &plug);
+        let address = format!("ip link set lo up; ip addr add 10.77.0.{number}/24 dev eth0; ip link set eth0 up");
+        in_network(init, &address);
+        port
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+fn in_network(of: &str, script: &str) {
+    let done = Command::new("nsenter").args(["-t", of, "-n", "sh", "-euc", script]).status().unwrap();
+    assert!(done.success(), "{script}");
 }
 
 impl Nodes {
@@ -25,11 +76,36 @@ impl Nodes {
         // Not below what each node has for itself.
         let shared = tempfile::Builder::new().prefix("tt-nodes-").tempdir_in("/tmp").unwrap();
         std::fs::create_dir(shared.path().join("root")).unwrap();
-        Some(Nodes { shared })
+        Some(Nodes { shared, wire: Wire::new() })
     }
 
     pub fn root(&self) -> PathBuf {
         self.shared.path().join("root")
+    }
+
+    /// By which any node starts commands on these.
+    pub fn remote_shell(&self, nodes: &[&Node]) -> RemoteShell {
+        let place = self.shared.path();
+        for node in nodes {
+            std::fs::write(place.join(&node.name), &node.init).unwrap();
+        }
+        let (program, socket) = (place.join("remote_shell.py"), place.join("shell"));
+        std::fs::write(&program, include_str!("remote_shell.py")).unwrap();
+        let mut server = Command::new("python3");
+        server.arg(&program).arg("serve").arg(&socket).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut server = server.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let script = |name: &str, words: String| {
+            let path = place.join(name);
+            std::fs::write(&path, format!("#!/bin/sh\nexec python3 {} {words} \"$@\"\n", program.display())).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            path
+        };
+        let enter = script("enter", socket.display().to_string());
+        let ssh = script("ssh", format!("ssh {}", socket.display()));
+        RemoteShell { server, enter, ssh }
     }
 
     /// A node that has just been started.
@@ -47,7 +123,85 @@ impl Nodes {
         assert_eq!(line, "ready\n", "node {name} can't be made");
         let children = format!("/proc/{0}/task/{0}/children", unshare.id());
         let init = std::fs::read_to_string(children).unwrap().trim().to_owned();
-        Node { name: name.into(), root: self.root(), unshare, init }
+        let port = self.wire.connect(&init);
+        let wire = self.wire.holder.id().to_string();
+        Node { name: name.into(), root: self.root(), unshare, init, wire, port }
+    }
+}
+
+/// A remote shell between nodes: what ssh and srun are between machines.
+pub struct RemoteShell {
+    server: Child,
+    /// `enter NODE COMMAND ARGUMENT…`, with the caller's environment and directory.
+    pub enter: PathBuf,
+    /// As ssh: its words are a shell's, and no environment is passed on.
+    pub ssh: PathBuf,
+}
+
+impl Drop for RemoteShell {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// A switch, and a link from it to each node, by which they reach each other's names. It is a network namespace of its own: nothing
+/// is added to the machine's.
+pub struct Network {
+    switch: Child,
+    hosts: PathBuf,
+}
+
+impl Network {
+    pub fn address(number: usize) -> String {
+        format!("10.77.1.{}", 10 + number)
+    }
+
+    /// `None`, and said, where it can't be had.
+    pub fn between(nodes: &Nodes, of: &[&Node]) -> Option<Network> {
+        let script = "ip link add switch type bridge && ip link set switch up && echo ready && exec sleep 100000";
+        let mut switch = Command::new("unshare")
+            .args(["-n", "sh", "-c", script])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(switch.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let hosts = nodes.shared.path().join("hosts");
+        let lines = of.iter().enumerate().map(|(number, node)| format!("{} {}\n", Network::address(number), node.name));
+        std::fs::write(&hosts, format!("127.0.0.1 localhost\n{}", lines.collect::<String>())).unwrap();
+        let network = Network { switch, hosts };
+        let is_linked = line == "ready\n" && of.iter().enumerate().all(|(number, node)| network.link(number, node));
+        if !is_linked {
+            skipped("nodes can't be given a network here");
+            return None;
+        }
+        Some(network)
+    }
+
+    fn link(&self, number: usize, node: &Node) -> bool {
+        let inside = |pid: &str, flags: &[&str], script: &str| {
+            let mut command = Command::new("nsenter");
+            command.args(["-t", pid, "-n"]).args(flags).args(["sh", "-ec", script]);
+            command.status().is_ok_and(|done| done.success())
+        };
+        let (port, pid) = (format!("port{number}"), node.init.as_str());
+        let add =
+            format!("ip link add {port} type veth peer name eth1 netns {pid}; ip link set {port} master switch up");
+        let set = format!(
+            "ip link set lo up; ip addr add {}/24 dev eth1; ip link set eth1 up; mount --bind {} /etc/hosts",
+            Network::address(number),
+            self.hosts.display()
+        );
+        inside(&self.switch.id().to_string(), &[], &add) && inside(pid, &["-m"], &set)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        let _ = self.switch.kill();
+        let _ = self.switch.wait();
     }
 }
 
@@ -57,9 +211,16 @@ pub struct Node {
     unshare: Child,
     /// The first process of its PID namespace, as this one sees it.
     init: String,
+    /// The network's process, and its end of this node's cable.
+    wire: String,
+    port: String,
 }
 
 impl Node {
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// A command in the root, on this node.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("nsenter");
@@ -113,6 +274,39 @@ impl Node {
             let _ = std::fs::remove_file(self.root.join(format!("{file}-{}", self.name)));
         }
         outcome
+    }
+
+    /// Pulls the cable.
+    pub fn cut(&self) {
+        in_network(&self.wire, &format!("ip link set {} down", self.port));
+    }
+
+    pub fn mend(&self) {
+        in_network(&self.wire, &format!("ip link set {} up", self.port));
+    }
+
+    /// The processes of the node, by the numbers that they have outside of it, with their command lines.
+    pub fn processes(&self) -> Vec<(i32, Vec<String>)> {
+        let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+        let own = namespace(&self.init).expect("the node lives");
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let numbers = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        numbers
+            .filter(|pid| namespace(&pid.to_string()).as_ref() == Some(&own))
+            .filter_map(|pid| {
+                let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+                let words = line.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned());
+                Some((pid, words.collect()))
+            })
+            .collect()
+    }
+
+    /// The node's agent, by its number outside, while one runs.
+    pub fn agent(&self) -> Option<i32> {
+        self.processes()
+            .into_iter()
+            .find(|(_, line)| line.get(1).is_some_and(|word| word == "agent"))
+            .map(|(pid, _)| pid)
     }
 
     /// Kills every process of the node but its first, as an out-of-memory killer in a hurry.

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::files::{EVICTION_GRACE_URGENT, Files};
 use crate::forward::Forwarder;
 use crate::objects::{Objects, Requests, Room};
+use crate::peers::Peers;
 use crate::shared::Shared;
 use crate::shared::request::{FlushOptions, Outcome, Progress, Scope};
 use std::ops::Deref;
@@ -18,6 +19,7 @@ pub struct Agent {
     pub files: Arc<Files>,
     pub forwarder: Arc<Forwarder>,
     pub objects: Arc<Objects>,
+    pub peers: Arc<Peers>,
 }
 
 impl Deref for Agent {
@@ -36,7 +38,8 @@ impl Agent {
         shared.warnings.lock().unwrap().extend(trouble);
         let forwarder = Arc::new(Forwarder::new(Arc::new(arrays))?);
         let objects = Arc::new(Objects::new(forwarder.clone(), files.clone()));
-        Ok(Agent { files, forwarder, objects })
+        let peers = Arc::new(Peers::new(files.clone()));
+        Ok(Agent { files, forwarder, objects, peers })
     }
 
     pub fn flush(&self, scope: &Scope, options: &FlushOptions, progress: Progress<'_>) -> Outcome {
@@ -44,6 +47,7 @@ impl Agent {
         self.objects.flush_arrays(scope, options.all, &mut outcome);
         if let Some(mut removed) = removed {
             self.files.remove_rest(scope, &mut removed, &mut outcome);
+            self.files.end_directories(scope, &mut outcome);
             self.objects.remove_arrays(scope, &mut outcome);
             removed.release();
         }

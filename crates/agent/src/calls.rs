@@ -98,9 +98,26 @@ impl Agent {
         given: &mut Option<OwnedFd>,
     ) -> Result<(), i32> {
         let is = |kind: CallKind| call.kind == kind as u32;
+        // Another node may have the root's file open at this moment: it would go on in one that has lost its name.
+        let is_shared = self.index.header.others.load(Acquire) > 0;
+        if is_shared && (is(CallKind::Replace) || is(CallKind::Promote)) {
+            return Err(libc::EBUSY);
+        }
         if is(CallKind::Replace) {
             reply.record = self.replace(path)?;
             return Ok(());
+        }
+        if is(CallKind::MakeDirectory) {
+            reply.record = self.prepare_directory(path, caller)?;
+            return Ok(());
+        }
+        if is(CallKind::Cross) {
+            let (from, to) = path.split_at_checked(call.size as usize).ok_or(libc::EINVAL)?;
+            return self.cross(from, to);
+        }
+        if is(CallKind::Bring) {
+            let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
+            return self.peers.bring(&path[..end], path.get(end + 1..).unwrap_or_default());
         }
         if is(CallKind::Settle) && call.record == NO_RECORD {
             return self.settle_below(path);
@@ -130,6 +147,8 @@ impl Agent {
             self.promote(number, path)
         } else if is(CallKind::Carry) {
             self.carry_replica(number)
+        } else if is(CallKind::MayMove) {
+            self.may_move_directory(number, path)
         } else if is(CallKind::PathOf) {
             let found = self.path_of(number).ok_or(libc::ENOENT)?;
             let len = found.len().min(PATH_MAX);
@@ -174,10 +193,12 @@ impl Agent {
         self.drain_events();
         let serial = self.serial(number);
         match self.record(number).state() {
-            State::Current | State::Committing | State::Moving => self.located(number, serial).or_else(|| {
-                self.walk_tree();
-                self.located(number, serial)
-            }),
+            State::Current | State::Committing | State::Moving | State::Directory => {
+                self.located(number, serial).or_else(|| {
+                    self.walk_tree();
+                    self.located(number, serial)
+                })
+            }
             State::Clean | State::Durable => self.catalogue().path(number, serial),
             State::Moved => self.path_of(self.record(number).moved_to.load(Acquire).checked_sub(1)?),
             _ => None,

@@ -18,6 +18,13 @@ pub enum Error {
     StillUsed { root: PathBuf, pid: u32, differs: String },
     #[error("{} is left from a run with other settings ({differs}), and can't be made durable: {reason}", path.display())]
     Unfinished { path: PathBuf, reason: String, differs: String },
+    #[error(
+        "{} is another directory than the one that was served here when its agent was killed, and that one's files are still in {}",
+        root.display(), place.display()
+    )]
+    OtherRoot { root: PathBuf, place: PathBuf, noted: PathBuf },
+    #[error("an agent needs {needed} open files at least, and may have {most}")]
+    Descriptors { most: u64, needed: u64 },
     #[error(transparent)]
     Policy(#[from] terrace_core::policy::PolicyError),
     #[error(transparent)]
@@ -38,6 +45,11 @@ impl terrace_core::refusal::Explained for Error {
                 "remove the cause (free space, permissions), then run `terrace recover`; the file is safe in its tier"
                     .into(),
             ),
+            Error::OtherRoot { noted, .. } => Some(format!(
+                "put that directory back, and run `terrace recover`; if it was removed for good, remove {}: then its files in the tiers go, too",
+                noted.display()
+            )),
+            Error::Descriptors { .. } => Some("raise the hard limit on open files (`ulimit -Hn`)".into()),
             Error::Policy(error) => Some(error.hint.clone()),
             Error::Tier(error) => error.hint(),
         }

@@ -11,7 +11,9 @@
 //! Modules, from the top; each uses only what is below it:
 //!
 //!   lifetime, server, calls, member   start and end; the control and call sockets; this agent among others
+//!   preconditions                     what must hold before it begins
 //!   agent                             all subjects together, and what is asked of files and arrays at once
+//!   peers/                            the agents of other nodes of this root: files that lie in their tiers, and in ours
 //!   objects/                          clients of objects, here and remote; flush and eviction of staged arrays
 //!   forward/                          staged regions sent on to other agents
 //!   arrays/     files/                staged arrays and tags; files in tiers: records, names, mover, recovery
@@ -34,6 +36,8 @@ mod lifetime;
 mod member;
 pub mod node;
 mod objects;
+mod peers;
+mod preconditions;
 mod server;
 mod shared;
 #[cfg(test)]

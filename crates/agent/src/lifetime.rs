@@ -7,13 +7,14 @@
 
 use crate::agent::Agent;
 use crate::error::{Context, Error, Result};
+use crate::files::directories::RoomCount;
 use crate::files::mover;
 use crate::files::recover::RecoverReport;
 use crate::shared::accept;
 use crate::shared::index_file::{live_programs, make_private, take_over};
 use crate::shared::request::{FlushOptions, Outcome, Scope};
-use crate::shared::runs::Runs;
-use crate::{calls, node, objects, server};
+use crate::shared::runs::{RUNS, Runs};
+use crate::{calls, node, objects, peers, preconditions, server};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use terrace_core::control::Failure;
-use terrace_core::settings::Settings;
+use terrace_core::settings::{Directories, Settings};
 use terrace_index::State;
 use terrace_tier::Journal;
 
@@ -48,8 +49,9 @@ const NAP_MAX: Duration = Duration::from_millis(50);
 static TERMINATED: AtomicBool = AtomicBool::new(false);
 
 /// The first time: flush and leave. The second time, wherever the flush hangs: leave at once, which is as safe as a crash.
+/// Not while runs are connected: a batch system tells every process of a job, and some twice. The runs know what comes of it.
 extern "C" fn on_terminate(_: i32) {
-    if TERMINATED.swap(true, SeqCst) {
+    if TERMINATED.swap(true, SeqCst) && RUNS.load(SeqCst) == 0 {
         const WORD: &str =
             "told twice to end: what is not flushed stays in its tier, for the next run or `terrace recover`\n";
         // SAFETY: both are async-signal-safe.
@@ -111,10 +113,18 @@ pub struct Running {
 pub fn start(settings: Settings) -> Result<Running> {
     let mut lock = Lock::take(&settings)?;
     std::fs::create_dir_all(&settings.state).context("make the directory", &settings.state)?;
+    preconditions::check_root(&settings)?;
     if finish_for_earlier(&settings, &mut lock)? {
         lock = Lock::take(&settings)?;
     }
-    begin(settings, lock)
+    let before = preconditions::Before::look(&settings);
+    let begun = begin(settings.clone(), lock.clone());
+    match &begun {
+        // The tag, and all that bears it, is another node's, which shares our state directory.
+        Ok(_) | Err(Error::Tier(terrace_tier::Error::JournalLocked { .. })) => {}
+        Err(_) => preconditions::undo_start(&settings, &before),
+    }
+    begun
 }
 
 fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
@@ -129,6 +139,8 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
     take_over(agent.index, &agent.devices);
     let quota = agent.settings.quota_bytes.unwrap_or(0).min(i64::MAX as u64) as i64;
     agent.index.header.quota.store(quota, Relaxed);
+    let places = agent.settings.directories != Directories::Off;
+    agent.index.header.places_directories.store(places as u32, Relaxed);
     agent.adjust_capacity();
     let report = agent.recover_at_start();
     agent.objects.recover_stages();
@@ -153,6 +165,18 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
         }
         None => None,
     };
+    preconditions::check_descriptors()?;
+    let peers = agent.peers.clone();
+    match peers::DoorKeeper::open() {
+        Ok(keeper) => {
+            sockets.push(keeper.socket().context("use the socket", &agent.settings.runtime)?);
+            peers.tell_door(&keeper)?;
+            let shared = peers.clone();
+            threads.push(spawn("peers", move || peers::serve(&shared, &keeper))?);
+        }
+        Err(error) => agent.warn(format!("other nodes of this root can't reach this one: {error}")),
+    }
+    peers.announce();
     agent.index.header.accepts.store(1, SeqCst);
     if let Some(listening) = listening {
         sockets.push(listening.socket().context("use the socket", &agent.settings.runtime)?);
@@ -196,7 +220,8 @@ fn put_in_force(settings: &Settings) -> Result<()> {
     let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);
     file.and_then(|mut file| file.write_all(&text)).context("write", &fresh)?;
     std::fs::rename(&fresh, &target).context("put in place", &target)?;
-    std::fs::write(settings.unfinished(), "").context("write", &settings.unfinished())
+    let root = std::fs::metadata(&settings.root).context("look at", &settings.root)?.ino();
+    std::fs::write(settings.unfinished(), format!("{root}\n")).context("write", &settings.unfinished())
 }
 
 /// What a killed agent left is dealt with by the settings that it had, before others are in force: its files are its run's.
@@ -281,10 +306,18 @@ impl Running {
         agent.runs.lock().unwrap().idle_since = Some(Instant::now() + FIRST_RUN_PATIENCE - LINGER);
         let mut house = HouseKeeping::default();
         let mut not_before = Instant::now();
+        let mut is_flushed = false;
         loop {
             agent.await_change(TICK);
             agent.keep_house(&mut house);
-            let ends = TERMINATED.load(SeqCst) || agent.ends.load(SeqCst);
+            let is_told = TERMINATED.load(SeqCst);
+            if is_told && !is_flushed && RUNS.load(SeqCst) > 0 {
+                // Little time may be left: what is closed is made durable while the runs end.
+                is_flushed = true;
+                let options = FlushOptions { all: false, end_of_run: false, settle_open: false };
+                agent.flush(&Scope(vec![]), &options, &mut |_, _, _, _| true);
+            }
+            let ends = agent.ends.load(SeqCst) || is_told && agent.runs.lock().unwrap().count() == 0;
             let is_leaving = ends || agent.is_idle();
             if agent.forwarder.waits_for_forwards(is_leaving) {
                 agent.runs.lock().unwrap().stay("it forwards what was staged");
@@ -338,6 +371,7 @@ const GROWTH_LOOK: Duration = Duration::from_millis(5);
 #[derive(Default)]
 pub struct HouseKeeping {
     rescanned: Option<Instant>,
+    room: RoomCount,
 }
 
 impl Agent {
@@ -356,6 +390,7 @@ impl Agent {
 
     pub fn keep_house(&self, house: &mut HouseKeeping) {
         self.tick_clock();
+        self.count_directories(&mut house.room);
         self.adjust_capacity();
         self.keep_watermarks();
         self.forget_exchanged();
@@ -489,6 +524,7 @@ impl Agent {
         self.leave_others();
         let own = self.settings.root.join(self.private_name());
         let private = self.settings.root.join(terrace_index::PRIVATE_DIR);
+        self.peers.close_door();
         self.withdraw_node();
         let nodes = terrace_core::nodes::directory(&self.settings.root, terrace_index::PRIVATE_DIR);
         for directory in [self.tmp_dir(), self.held_dir(), own, nodes, private] {

@@ -8,6 +8,7 @@
 
 use crate::agent::Agent;
 use crate::error::{Context, Error, Result};
+use crate::files::Files;
 use crate::shared::index_file::make_private;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
@@ -38,6 +39,10 @@ pub fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+pub fn machine() -> String {
+    std::fs::read_to_string("/etc/machine-id").unwrap_or_default().trim().to_owned()
+}
+
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
@@ -61,6 +66,7 @@ impl Agent {
         let node = Node {
             tag: self.settings.node.clone().unwrap_or_default(),
             host: host(),
+            machine: machine(),
             boot_id: boot_id(),
             agent_pid: std::process::id(),
             tiers: self.settings.tiers.iter().flat_map(|tier| tier.paths.clone()).collect(),
@@ -78,12 +84,15 @@ impl Agent {
     pub fn withdraw_node(&self) {
         let _ = std::fs::remove_file(self.registration());
     }
+}
 
+impl Files {
     /// Whether programs are to look for links of others, where an open finds nothing.
     pub fn look_for_nodes(&self) {
         let entries = std::fs::read_dir(directory(&self.settings.root, PRIVATE_DIR)).into_iter().flatten().flatten();
         let own = self.settings.node.as_deref().unwrap_or_default();
-        let others = entries.filter(|entry| entry.file_name() != own).count();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let others = names.filter(|name| is_tag(name) && name != own).count();
         self.index.header.others.store(others.min(u32::MAX as usize) as u32, Release);
     }
 }

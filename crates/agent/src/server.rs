@@ -178,6 +178,7 @@ impl Agent {
             State::Committing | State::Moving => "moving",
             State::Clean => "clean",
             State::Durable => "durable",
+            State::Directory => "directory",
             _ => return None,
         };
         let size = match state {
@@ -188,6 +189,7 @@ impl Agent {
                 }
                 found.st_size as u64
             }
+            "directory" => self.size_of_directory(number).1,
             _ => rustix::fs::lstat(self.object_path(number)).ok()?.st_size as u64,
         };
         let tier = match state {
@@ -196,7 +198,14 @@ impl Agent {
         };
         let path_buf: PathBuf = crate::shared::path::as_path(path).into();
         let open_for_writing = state == "current" && self.is_open_for_writing(number);
-        Some(FileEntry { path: path_buf, tier, state: state.into(), mode: self.mode(path), size, open_for_writing })
+        Some(FileEntry {
+            path: path_buf,
+            tier,
+            state: state.into(),
+            mode: self.mode_of(number, path),
+            size,
+            open_for_writing,
+        })
     }
 
     fn is_open_for_writing(&self, number: u32) -> bool {
@@ -222,6 +231,14 @@ impl Agent {
                 continue;
             }
             let is_newest = matches!(state, State::Current | State::Committing | State::Moving);
+            if state == State::Directory {
+                let (files, bytes) = self.size_of_directory(number);
+                let tier = &mut tiers[self.devices[self.device_of(number)].tier];
+                tier.files += files;
+                tier.written_files += files;
+                tier.written_bytes += bytes;
+                continue;
+            }
             if !is_newest && state != State::Clean {
                 continue;
             }
@@ -248,6 +265,7 @@ impl Agent {
         let moving = moving.iter().filter_map(|number| catalogue.path(*number, self.serial(*number)));
         let moving = moving.map(|path| crate::shared::path::as_path(&path).into()).collect();
         drop(catalogue);
+        let reads = &self.index.reads;
         let to_failure = |(path, reason): (&Vec<u8>, &String)| Failure {
             path: crate::shared::path::as_path(path).into(),
             reason: reason.clone(),
@@ -263,6 +281,9 @@ impl Agent {
                 opens_durable: header.opens_durable.load(Relaxed),
                 creates_tier: header.creates_tier.load(Relaxed),
                 creates_durable: header.creates_durable.load(Relaxed),
+                input_bytes: reads.input_bytes.load(Relaxed),
+                read_back_bytes: reads.read_back_bytes.load(Relaxed),
+                reread_bytes: reads.reread_bytes.load(Relaxed),
                 ..self.totals.counters()
             },
             unflushed_files,

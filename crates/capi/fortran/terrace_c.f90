@@ -52,6 +52,8 @@ module terrace_c
   integer(c_int), parameter, public :: TERRACE_STAGED = 0
   integer(c_int), parameter, public :: TERRACE_ANALYSIS = 1
   integer(c_int), parameter, public :: TERRACE_DURABLE = 2
+  integer(c_int), parameter, public :: TERRACE_ON_PUT = 0
+  integer(c_int), parameter, public :: TERRACE_ON_GET = 1
 
   type, bind(c), public :: terrace_info
     integer(c_int) :: kind = 0
@@ -117,12 +119,16 @@ module terrace_c
   public :: c_terrace_array_get
   public :: c_terrace_array_get_into
   public :: c_terrace_array_grow
+  public :: c_terrace_array_hook
+  public :: c_terrace_array_hook_library
   public :: c_terrace_array_lock
   public :: c_terrace_array_open
   public :: c_terrace_array_put
   public :: c_terrace_array_put_from
+  public :: c_terrace_array_resize
   public :: c_terrace_array_shape
   public :: c_terrace_array_type
+  public :: c_terrace_array_unhook
   public :: c_terrace_bytes_append
   public :: c_terrace_bytes_close
   public :: c_terrace_bytes_create
@@ -148,6 +154,7 @@ module terrace_c
   public :: c_terrace_mapping_release
   public :: c_terrace_prefetch
   public :: c_terrace_remove
+  public :: c_terrace_rename
   public :: c_terrace_root
   public :: c_terrace_savime_close
   public :: c_terrace_savime_open
@@ -301,6 +308,16 @@ module terrace_c
       character(c_char), intent(in) :: name(*)
       integer(c_int) :: answer
     end function
+    function c_terrace_rename(session, &
+        from, &
+        to) &
+        bind(c, name="terrace_rename") result(answer)
+      import
+      type(c_ptr), value :: session
+      character(c_char), intent(in) :: from(*)
+      character(c_char), intent(in) :: to(*)
+      integer(c_int) :: answer
+    end function
     function c_terrace_bytes_create(session, &
         name, &
         how, &
@@ -449,6 +466,16 @@ module terrace_c
         rank, &
         shape) &
         bind(c, name="terrace_array_grow") result(answer)
+      import
+      type(c_ptr), value :: array
+      integer(c_int), value :: rank
+      type(c_ptr), value :: shape
+      integer(c_int) :: answer
+    end function
+    function c_terrace_array_resize(array, &
+        rank, &
+        shape) &
+        bind(c, name="terrace_array_resize") result(answer)
       import
       type(c_ptr), value :: array
       integer(c_int), value :: rank
@@ -932,6 +959,38 @@ module terrace_c
         bind(c, name="terrace_savime_close") result(answer)
       import
       type(c_ptr), value :: savime
+      integer(c_int) :: answer
+    end function
+    function c_terrace_array_hook(array, &
+        when, &
+        function, &
+        context) &
+        bind(c, name="terrace_array_hook") result(answer)
+      import
+      type(c_ptr), value :: array
+      integer(c_int), value :: when
+      type(c_funptr), value :: function
+      type(c_ptr), value :: context
+      integer(c_int) :: answer
+    end function
+    function c_terrace_array_hook_library(array, &
+        when, &
+        library, &
+        symbol, &
+        context) &
+        bind(c, name="terrace_array_hook_library") result(answer)
+      import
+      type(c_ptr), value :: array
+      integer(c_int), value :: when
+      character(c_char), intent(in) :: library(*)
+      character(c_char), intent(in) :: symbol(*)
+      type(c_ptr), value :: context
+      integer(c_int) :: answer
+    end function
+    function c_terrace_array_unhook(array) &
+        bind(c, name="terrace_array_unhook") result(answer)
+      import
+      type(c_ptr), value :: array
       integer(c_int) :: answer
     end function
   end interface

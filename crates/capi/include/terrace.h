@@ -131,6 +131,14 @@ typedef enum terrace_arrived {
   TERRACE_DURABLE = 2,
 } terrace_arrived;
 
+// When a function is applied.
+typedef enum terrace_when {
+  // To a copy of what is put, before anybody sees it.
+  TERRACE_ON_PUT = 0,
+  // To the buffer, after a get.
+  TERRACE_ON_GET = 1,
+} terrace_when;
+
 // An open array.
 typedef struct terrace_array terrace_array;
 
@@ -310,6 +318,12 @@ int terrace_evict(const struct terrace_session *session, const char *name);
 // Brings what lies at and below this name into the faster tiers.
 int terrace_prefetch(const struct terrace_session *session, const char *name);
 
+// Gives an object another name, with its tags and all that lies below it. TERRACE_EXISTS if there is an object of that name. Arrays that
+// are open are to be opened again.
+int terrace_rename(const struct terrace_session *session,
+                   const char *from,
+                   const char *to);
+
 // Makes a bytes object and opens it for reading and writing. `how`: one of terrace_create.
 int terrace_bytes_create(const struct terrace_session *session,
                          const char *name,
@@ -383,6 +397,12 @@ int terrace_array_type(const struct terrace_array *array,
 
 // Makes unlimited dimensions larger without putting anything.
 int terrace_array_grow(const struct terrace_array *array, int rank, const uint64_t *shape);
+
+// Gives the array any shape of the same rank, also a smaller one, and also where dimensions are not unlimited: for all who have it open. What
+// is cut off is gone. The array is made durable for it, and dropped from the tiers.
+int terrace_array_resize(const struct terrace_array *array,
+                         int rank,
+                         const uint64_t *shape);
 
 // Puts a region's cells, which lie packed in C order. When it returns every reader sees them.
 int terrace_array_put(const struct terrace_array *array,
@@ -631,6 +651,28 @@ void terrace_text_free(char *text);
 
 // Ends a conversation.
 int terrace_savime_close(struct terrace_savime *savime);
+
+// Applies a function to the cells of each region that is put, or got, by this handle, after those that were added before. It gets the region,
+// the cells' type by name, the cells (packed, in C order; it may change them), their bytes, and `context`; if it does not return 0 the
+// call fails, and nothing is put. Several threads may call it at once: those of the program, and those of transfers.
+int terrace_array_hook(const struct terrace_array *array,
+                       int when,
+                       int (*function)(const struct terrace_region *region,
+                                       const char *data_type,
+                                       void *cells,
+                                       size_t bytes,
+                                       void *context),
+                       void *context);
+
+// As terrace_array_hook, with a function of a shared library, by its name. The library stays loaded.
+int terrace_array_hook_library(const struct terrace_array *array,
+                               int when,
+                               const char *library,
+                               const char *symbol,
+                               void *context);
+
+// No function is applied any more.
+int terrace_array_unhook(const struct terrace_array *array);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -189,6 +189,13 @@ pub extern "C" fn terrace_array_grow(array: *const terrace_array, rank: c_int, s
     call(|| Ok(used(array)?.grow(given(shape, rank_of(rank)?, "the shape")?)?))
 }
 
+/// Gives the array any shape of the same rank, also a smaller one, and also where dimensions are not unlimited: for all who have it open. What
+/// is cut off is gone. The array is made durable for it, and dropped from the tiers.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_array_resize(array: *const terrace_array, rank: c_int, shape: *const u64) -> c_int {
+    call(|| Ok(used(array)?.resize(given(shape, rank_of(rank)?, "the shape")?)?))
+}
+
 /// Puts a region's cells, which lie packed in C order. When it returns every reader sees them.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_array_put(

@@ -32,9 +32,12 @@ mod savime;
 
 mod handles;
 
+mod hook;
+
 pub use array::*;
 pub use bytes::*;
 pub use call::{terrace_code, terrace_error, terrace_version};
+pub use hook::*;
 pub use lock::*;
 pub use savime::*;
 pub use session::*;

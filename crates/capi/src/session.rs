@@ -189,6 +189,13 @@ pub extern "C" fn terrace_prefetch(session: *const terrace_session, name: *const
     call(|| Ok(used(session)?.prefetch(text(name, "the object's name")?)?))
 }
 
+/// Gives an object another name, with its tags and all that lies below it. TERRACE_EXISTS if there is an object of that name. Arrays that
+/// are open are to be opened again.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_rename(session: *const terrace_session, from: *const c_char, to: *const c_char) -> c_int {
+    call(|| Ok(used(session)?.rename(text(from, "the object's name")?, text(to, "the new name")?)?))
+}
+
 /// Less than 0: no end.
 pub fn patience(seconds: f64) -> Outcome<Option<Duration>> {
     if seconds < 0.0 {

@@ -19,6 +19,8 @@ use terrace_tool::failure::{Failure, Result};
 
 /// An agent that lives but does not listen yet is recovering a large tree.
 const PATIENCE: Duration = Duration::from_secs(120);
+const LOOK_MIN: Duration = Duration::from_micros(500);
+const LOOK_MAX: Duration = Duration::from_millis(20);
 const STARTS_MAX: u32 = 20;
 /// An agent whose connections have ended is gone after so long at the latest.
 const LAST_STEPS: Duration = Duration::from_secs(10);
@@ -69,7 +71,8 @@ pub fn ensure(settings: &Settings, again: bool) -> Result<Client> {
                 settings.root.display()
             );
         }
-        std::thread::sleep(Duration::from_millis(if begun.elapsed() < Duration::from_millis(200) { 2 } else { 20 }));
+        // A tenth of what has passed: an agent that starts at once is met at once, one that recovers is not disturbed.
+        std::thread::sleep((begun.elapsed() / 10).clamp(LOOK_MIN, LOOK_MAX));
     }
 }
 

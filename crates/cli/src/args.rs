@@ -1,6 +1,7 @@
 //! The command line's grammar. Flags that set a setting are named in `terrace_core::declared`; a test compares the two.
 
 use crate::door::DoorArgs;
+use crate::service::{self, Service};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -25,7 +26,7 @@ pub struct Cli {
 
 /// Commands as `--help` lists them. Clap groups flags, not commands.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Run", &["run", "flush", "evict", "prefetch", "recover"]),
+    ("Run", &["run", "join", "flush", "evict", "prefetch", "recover", "drain"]),
     ("Inspect", &["status", "ls", "explain", "config", "doctor"]),
     ("Objects", &["stat", "get", "put", "rm", "tag", "import", "export", "sql", "savime"]),
     ("Services", &["serve", "web"]),
@@ -47,7 +48,11 @@ pub fn grammar() -> clap::Command {
 }
 
 /// The command line, or what is wrong with it.
-pub fn parse_from(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Cli, clap::Error> {
+pub fn parse_from(words: impl IntoIterator<Item = impl Into<OsString>>) -> Result<Cli, clap::Error> {
+    let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+    if let Some(service) = service::parse(&words) {
+        return Ok(Cli { command: Command::Service(service) });
+    }
     let mut grammar = grammar();
     let matches = grammar.try_get_matches_from_mut(words).map_err(|error| with_suggestion(error, &grammar))?;
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut grammar))
@@ -81,6 +86,8 @@ Where they go:
 pub enum Command {
     /// Run a command with its files on faster tiers, then flush them
     Run(RunArgs),
+    /// Hold an agent on this node for a launch (started by `run --nodes` on each node)
+    Join(JoinArgs),
     /// Serve a root's tiers and objects until interrupted
     Serve(ServeArgs),
     /// Serve a root's objects over HTTP: a web page and a Zarr store
@@ -113,6 +120,8 @@ pub enum Command {
     Prefetch(PathsArgs),
     /// Flush what a crashed agent left on the faster tiers
     Recover(RecoverArgs),
+    /// Flush what a user's ended jobs left on this node, for all roots (for a batch system's epilog)
+    Drain(DrainArgs),
     /// Check tiers, limits, and whether a program is supported
     Doctor(DoctorArgs),
     /// Check the settings and print those in effect
@@ -141,46 +150,8 @@ pub enum Command {
     /// Write a man page for each command
     #[command(hide = true)]
     ManPages { directory: PathBuf },
-    /// Serve a root's tiers (started by `run`)
-    #[command(hide = true)]
-    Agent {
-        #[arg(long)]
-        settings: PathBuf,
-    },
-    /// Keep a supervisor at work while a run's programs live (started by `run`)
-    #[command(hide = true)]
-    Keep {
-        #[arg(long)]
-        settings: PathBuf,
-        #[arg(long)]
-        socket: i32,
-    },
-    /// Serve a run's private mount (started by `run --mount`)
-    #[command(hide = true)]
-    View {
-        #[arg(long)]
-        settings: PathBuf,
-        #[arg(long)]
-        socket: i32,
-    },
-    /// Answer a run's programs' calls (started by `keep`)
-    #[command(hide = true)]
-    Supervise(SuperviseArgs),
-}
-
-/// Descriptors by their numbers.
-#[derive(Args, Debug)]
-pub struct SuperviseArgs {
-    #[arg(long)]
-    pub library: PathBuf,
-    #[arg(long)]
-    pub index: PathBuf,
-    #[arg(long)]
-    pub listener: i32,
-    #[arg(long)]
-    pub board: i32,
-    #[arg(long)]
-    pub socket: i32,
+    #[command(flatten)]
+    Service(Service),
 }
 
 #[derive(Args, Debug)]
@@ -189,12 +160,22 @@ pub struct RunArgs {
     pub settings: SettingArgs,
     #[command(flatten)]
     pub doors: DoorArgs,
-    /// Stop the program after this time, less the margin, to leave time for the flush
+    /// Stop the program after this time, less the margin, to leave time for the flush [default: what Slurm or PBS says]
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "TERRACE_WALLTIME")]
     pub walltime: Option<Duration>,
     /// Time reserved for the flush before the walltime ends
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "TERRACE_WALLTIME_MARGIN", default_value = "60s")]
     pub walltime_margin: Duration,
+    /// Time between a SIGTERM of the batch system and its SIGKILL [default: Slurm's KillWait; 10s in PBS]
+    #[arg(long, value_name = "DURATION", value_parser = duration, env = "TERRACE_KILL_WAIT")]
+    pub kill_wait: Option<Duration>,
+    /// Accelerate all nodes of the job: slurm, pbs, mpi, hosts:FILE or hosts:HOST,HOST…
+    #[arg(long, value_name = "NODES")]
+    pub nodes: Option<String>,
+    /// Command that starts a program on other nodes; with {host} once for each node, else once for all
+    /// [default: srun, mpirun or ssh, by --nodes]
+    #[arg(long, value_name = "COMMAND", requires = "nodes")]
+    pub launcher: Option<String>,
     /// Use the CFITSIO driver (for programs that load libcfitsio)
     #[arg(long, env = "TERRACE_CFITSIO", conflicts_with = "mount")]
     pub cfitsio: bool,
@@ -210,6 +191,21 @@ pub struct RunArgs {
     /// Command to run, with its arguments
     #[arg(trailing_var_arg = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+pub struct JoinArgs {
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// The launch that this node joins
+    #[arg(long, hide = true)]
+    pub launch: Option<String>,
+    /// Nodes of the launch
+    #[arg(long, hide = true, requires = "launch")]
+    pub of: Option<usize>,
+    /// The tag of the node that the launch was started on
+    #[arg(long, hide = true, requires = "launch")]
+    pub head: Option<String>,
 }
 
 #[derive(Args, Debug)]
@@ -502,13 +498,26 @@ pub struct PathsArgs {
     pub paths: Vec<PathBuf>,
 }
 
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 pub struct RecoverArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
+    /// Take this node (host or tag) for dead: it commits nothing any more, and the last durable versions of its files are restored
+    #[arg(long, value_name = "NAME")]
+    pub node_is_gone: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct DrainArgs {
+    /// The user, by number [default: you]
+    #[arg(long, value_name = "UID")]
+    pub uid: Option<u32>,
+    /// Where the user's agents keep their state, if not below /var/tmp
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

@@ -4,6 +4,7 @@
 //! itself, and only what a process sent to us is passed on.
 
 use crate::private_mount::PrivateMount;
+use crate::scheduler::TimeLeft;
 use crate::signals::{Signals, Taken, send, stop_self};
 use crate::supervision::Supervision;
 use std::collections::BTreeMap;
@@ -36,12 +37,14 @@ pub struct Start<'a> {
     /// When the program must have ended.
     pub deadline: Option<Instant>,
     pub agent_pid: u32,
+    /// Called once, when the program is told to end.
+    pub ending: &'a dyn Fn(),
 }
 
 /// A program that was told to end has this long before it is killed.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-pub fn run(start: &Start, signals: &Signals) -> Result<Ended> {
+pub fn run(start: &Start, signals: &Signals, time: &mut TimeLeft) -> Result<Ended> {
     let begun = Instant::now();
     let mut command = Command::new(&start.command[0]);
     command.args(&start.command[1..]);
@@ -76,13 +79,14 @@ pub fn run(start: &Start, signals: &Signals) -> Result<Ended> {
         Failure::new(format!("can't run {}: {error}", Path::new(&start.command[0]).display())).code(how)
     })?;
     let pid = child.id();
-    let mut told_to_end: Option<Instant> = None;
-    let mut killed = false;
+    // When it was told to end, and how long it has for that.
+    let mut told_to_end: Option<(Instant, Duration)> = None;
+    let (mut killed, mut out_of_time) = (false, false);
     loop {
         match wait(pid) {
             Waited::Ended(status) => {
                 let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-                return Ok(Ended { code, elapsed: begun.elapsed(), out_of_time: told_to_end.is_some() });
+                return Ok(Ended { code, elapsed: begun.elapsed(), out_of_time });
             }
             Waited::Stopped(signal) => {
                 // Stopped by the terminal, or by itself as an editor does: the whole job stops.
@@ -97,21 +101,28 @@ pub fn run(start: &Start, signals: &Signals) -> Result<Ended> {
             terrace_tool::failure::warn(
                 "the walltime is near its end: the program is told to end, then its files are flushed",
             );
-            told_to_end = Some(now);
+            (told_to_end, out_of_time) = (Some((now, LAST_WORDS)), true);
             send_to_all(pid, libc::SIGTERM, start.agent_pid);
+            (start.ending)();
         }
-        if !killed && told_to_end.is_some_and(|when| now >= when + LAST_WORDS) {
+        if !killed && told_to_end.is_some_and(|(when, patience)| now >= when + patience) {
             killed = true;
             send_to_all(pid, libc::SIGKILL, start.agent_pid);
         }
         if let Some(taken) = signals.next(next_look(start.deadline, told_to_end, now)) {
             pass_on(taken, pid);
+            if matches!(taken, Taken { signal: libc::SIGTERM, by_process: true }) && told_to_end.is_none() {
+                time.begin();
+                // Without a batch system nobody is going to kill it, and it decides itself.
+                told_to_end = time.of_program().map(|patience| (Instant::now(), patience));
+                (start.ending)();
+            }
         }
     }
 }
 
-fn next_look(deadline: Option<Instant>, told_to_end: Option<Instant>, now: Instant) -> Duration {
-    let moment = told_to_end.map(|when| when + LAST_WORDS).or(deadline);
+fn next_look(deadline: Option<Instant>, told_to_end: Option<(Instant, Duration)>, now: Instant) -> Duration {
+    let moment = told_to_end.map(|(when, patience)| when + patience).or(deadline);
     let left = moment.map_or(Duration::from_secs(3600), |moment| moment.saturating_duration_since(now));
     left.clamp(Duration::from_millis(10), Duration::from_secs(3600))
 }

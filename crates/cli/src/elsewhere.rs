@@ -7,11 +7,17 @@ use terrace_agent::node;
 use terrace_core::nodes::{Node, Owner, owner};
 use terrace_core::settings::Settings;
 
+#[derive(serde::Serialize)]
 pub struct Elsewhere {
+    #[serde(with = "terrace_core::paths")]
     pub path: PathBuf,
+    /// The node's; `None`: of an older build.
+    pub tag: Option<String>,
     /// Whose tier it is in, for people.
+    #[serde(rename = "node")]
     pub whose: String,
     /// That host was started again since: what was in its memory is gone.
+    #[serde(rename = "lost")]
     pub is_lost: bool,
 }
 
@@ -29,23 +35,27 @@ pub fn nodes(settings: &Settings) -> Vec<Node> {
 pub fn files(settings: &Settings, below: Option<&Path>) -> Vec<Elsewhere> {
     let own = own_tag(settings);
     let nodes: BTreeMap<String, Node> = nodes(settings).into_iter().map(|node| (node.tag.clone(), node)).collect();
-    let (host, boot_id) = (node::host(), node::boot_id());
+    let (host, machine, boot_id) = (node::host(), node::machine(), node::boot_id());
     let private = settings.root.join(terrace_index::PRIVATE_DIR);
     let walk = walkdir::WalkDir::new(below.unwrap_or(&settings.root)).sort_by_file_name().into_iter();
     let walk = walk.filter_entry(|entry| entry.path() != private).flatten();
     let found = walk.filter_map(|entry| {
         let text = entry.path_is_symlink().then(|| std::fs::read_link(entry.path()).ok()).flatten()?;
         let whose = owner(&text, |name| terrace_index::parse_name(name).is_some())?;
+        let tag = match &whose {
+            Owner::Node(tag) => Some(tag.clone()),
+            Owner::OlderBuild => None,
+        };
         let (whose, is_lost) = match &whose {
             Owner::Node(tag) if Some(tag) == own.as_ref() => return None,
             Owner::Node(tag) => match nodes.get(tag) {
-                Some(node) if node.host == host && node.boot_id != boot_id => (node.host.clone(), true),
+                Some(node) if node.was_here_before(&host, &machine, &boot_id) => (node.host.clone(), true),
                 Some(node) => (node.host.clone(), false),
                 None => (format!("with tag {tag}, which is not registered"), false),
             },
             Owner::OlderBuild => ("of an older build of Terrace (recover with that build)".into(), false),
         };
-        Some(Elsewhere { path: entry.into_path(), whose, is_lost })
+        Some(Elsewhere { path: entry.into_path(), tag, whose, is_lost })
     });
     found.collect()
 }
@@ -65,7 +75,7 @@ pub fn in_words(settings: &Settings) -> Option<String> {
     let files = files(settings, None);
     (!files.is_empty()).then(|| {
         format!(
-            "{} files below the root are on other nodes ({}): here they can be renamed and removed, but not opened, until they are flushed there",
+            "{} files below the root are on other nodes ({}): programs of a run find them, others don't until they are flushed there",
             files.len(),
             by_node(&files)
         )

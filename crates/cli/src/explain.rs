@@ -3,10 +3,10 @@
 use crate::agent_process;
 use crate::args::PathArgs;
 use crate::control_client::running;
-use crate::places::below_root;
+use crate::places::{below_root, object_directories};
 use terrace_core::control::{Request, Response, Status};
 use terrace_core::policy::{Decision, Mode, Policy};
-use terrace_core::settings::Settings;
+use terrace_core::settings::{Directories, Settings};
 use terrace_core::size::show_bytes;
 use terrace_tool::failure::{Failure, Result};
 use terrace_tool::outln;
@@ -35,13 +35,16 @@ pub fn explain(args: &PathArgs) -> Result<i32> {
                 _ => None,
             };
             (
-                entry.map(|file| format!("in tier `{}`, {}, {}", file.tier, file.state, show_bytes(file.size))),
+                entry.map(|file| match file.state.as_str() {
+                    "directory" => format!("a placed directory in tier `{}`, {}", file.tier, show_bytes(file.size)),
+                    _ => format!("in tier `{}`, {}, {}", file.tier, file.state, show_bytes(file.size)),
+                }),
                 Some(status),
             )
         }
         None => (None, None),
     };
-    let now = now.unwrap_or_else(|| seen_in_tree(&path));
+    let now = now.unwrap_or_else(|| seen_in_tree(&path, &settings));
     let (tier, reason) = placement(&settings, status.as_ref());
     if args.json {
         outln!(
@@ -58,6 +61,9 @@ pub fn explain(args: &PathArgs) -> Result<i32> {
     outln!("  rule      {}", rule(&decision));
     outln!("  prefetch  {}", if decision.prefetch { "yes: brought up at the start of a run" } else { "no" });
     outln!("  placed in {tier}: {reason}");
+    if settings.directories == Directories::Scratch && policy.drops_all_below(relative) {
+        outln!("  directory placed as a whole if a program makes one of this name: policy drops all that may be in it");
+    }
     outln!("  now       {now}");
     Ok(0)
 }
@@ -90,10 +96,18 @@ fn placement(settings: &Settings, status: Option<&Status>) -> (String, String) {
     ("durable".into(), "all faster tiers are full".into())
 }
 
-fn seen_in_tree(path: &std::path::Path) -> String {
+/// A link of ours.
+fn is_object(path: &std::path::Path, settings: &Settings) -> bool {
+    std::fs::read_link(path).is_ok_and(|target| object_directories(settings).iter().any(|dir| target.starts_with(dir)))
+}
+
+fn seen_in_tree(path: &std::path::Path, settings: &Settings) -> String {
     match path.symlink_metadata() {
         Err(_) => "does not exist".into(),
-        Ok(found) if found.is_dir() => "a directory: directories are always in the root itself".into(),
+        Ok(found) if found.is_dir() => "a directory of the root itself".into(),
+        Ok(found) if found.is_symlink() && path.is_dir() && is_object(path, settings) => {
+            "a placed directory: all that is in it lies in a tier".into()
+        }
         Ok(found) if found.is_symlink() => match std::fs::read_link(path) {
             Ok(target) => format!("a link to {}", target.display()),
             Err(error) => format!("a link that can't be read: {error}"),

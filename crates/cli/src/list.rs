@@ -28,7 +28,7 @@ pub fn status(args: &StatusArgs) -> Result<i32> {
         };
         seen = true;
         if args.json {
-            outln!("{}", json(&status));
+            outln!("{}", json(&Shown { status: Some(&status), elsewhere: files_elsewhere(&settings) }));
         } else {
             if args.watch && std::io::stdout().is_terminal() {
                 out!("\x1b[H\x1b[2J");
@@ -45,9 +45,29 @@ pub fn status(args: &StatusArgs) -> Result<i32> {
     }
 }
 
+/// What `status --json` prints: the agent's own, and the files that are on other nodes.
+#[derive(serde::Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    status: Option<&'a Status>,
+    elsewhere: Vec<crate::elsewhere::Elsewhere>,
+}
+
+fn files_elsewhere(settings: &Settings) -> Vec<crate::elsewhere::Elsewhere> {
+    match crate::elsewhere::nodes(settings).is_empty() {
+        true => vec![],
+        false => crate::elsewhere::files(settings, None),
+    }
+}
+
 fn no_agent(settings: &Settings, as_json: bool) -> Result<i32> {
     if as_json {
-        outln!("{}", json(&serde_json::json!({ "running": false, "root": settings.root.to_string_lossy() })));
+        outln!(
+            "{}",
+            json(&serde_json::json!({
+                "running": false, "root": settings.root.to_string_lossy(), "elsewhere": files_elsewhere(settings),
+            }))
+        );
         return Ok(code::FAILED);
     }
     let elsewhere = crate::elsewhere::in_words(settings).map_or(String::new(), |words| format!("\n  {words}"));

@@ -17,16 +17,20 @@ mod control_client;
 mod convert;
 mod doctor;
 mod door;
+mod drain;
 mod dry_run;
 mod elsewhere;
 mod engine;
 mod explain;
+mod hosts;
 mod keeper;
+mod launch;
 mod limits;
 mod list;
 mod manual;
 mod mounts;
 mod move_files;
+mod node_is_gone;
 mod npy;
 mod objects;
 mod places;
@@ -37,25 +41,36 @@ mod progress;
 mod recover;
 mod report;
 mod run;
+mod scheduler;
 mod serve;
+mod service;
+mod shell_words;
 mod signals;
 mod sql;
+mod step;
 mod supervision;
 mod web;
 
 use args::Command;
+use service::Service;
 
 fn main() {
     limits::crash_only();
     let command = args::parse_from(std::env::args_os()).unwrap_or_else(|error| error.exit()).command;
-    if matches!(command, Command::Keep { .. } | Command::Supervise(_) | Command::View { .. } | Command::Agent { .. }) {
+    if matches!(command, Command::Service(_)) {
         limits::be_a_service();
     }
-    if matches!(command, Command::Agent { .. } | Command::View { .. }) {
+    // They serve the run's programs until the last one has ended, and the run decides when that is: a scheduler's SIGTERM, which goes
+    // to every process of a job, is for the programs.
+    if matches!(command, Command::Service(Service::Keep { .. } | Service::Supervise(_) | Service::View { .. })) {
+        signals::ignore_termination();
+    }
+    if matches!(command, Command::Service(Service::Agent { .. } | Service::View { .. })) {
         limits::take_large_files();
     }
     let done = match command {
         Command::Run(args) => run::run(&args),
+        Command::Join(args) => launch::join(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Web(args) => web::web(&args),
         Command::Stat(args) => objects::stat(&args),
@@ -72,18 +87,19 @@ fn main() {
         Command::Evict(args) => move_files::evict(&args),
         Command::Prefetch(args) => move_files::prefetch(&args),
         Command::Recover(args) => recover::recover(&args),
+        Command::Drain(args) => drain::drain(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Config(args) => config::config(&args),
-        Command::Keep { settings, socket } => supervision::keep(&settings, socket).map(|()| 0),
-        Command::Supervise(args) => supervision::supervise(args).map(|()| 0),
-        Command::View { settings, socket } => private_mount::view(&settings, socket).map(|()| 0),
+        Command::Service(Service::Keep { settings, socket }) => supervision::keep(&settings, socket).map(|()| 0),
+        Command::Service(Service::Supervise(args)) => supervision::supervise(args).map(|()| 0),
+        Command::Service(Service::View { settings, socket }) => private_mount::view(&settings, socket).map(|()| 0),
         Command::Predict { arguments } => programs::become_program("terrace-predict", arguments),
         Command::Sql(args) => sql::sql(&args),
         Command::Savime(args) => sql::savime(&args),
         Command::Bench { arguments } => bench::bench(&arguments),
         Command::Completions { shell } => manual::completions(shell).map(|()| 0),
         Command::ManPages { directory } => manual::man_pages(&directory).map(|()| 0),
-        Command::Agent { settings } => engine::serve(&settings).map(|()| 0),
+        Command::Service(Service::Agent { settings }) => engine::serve(&settings).map(|()| 0),
     };
     let code = done.unwrap_or_else(|failure| {
         failure.print();

@@ -11,7 +11,10 @@ use terrace_tool::resolve::uid;
 pub fn below_root(path: &Path, settings: &Settings) -> Result<PathBuf> {
     let here = std::env::current_dir().unwrap_or_else(|_| settings.root.clone());
     let spelled = absolute(&here, path);
-    let resolved = resolve_parent(&spelled);
+    let resolved = match in_placed_directory(&spelled, settings) {
+        Some(whole) => whole,
+        None => resolve_parent(&spelled),
+    };
     if !resolved.starts_with(&settings.root) {
         return Err(Failure::bad_input(
             format!("{} is not below the root {}", path.display(), settings.root.display()),
@@ -19,6 +22,16 @@ pub fn below_root(path: &Path, settings: &Settings) -> Result<PathBuf> {
         ));
     }
     Ok(resolved)
+}
+
+/// A path whose parents go through a placed directory: by that one's name in the root, not by where it lies.
+fn in_placed_directory(spelled: &Path, settings: &Settings) -> Option<PathBuf> {
+    let directories = object_directories(settings);
+    let is_placed = |path: &&Path| {
+        std::fs::read_link(path).is_ok_and(|target| directories.iter().any(|directory| target.starts_with(directory)))
+    };
+    let top = spelled.ancestors().skip(1).filter(|above| above.is_symlink()).find(is_placed)?;
+    Some(resolve_parent(top).join(spelled.strip_prefix(top).ok()?))
 }
 
 pub fn all_below_root(paths: &[PathBuf], settings: &Settings) -> Result<Vec<PathBuf>> {

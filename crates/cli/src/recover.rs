@@ -21,6 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub fn recover(args: &RecoverArgs) -> Result<i32> {
     let resolved = resolve(&args.settings)?;
     check::root(&resolved.settings.root)?;
+    if let Some(name) = &args.node_is_gone {
+        return crate::node_is_gone::declare(&resolved.settings, name);
+    }
     let begun = Instant::now();
     loop {
         if let Some((mut client, status)) = running(&resolved.settings)? {
@@ -42,7 +45,7 @@ pub fn recover(args: &RecoverArgs) -> Result<i32> {
 }
 
 /// `None`: an agent was there first.
-fn recover_alone(args: &RecoverArgs, wanted: &Settings) -> Result<Option<i32>> {
+pub fn recover_alone(args: &RecoverArgs, wanted: &Settings) -> Result<Option<i32>> {
     // Where the dead agent had its tiers; those of now may be others.
     let settings = match agent_process::in_force(wanted) {
         Some(last) => Settings { library: wanted.library.clone(), ..last },

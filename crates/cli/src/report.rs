@@ -10,14 +10,22 @@
 //!   counters             as `terrace status --json` has them, since this run's start
 //!   hits                 opens_tier, opens_durable, ratio (null when nothing was opened)
 //!   final_flush          files, bytes, failures[] (path, reason), open_files[]; null when it could not be asked
-//!   prediction           lower_s, upper_s, durable_alone_s, flush_s, basis; or reason, when there is none
+//!   bandwidths[]         tier, in_memory, read_bytes_s, write_bytes_s, measured_by: of the faster tiers (with --report), of the root's flushes
+//!   prediction           closed form of the writes and the flush: without_page_cache_s, with_page_cache_s, durable_alone_s, flush_s, basis;
+//!                        or reason, when there is none
+//!   nodes[]              of a launch (`--nodes`), this node first; empty for a run on one node. All else is of this node
 //!   agent_restarts, shared (other runs used the same agent meanwhile, so counters are of all of them), warnings[]
 
+mod bandwidth;
 mod gain;
+mod nodes;
 
+pub use nodes::NodeReport;
+
+use self::bandwidth::Bandwidth;
 use crate::control_client::Moved;
 use crate::door::Door;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use terrace_core::control::{Counters, Failure, Status, TierStatus};
@@ -49,7 +57,9 @@ pub struct Report {
     pub counters: Counters,
     pub hits: Hits,
     pub final_flush: Option<FinalFlush>,
+    pub bandwidths: Vec<Bandwidth>,
     pub prediction: Prediction,
+    pub nodes: Vec<NodeReport>,
     pub agent_restarts: u32,
     pub shared: bool,
     pub warnings: Vec<String>,
@@ -62,7 +72,7 @@ pub struct Hits {
     pub ratio: Option<f64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FinalFlush {
     pub files: u64,
     pub bytes: u64,
@@ -71,14 +81,25 @@ pub struct FinalFlush {
     pub open_files: Vec<PathBuf>,
 }
 
+impl FinalFlush {
+    fn of(moved: &Moved) -> FinalFlush {
+        FinalFlush {
+            files: moved.files,
+            bytes: moved.bytes,
+            failures: moved.failures.clone(),
+            open_files: moved.open_files.clone(),
+        }
+    }
+}
+
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 pub enum Prediction {
     Of {
         /// What is counted, and where the bandwidths come from.
         basis: String,
-        lower_s: f64,
-        upper_s: f64,
+        without_page_cache_s: f64,
+        with_page_cache_s: f64,
         durable_alone_s: f64,
         flush_s: f64,
     },
@@ -100,6 +121,8 @@ pub struct Facts<'a> {
     pub before: &'a Status,
     pub after: Option<&'a Status>,
     pub flushed: Option<&'a Moved>,
+    /// The faster tiers are to be measured.
+    pub measures: bool,
 }
 
 impl Report {
@@ -111,8 +134,17 @@ impl Report {
         let counters = since(&before.counters, &after.counters);
         let tiers: Vec<TierStatus> = after.tiers.iter().map(|tier| tier_since(before, tier)).collect();
         let opens = counters.opens_tier + counters.opens_durable;
+        let mut bandwidths = if facts.measures { bandwidth::of_fast_tiers(&tiers) } else { vec![] };
+        bandwidths.extend(flush_bandwidth(facts.resolved, &counters).map(|write_bytes_s| Bandwidth {
+            tier: "root".into(),
+            in_memory: false,
+            read_bytes_s: None,
+            write_bytes_s: Some(write_bytes_s),
+            measured_by: "the run's flushes",
+        }));
         Report {
-            version: 1,
+            bandwidths,
+            version: 2,
             terrace: env!("CARGO_PKG_VERSION"),
             command: facts.command.to_vec(),
             root: facts.resolved.settings.root.clone(),
@@ -128,12 +160,8 @@ impl Report {
                 opens_durable: counters.opens_durable,
                 ratio: (opens > 0).then(|| counters.opens_tier as f64 / opens as f64),
             },
-            final_flush: facts.flushed.map(|moved| FinalFlush {
-                files: moved.files,
-                bytes: moved.bytes,
-                failures: moved.failures.clone(),
-                open_files: moved.open_files.clone(),
-            }),
+            final_flush: facts.flushed.map(FinalFlush::of),
+            nodes: vec![],
             prediction: predict(facts.resolved, &tiers, &counters),
             agent_restarts: facts.agent_restarts,
             shared: facts.before.runs.len() > 1 || after.runs.len() > 1,
@@ -165,6 +193,9 @@ fn since(before: &Counters, after: &Counters) -> Counters {
         moved_live_bytes: n(after.moved_live_bytes, before.moved_live_bytes),
         removed_files: n(after.removed_files, before.removed_files),
         removed_bytes: n(after.removed_bytes, before.removed_bytes),
+        input_bytes: n(after.input_bytes, before.input_bytes),
+        read_back_bytes: n(after.read_back_bytes, before.read_back_bytes),
+        reread_bytes: n(after.reread_bytes, before.reread_bytes),
     }
 }
 
@@ -178,14 +209,11 @@ fn tier_since(before: &Status, tier: &TierStatus) -> TierStatus {
     }
 }
 
-/// Bounds for the writes and the flush: reads and computing are not counted, for nobody saw how long they took.
+/// The closed form of the writes and the flush: reads and computing are not counted, for nobody saw how long they took.
 fn predict(resolved: &Resolved, tiers: &[TierStatus], counters: &Counters) -> Prediction {
     let none = |reason: &str| Prediction::None { reason: reason.into() };
     let given = resolved.wanted.number("model.write_bandwidth").map(|rate| rate as f64);
-    let is_measurable = counters.flushed_bytes >= MEASURABLE_BYTES
-        && counters.flushed_bytes / counters.flushed_files.max(1) >= MEASURABLE_FILE_BYTES;
-    let measured = (is_measurable && counters.flush_s > 0.0)
-        .then(|| counters.flushed_bytes as f64 / counters.flush_s * busy_movers(resolved, counters) as f64);
+    let measured = flush_bandwidth(resolved, counters);
     let (durable_rate, source) = match (given, measured) {
         (Some(rate), _) => (rate, "as given"),
         (None, Some(rate)) => (rate, "as measured by this run's flushes"),
@@ -224,14 +252,22 @@ fn predict(resolved: &Resolved, tiers: &[TierStatus], counters: &Counters) -> Pr
             }
             Prediction::Of {
                 basis,
-                lower_s: found.lower_s,
-                upper_s: found.upper_s,
+                without_page_cache_s: found.without_page_cache_s,
+                with_page_cache_s: found.with_page_cache_s,
                 durable_alone_s: found.durable_alone_s,
                 flush_s: found.flush_s,
             }
         }
         Err(error) => none(&error.to_string()),
     }
+}
+
+/// What the durable tier gave to this run's flushes, if they say something about it.
+fn flush_bandwidth(resolved: &Resolved, counters: &Counters) -> Option<f64> {
+    let is_measurable = counters.flushed_bytes >= MEASURABLE_BYTES
+        && counters.flushed_bytes / counters.flushed_files.max(1) >= MEASURABLE_FILE_BYTES;
+    (is_measurable && counters.flush_s > 0.0)
+        .then(|| counters.flushed_bytes as f64 / counters.flush_s * busy_movers(resolved, counters) as f64)
 }
 
 /// Mover threads that can have been busy at the same time.
@@ -252,6 +288,17 @@ fn rates_of(tier: &str, write_bytes_s: f64) -> TierRates {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counters = &self.counters;
+        let tasks: u32 = self.nodes.iter().map(|node| node.tasks).sum();
+        if tasks > 0 {
+            let longest = self.nodes.iter().fold(0.0, |longest: f64, node| longest.max(node.program_s));
+            let failed: u32 = self.nodes.iter().map(|node| node.tasks_failed).sum();
+            writeln!(
+                f,
+                "terrace: {tasks} tasks ran for up to {}, and {failed} of them exited with another code than 0",
+                show_seconds(longest)
+            )?;
+            return self.show_nodes(f);
+        }
         writeln!(
             f,
             "terrace: the program ran for {} and exited with code {}; the final flush took {} more",
@@ -260,6 +307,9 @@ impl fmt::Display for Report {
             show_seconds(self.flush_wait_s)
         )?;
         writeln!(f, "  programs were intercepted by {}", self.door.describe())?;
+        if !self.nodes.is_empty() {
+            return self.show_nodes(f);
+        }
         let mut table =
             Table::new(&["tier", ">files created", ">written", ">files flushed here", ">held now", ">capacity"]);
         for tier in &self.tiers {
@@ -318,6 +368,32 @@ impl fmt::Display for Report {
         }
         for warning in &self.warnings {
             writeln!(f, "terrace: warning: {warning}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Report {
+    fn show_nodes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        indented(f, &nodes::table(&self.nodes))?;
+        if let Some(idle) = nodes::idle(&self.nodes) {
+            writeln!(
+                f,
+                "terrace: no program on {idle} used its agent. If programs ran there, what started them passed no environment on: pass \
+                 LD_PRELOAD and TERRACE_INDEX (Open MPI: mpirun -x LD_PRELOAD -x TERRACE_INDEX)"
+            )?;
+        }
+        for node in &self.nodes {
+            if node.agent_restarts > 0 {
+                writeln!(
+                    f,
+                    "terrace: {}: the agent was restarted {} times; its numbers are since the last restart",
+                    node.host, node.agent_restarts
+                )?;
+            }
+            for warning in &node.warnings {
+                writeln!(f, "terrace: warning: {}: {warning}", node.host)?;
+            }
         }
         Ok(())
     }

@@ -11,19 +11,23 @@ use crate::child::{self, Ended, Start};
 use crate::control_client::{Client, Moved, running};
 use crate::door::Door;
 use crate::keeper::{Begun, Keeper};
+use crate::launch::Launch;
 use crate::private_mount::{self, PrivateMount};
 use crate::program::{Kind, Program, Weight, reach};
 use crate::progress::Progress;
-use crate::report::{Facts, Report};
+use crate::report::{Facts, NodeReport, Report};
+use crate::scheduler::{self, Limit, TimeLeft};
 use crate::signals::{Signals, wake};
-use crate::supervision::{Supervised, Supervision};
+use crate::step::Step;
+use crate::supervision::{self, Supervised, Supervision};
 use crate::{check, dry_run, elsewhere};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use terrace_core::control::Request;
+use terrace_core::control::{Request, Response, Status};
 use terrace_core::settings::Settings;
+use terrace_core::size::show_bytes;
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, code, warn};
 use terrace_tool::resolve::{self, Resolved};
@@ -47,6 +51,11 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     if args.command.is_empty() {
         return Err(Failure::bad_input("no command was given", "write it after two dashes: terrace run -- CMD ARGS"));
     }
+    let wanted_nodes = Launch::wanted(args)?;
+    let environment = |name: &str| std::env::var(name).ok();
+    if wanted_nodes.is_none() && !args.quiet {
+        scheduler::warn_of_other_nodes(&args.command, &environment);
+    }
     let deadline = deadline(args, begun_at)?;
     if let Some(report) = &args.report {
         check_report_place(report)?;
@@ -58,21 +67,38 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     resolved.settings.library = loadable(&resolved.settings, &resolved.settings.library, resolve::LIBRARY)?;
     let settings = &resolved.settings;
     let door = args.doors.door(Door::of(&resolved))?;
+    if wanted_nodes.is_some() && matches!(door, Door::Supervise | Door::Mount) {
+        return Err(Failure::bad_input(
+            format!("--nodes reaches programs on other nodes by the preload library, and the door is `{door}`"),
+            "leave the door out, or say --preload-only",
+        ));
+    }
     check_program(&args.command, door, args.quiet)?;
     check::library_version(&settings.library)?;
     let namespace = (door == Door::Mount).then(|| private_mount::namespace(&settings.root)).transpose()?;
 
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
     let words: Vec<String> = args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let learning = match door {
+        Door::Preload | Door::Mount => None,
+        Door::Both | Door::Supervise => Some(supervision::learn(settings)),
+    };
     let (keeper, begun) = Keeper::begin(settings, &words, args.quiet)?;
+    let step = Step::of(settings, &environment)?;
+    if let Some(step) = &step {
+        step.sweep();
+        step.begin(&begun)?;
+    }
+    let mut time = TimeLeft::new(args.kill_wait.or_else(|| scheduler::kill_wait(&environment)));
+    let mut launch = match wanted_nodes {
+        Some(wanted) => Some(Launch::begin(wanted, args, settings, &signals)?),
+        None => None,
+    };
     prefetch(settings);
     let on_others = look_elsewhere(settings);
     let told = tell_elsewhere(&on_others, ELSEWHERE_PATIENCE, args.quiet);
 
-    let supervision = match door {
-        Door::Preload | Door::Mount => None,
-        Door::Both | Door::Supervise => Some(Supervision::start(settings, args.quiet)?),
-    };
+    let supervision = learning.map(|learning| Supervision::start(settings, learning, args.quiet)).transpose()?;
     let mount = namespace.map(|namespace| PrivateMount::start(settings, namespace, args.quiet)).transpose()?;
     let start = Start {
         command: &args.command,
@@ -83,8 +109,18 @@ pub fn run(args: &RunArgs) -> Result<i32> {
         index: &begun.index,
         deadline,
         agent_pid: begun.agent_pid,
+        ending: &|| launch.iter().for_each(Launch::flush_now),
     };
-    let ended = child::run(&start, &signals)?;
+    let ran = child::run(&start, &signals, &mut time);
+    // Whatever became of the program, the nodes begin to flush.
+    launch.iter_mut().for_each(Launch::say_end);
+    let ended = match ran {
+        Ok(ended) => ended,
+        Err(failure) => {
+            launch.map(|launch| launch.end(settings, &signals, time.end()));
+            return Err(failure);
+        }
+    };
     // Before the agent's connection ends: what still runs needs the agent.
     let supervised = match mount {
         Some(mount) => mount.end(),
@@ -92,9 +128,38 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     };
 
     let flush_begun = Instant::now();
-    let flushed = flush_attended(settings, &signals, args.quiet);
+    let flushed = flush_attended(settings, &signals, args.quiet, &mut time);
+    let others = launch.map(|launch| launch.end(settings, &signals, time.end()));
     let flush_wait = flush_begun.elapsed();
-    let report = report_of(&resolved, door, &words, &begun, &keeper, &ended, &flushed, flush_wait, begun_at);
+    let mut report = report_of(
+        &resolved,
+        door,
+        &words,
+        &begun,
+        &keeper,
+        &ended,
+        &flushed,
+        flush_wait,
+        begun_at,
+        args.report.is_some(),
+    );
+    let own = |before: &Status| {
+        let after = Client::connect(settings).and_then(|mut client| client.status()).ok();
+        let tag = std::fs::read_to_string(settings.node_file()).unwrap_or_default();
+        let host = terrace_agent::node::host();
+        NodeReport::of(tag.trim(), &host, before, after.as_ref(), &flushed, keeper.restarts())
+    };
+    // Of several tasks, one tells.
+    let mut tells = true;
+    match (others, &step) {
+        (Some(others), _) => report.nodes = std::iter::once(own(&begun.before)).chain(others).collect(),
+        (None, Some(step)) => {
+            let nodes = step.end(|before| own(before).ran(ended.elapsed.as_secs_f64(), ended.code))?;
+            tells = nodes.is_some();
+            report.nodes = nodes.unwrap_or_default();
+        }
+        (None, None) => {}
+    }
     if supervised.left_behind && !args.quiet {
         warn(
             "some of the program's processes still run: their files stay in the tiers and are flushed when they have ended",
@@ -103,8 +168,8 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     if !told {
         tell_elsewhere(&on_others, Duration::ZERO, args.quiet);
     }
-    end_attended(keeper, &signals);
-    finish(args, settings, &ended, supervised, flushed, report)
+    end_attended(keeper, &signals, &mut time);
+    finish(args, settings, &ended, supervised, flushed, report, tells)
 }
 
 fn finish(
@@ -114,6 +179,7 @@ fn finish(
     supervised: Supervised,
     flushed: Result<Moved>,
     mut report: Report,
+    tells: bool,
 ) -> Result<i32> {
     let (exit_code, failure) = match &flushed {
         Ok(moved) if moved.failures.is_empty() && supervised.is_lost && ended.code == 0 => (code::NOT_SERVED, None),
@@ -127,9 +193,18 @@ fn finish(
             (code::NOT_DURABLE, Some(failure.code(code::NOT_DURABLE)))
         }
     };
+    // Tasks of a step say of their own node what was left.
+    let is_step = report.nodes.iter().any(|node| node.tasks > 0);
+    let others = report.nodes.get(1..).filter(|_| !is_step).unwrap_or_default();
+    let elsewhere = left_elsewhere(others, settings);
+    let exit_code = if elsewhere.is_some() { code::NOT_DURABLE } else { exit_code };
     report.exit_code = exit_code;
     if !args.quiet {
-        terrace_tool::output::tell(format_args!("{report}"));
+        if tells {
+            // In one piece: jobs may share a terminal, or a file.
+            let text = report.to_string();
+            terrace_tool::output::tell(format_args!("{text}"));
+        }
         if let Ok(moved) = &flushed {
             for path in &moved.open_files {
                 warn(format!("{} was still open for writing: what had been written is flushed", path.display()));
@@ -141,11 +216,11 @@ fn finish(
     }
     // They were told when they came.
     report.warnings.extend(supervised.warnings);
-    if let Some(file) = &args.report {
+    if let Some(file) = args.report.as_ref().filter(|_| tells) {
         let text = serde_json::to_vec_pretty(&report).expect("a report is plain data");
         std::fs::write(file, text).map_err(|error| Failure::io("write the report", file, error))?;
     }
-    if let Some(failure) = failure {
+    for failure in failure.into_iter().chain(elsewhere) {
         failure.print();
     }
     Ok(exit_code)
@@ -165,14 +240,47 @@ pub fn not_durable(moved: &Moved, settings: &Settings) -> Failure {
     ))
 }
 
+/// What the other nodes of a launch have not made durable, by node.
+fn left_elsewhere(nodes: &[NodeReport], settings: &Settings) -> Option<Failure> {
+    let mut lines = String::new();
+    for node in nodes.iter().filter(|node| !node.is_durable()) {
+        let why = node.trouble.clone().unwrap_or_else(|| {
+            let failures = node.final_flush.iter().flat_map(|flush| &flush.failures);
+            let all: Vec<String> =
+                failures.take(20).map(|failure| format!("{}: {}", failure.path.display(), failure.reason)).collect();
+            all.join("; ")
+        });
+        let left = if node.left_files > 0 { format!(" ({} files are there)", node.left_files) } else { String::new() };
+        lines.push_str(&format!("\n  on {}: {why}{left}", node.host));
+    }
+    (!lines.is_empty()).then(|| {
+        Failure::new(format!("not everything on the other nodes is known to be durable:{lines}"))
+            .hint(format!(
+                "what is left is safe in those nodes' tiers while they are up; run `terrace recover --root {}` on each of them",
+                settings.root.display()
+            ))
+            .code(code::NOT_DURABLE)
+    })
+}
+
 /// When the program must end, to leave time for the flush.
-fn deadline(args: &RunArgs, (now, wall_now): (Instant, SystemTime)) -> Result<Option<Instant>> {
-    let slurm = std::env::var("SLURM_JOB_END_TIME").ok().and_then(|text| text.parse::<u64>().ok());
-    let until_slurm = slurm.map(|end| {
-        let wall_now = wall_now.duration_since(UNIX_EPOCH).unwrap_or_default();
-        Duration::from_secs(end).saturating_sub(wall_now)
-    });
-    let Some(left) = args.walltime.or(until_slurm) else { return Ok(None) };
+fn deadline(args: &RunArgs, (now, _): (Instant, SystemTime)) -> Result<Option<Instant>> {
+    let left = match args.walltime {
+        Some(given) => given,
+        None => match scheduler::limit(&|name| std::env::var(name).ok()) {
+            Limit::Left(left) => left,
+            Limit::NoJob | Limit::None => return Ok(None),
+            Limit::Unknown => {
+                if !args.quiet {
+                    warn(
+                        "the batch system does not say when this job's time is up: without --walltime the program is not ended in \
+                         time for the flush",
+                    );
+                }
+                return Ok(None);
+            }
+        },
+    };
     if left <= args.walltime_margin {
         return Err(Failure::bad_input(
             format!(
@@ -296,19 +404,42 @@ fn tell_elsewhere(look: &mpsc::Receiver<Option<String>>, patience: Duration, qui
 }
 
 /// The final flush, while signals are still taken: the first asks for patience, a second from the keyboard stops waiting.
-pub fn flush_attended(settings: &Settings, signals: &Signals, quiet: bool) -> Result<Moved> {
-    let settings = settings.clone();
-    attended(signals, move || flush(&settings, quiet))
-        .unwrap_or_else(|| Err(Failure::new("you stopped waiting for the flush; the agent goes on with it")))
+pub fn flush_attended(settings: &Settings, signals: &Signals, quiet: bool, time: &mut TimeLeft) -> Result<Moved> {
+    let flushing = settings.clone();
+    let attended = attended(signals, time, move || {
+        let progress = Progress::new("flushing", quiet);
+        flush(&flushing, |response| progress.show(response))
+    });
+    match attended {
+        Attended::Done(flushed) => flushed,
+        Attended::Stopped => Err(Failure::new("you stopped waiting for the flush; the agent goes on with it")),
+        Attended::TimeUp => {
+            let left = Client::connect(settings).and_then(|mut client| client.status()).ok();
+            let left = left.map_or_else(String::new, |status| {
+                format!(": {} files ({}) are left", status.unflushed_files, show_bytes(status.unflushed_bytes))
+            });
+            Err(Failure::new(format!("time was up before the flush was{left}")))
+        }
+    }
 }
 
 /// Waits, in the same way, until the agent has left and the root is clean, if no other run needs it.
-pub fn end_attended(keeper: Keeper, signals: &Signals) {
-    attended(signals, || keeper.end());
+pub fn end_attended(keeper: Keeper, signals: &Signals, time: &mut TimeLeft) {
+    attended(signals, time, || keeper.end());
 }
 
-/// `None`: the user has stopped waiting for it.
-fn attended<Done: Send + 'static>(signals: &Signals, work: impl FnOnce() -> Done + Send + 'static) -> Option<Done> {
+enum Attended<Done> {
+    Done(Done),
+    /// The user waits no longer.
+    Stopped,
+    TimeUp,
+}
+
+fn attended<Done: Send + 'static>(
+    signals: &Signals,
+    time: &mut TimeLeft,
+    work: impl FnOnce() -> Done + Send + 'static,
+) -> Attended<Done> {
     let (done, wait) = mpsc::channel();
     std::thread::spawn(move || {
         let _ = done.send(work());
@@ -317,19 +448,27 @@ fn attended<Done: Send + 'static>(signals: &Signals, work: impl FnOnce() -> Done
     let mut interrupts = 0;
     loop {
         if let Ok(done) = wait.try_recv() {
-            return Some(done);
+            return Attended::Done(done);
         }
-        let taken = signals.next(Duration::from_secs(3600));
+        if time.is_up() {
+            return Attended::TimeUp;
+        }
+        let patience =
+            time.end().map_or(Duration::from_secs(3600), |end| end.saturating_duration_since(Instant::now()));
+        let taken = signals.next(patience);
         match taken.map(|taken| taken.signal) {
             Some(libc::SIGTSTP) => crate::signals::stop_self(),
-            Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT) => {
+            Some(signal @ (libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT)) => {
+                if signal == libc::SIGTERM {
+                    time.begin();
+                }
                 interrupts += 1;
                 if interrupts == 1 {
                     errln!(
                         "terrace: the program has ended; its files are still being flushed (interrupt again to stop waiting)"
                     );
-                } else if taken.is_some_and(|taken| taken.signal == libc::SIGINT) {
-                    return None;
+                } else if signal == libc::SIGINT {
+                    return Attended::Stopped;
                 }
             }
             _ => {}
@@ -337,14 +476,14 @@ fn attended<Done: Send + 'static>(signals: &Signals, work: impl FnOnce() -> Done
     }
 }
 
-fn flush(settings: &Settings, quiet: bool) -> Result<Moved> {
-    let progress = Progress::new("flushing", quiet);
+/// The flush at a run's end, by as many agents as it takes.
+pub fn flush(settings: &Settings, mut progress: impl FnMut(&Response)) -> Result<Moved> {
     let request = Request::Flush { paths: vec![], all: false, end_of_run: true };
     let mut last = None;
     for attempt in 0..FLUSH_TRIES {
         let in_force = agent_process::in_force(settings).unwrap_or_else(|| settings.clone());
         let mut connection = ensure(&in_force, attempt > 0)?;
-        match connection.move_files(&request, |response| progress.show(response)) {
+        match connection.move_files(&request, &mut progress) {
             Ok(moved) => return Ok(moved),
             // The agent died: the next one goes on where it was.
             Err(error) => last = Some(crate::control_client::lost(error)),
@@ -364,6 +503,7 @@ fn report_of(
     flushed: &Result<Moved>,
     flush_wait: Duration,
     (start, wall_start): (Instant, SystemTime),
+    measures: bool,
 ) -> Report {
     let after = Client::connect(&resolved.settings).and_then(|mut client| client.status()).ok();
     Report::new(Facts {
@@ -379,5 +519,6 @@ fn report_of(
         before: &begun.before,
         after: after.as_ref(),
         flushed: flushed.as_ref().ok(),
+        measures,
     })
 }

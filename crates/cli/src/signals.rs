@@ -84,6 +84,14 @@ pub fn wake() {
     send(std::process::id(), libc::SIGCHLD);
 }
 
+/// SIGTERM and SIGHUP end this process no more.
+pub fn ignore_termination() {
+    for signal in [libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: a disposition without a handler.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
 pub fn stop_self() {
     // SAFETY: as above.
     unsafe { libc::raise(libc::SIGSTOP) };

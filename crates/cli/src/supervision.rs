@@ -11,9 +11,9 @@
 //! Reason for two processes: see `terrace_supervise::keep`. The keeper outlives the run if one of its programs does.
 
 use crate::agent_process::read_settings;
-use crate::args::SuperviseArgs;
 use crate::control_client::Client;
 use crate::keeper::Keeper;
+use crate::service::SuperviseArgs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -21,9 +21,10 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 use terrace_core::control::Request;
-use terrace_core::settings::Settings;
+use terrace_core::settings::{Directories, Settings};
 use terrace_supervise::{Filter, HOPELESS};
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, code, warn};
@@ -44,6 +45,7 @@ pub const MESSAGE_MAX: usize = 4096;
 /// The run's end of it.
 pub struct Supervision {
     socket: OwnedFd,
+    filter: Filter,
     answers: mpsc::Receiver<u8>,
     heard: Arc<Heard>,
 }
@@ -86,8 +88,14 @@ pub struct Supervised {
     pub warnings: Vec<String>,
 }
 
+/// What a run's filter lets pass is learned while its agent starts.
+pub fn learn(settings: &Settings) -> JoinHandle<Filter> {
+    let directories = settings.directories != Directories::Off;
+    std::thread::spawn(move || Filter::new(terrace_supervise::learn_loader(), directories))
+}
+
 impl Supervision {
-    pub fn start(settings: &Settings, quiet: bool) -> Result<Supervision> {
+    pub fn start(settings: &Settings, learning: JoinHandle<Filter>, quiet: bool) -> Result<Supervision> {
         let (ours, theirs) = pair().map_err(|error| Failure::new(format!("can't make a socket pair: {error}")))?;
         let mut command = own_program("keep");
         command.arg("--settings").arg(settings.in_force()).arg("--socket").arg(theirs.as_raw_fd().to_string());
@@ -105,12 +113,13 @@ impl Supervision {
         let heard = Arc::new(Heard::default());
         let hearing = heard.clone();
         std::thread::spawn(move || listen(&listening, &send, &hearing, quiet));
-        Ok(Supervision { socket: ours, answers, heard })
+        let filter = learning.join().map_err(|_| Failure::new("can't make the filter of the supervisor"))?;
+        Ok(Supervision { socket: ours, filter, answers, heard })
     }
 
     /// For the new process, before exec: it and all that it starts are supervised.
     pub fn enter(&self) -> impl FnMut() -> io::Result<()> + Send + Sync + 'static {
-        let filter = Filter::new(terrace_supervise::learn_loader());
+        let filter = self.filter.clone();
         let socket = self.socket.as_raw_fd();
         let without_privileges = !rustix::process::geteuid().is_root();
         move || {

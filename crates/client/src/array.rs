@@ -1,5 +1,6 @@
 //! An array object, as a program uses it.
 
+use crate::hooks::{Hooks, When};
 use crate::remote::RemoteArray;
 use crate::rpc::Stream;
 use crate::session::Session;
@@ -7,7 +8,8 @@ use crate::spread::SpreadArray;
 use crate::transfer::Transfer;
 use std::sync::Arc;
 use std::time::Duration;
-use terrace_core::objects::{ArraySpec, Element, ObjectError, Region, Result};
+use terrace_core::objects::wire::Request;
+use terrace_core::objects::{ArraySpec, Element, Kind, ObjectError, Region, Result};
 use terrace_objects::array::{ArrayHandle, LockMode, View};
 
 /// Cheap to clone; all clones are one open array.
@@ -15,6 +17,7 @@ use terrace_objects::array::{ArrayHandle, LockMode, View};
 pub struct Array {
     session: Session,
     pub(crate) backend: Arc<Backend>,
+    pub(crate) hooks: Arc<Hooks>,
 }
 
 #[allow(clippy::large_enum_variant)] // it lies in an `Arc`, and nearly all are the large one
@@ -50,7 +53,7 @@ impl RegionLock {
 
 impl Array {
     pub(crate) fn new(session: Session, backend: Backend) -> Array {
-        Array { session, backend: Arc::new(backend) }
+        Array { session, backend: Arc::new(backend), hooks: Arc::default() }
     }
 
     /// The array's name below the root; of one of this node its path.
@@ -97,6 +100,13 @@ impl Array {
     /// Puts a region's cells, packed in C order. When this returns every reader sees them, and they survive a kill of any
     /// process. Overlapping puts take effect in one order, whole regions at a time.
     pub fn put(&self, region: &Region, cells: &[u8]) -> Result<()> {
+        match self.hooked(region, cells)? {
+            Some(cells) => self.put_plain(region, &cells),
+            None => self.put_plain(region, cells),
+        }
+    }
+
+    fn put_plain(&self, region: &Region, cells: &[u8]) -> Result<()> {
         match &*self.backend {
             Backend::Here(handle) => handle.put(region, cells),
             Backend::Elsewhere(array) => array.put(region, cells),
@@ -107,8 +117,9 @@ impl Array {
     /// The array of one agent elsewhere.
     pub(crate) fn elsewhere(&self) -> Option<&RemoteArray> {
         match &*self.backend {
-            Backend::Elsewhere(array) => Some(array),
-            Backend::Here(_) | Backend::Spread(_) => None,
+            // Those that functions are applied to take the way of all puts.
+            Backend::Elsewhere(array) if !self.hooks.has(When::Put) => Some(array),
+            Backend::Elsewhere(_) | Backend::Here(_) | Backend::Spread(_) => None,
         }
     }
 
@@ -123,6 +134,12 @@ impl Array {
 
     /// Gets a region's cells, packed in C order; cells that were never put are the fill value.
     pub fn get(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
+        self.get_plain(region, cells)?;
+        self.hooks.apply(When::Get, region, self.spec(), cells)
+    }
+
+    /// As they lie there.
+    pub(crate) fn get_plain(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
         match &*self.backend {
             Backend::Here(handle) => handle.get(region, cells),
             Backend::Elsewhere(array) => array.get(region, cells),
@@ -133,6 +150,10 @@ impl Array {
     /// # Safety
     /// `cells` has `bytes` readable bytes.
     pub unsafe fn put_raw(&self, region: &Region, cells: *const u8, bytes: usize) -> Result<()> {
+        if self.hooks.has(When::Put) {
+            // SAFETY: as the caller promises.
+            return self.put(region, unsafe { std::slice::from_raw_parts(cells, bytes) });
+        }
         // SAFETY: as the caller promises.
         unsafe {
             match &*self.backend {
@@ -146,6 +167,10 @@ impl Array {
     /// # Safety
     /// `cells` has `bytes` writable bytes that nobody else uses.
     pub unsafe fn get_raw(&self, region: &Region, cells: *mut u8, bytes: usize) -> Result<()> {
+        if self.hooks.has(When::Get) {
+            // SAFETY: as the caller promises.
+            return self.get(region, unsafe { std::slice::from_raw_parts_mut(cells, bytes) });
+        }
         // SAFETY: as the caller promises.
         unsafe {
             match &*self.backend {
@@ -192,6 +217,23 @@ impl Array {
         }
     }
 
+    /// Any shape of the same rank, also a smaller one, and also where dimensions are not unlimited: for all who have it open. What is cut off
+    /// is gone: where the array grows again it has the fill value. The array is made durable for it, and dropped from the tiers.
+    pub fn resize(&self, shape: &[u64]) -> Result<()> {
+        if !self.is_writable() {
+            return Err(ObjectError::new(Kind::WrongKind, format!("{} was opened for reading only", self.name())));
+        }
+        if matches!(&*self.backend, Backend::Spread(_)) {
+            return Err(ObjectError::invalid(format!(
+                "`{}` is kept by several agents: it can't be resized",
+                self.name()
+            ))
+            .hint("make another array, or serve the root by one agent"));
+        }
+        let path = self.session.name_of(&self.name())?;
+        self.session.agent().done(&Request::Reshape { path, shape: shape.into() })
+    }
+
     /// Locks a region against overlapping locks of all clients: `Read` is shared, `Write` is alone. Waits so long (`None`: as
     /// long as it takes; zero: does not wait, `Kind::Busy`). Released when it is dropped, or when this process ends.
     pub fn lock(&self, region: &Region, mode: LockMode, patience: Option<Duration>) -> Result<RegionLock> {
@@ -233,6 +275,12 @@ impl Array {
 
     /// Makes the array durable in the root.
     pub fn flush(&self) -> Result<()> {
+        if let Backend::Here(handle) = &*self.backend
+            && !handle.directory().exists()
+        {
+            let gone = format!("the array {} was renamed or removed", self.name());
+            return Err(ObjectError::new(Kind::NotFound, gone).hint("open it by its new name"));
+        }
         self.session.flush(&self.name())
     }
 

@@ -1,10 +1,12 @@
-//! What is looked at before an object is made, and what is made for it: containers that it is to lie in.
+//! What is looked at before an object is made or gets another name, and what is made for it: containers that it is to lie in.
 
 use crate::session::Session;
 use std::path::Path;
+use terrace_core::objects::wire::Request;
 use terrace_core::objects::{Kind, ObjectError, Result};
 use terrace_index::PRIVATE_DIR;
 use terrace_objects::array::{self, Metadata};
+use terrace_objects::placed;
 
 impl Session {
     /// The array's name, on this node; it gets its cells' place with the first put.
@@ -12,6 +14,30 @@ impl Session {
         let path = self.full_path(name)?;
         self.check_inside(name, &path)?;
         with_parents(&path, || array::create_array(&self.place(), &path, metadata))
+    }
+
+    /// Gives an object another name, with its tags, and all that lies below it; containers that it is to lie in are made. It is an error if
+    /// there is an object of that name. Arrays that are open are to be opened again.
+    pub fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (old, new) = (self.name_of(from)?, self.name_of(to)?);
+        if old.is_empty() || new.is_empty() {
+            return Err(ObjectError::invalid("the root itself can't be renamed, nor can anything become it"));
+        }
+        if Path::new(&new).starts_with(&old) {
+            return Err(ObjectError::invalid(format!(
+                "`{from}` can't be renamed to `{to}`, which is itself or lies in it"
+            )));
+        }
+        if self.is_elsewhere() {
+            self.agent().done(&Request::Rename { from: old.clone(), to: new.clone() })?;
+        } else {
+            let (source, target) = (self.full_path(from)?, self.full_path(to)?);
+            self.check_inside(from, &source)?;
+            self.check_inside(to, &target)?;
+            placed::look(&self.place(), &source)?;
+            with_parents(&target, || placed::rename(&source, &target))?;
+        }
+        self.all_do(&Request::Renamed { from: old, to: new })
     }
 
     /// Refuses a name that a symbolic link leads out of the root: what is made there would be nobody's.

@@ -29,6 +29,7 @@ mod bytes;
 mod cluster;
 mod creating;
 mod fabric;
+mod hooks;
 mod link;
 mod members;
 mod memory;
@@ -45,6 +46,7 @@ mod transfer;
 
 pub use array::{Array, ArrayView, Mapped, RegionLock};
 pub use bytes::Bytes;
+pub use hooks::{Foreign, ForeignRegion, When};
 pub use link::Link;
 pub use members::{of_root as agents_of, token_of_root};
 pub use select::{Histogram, Selection, Where, histogram};

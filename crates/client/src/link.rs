@@ -18,6 +18,17 @@ impl Link {
     /// `target`: `tcp://ADDRESS:PORT`, `tls://` or `plain://`, as for a session. `patience`: for the connection, and for each
     /// piece that is sent or received later.
     pub fn connect(target: &str, token: &str, fingerprint: Option<String>, patience: Duration) -> Result<Link> {
+        Link::connect_within(target, token, fingerprint, patience, patience)
+    }
+
+    /// `connecting`: for the connection alone.
+    pub fn connect_within(
+        target: &str,
+        token: &str,
+        fingerprint: Option<String>,
+        connecting: Duration,
+        patience: Duration,
+    ) -> Result<Link> {
         let (scheme, address) = target.split_once("://").ok_or_else(|| {
             ObjectError::invalid(format!("`{target}` is no agent's address: tcp://ADDRESS:PORT is one"))
         })?;
@@ -28,7 +39,7 @@ impl Link {
         let found = address.to_socket_addrs().map_err(away)?;
         let mut last = std::io::Error::other("the name has no address");
         for socket in found {
-            match TcpStream::connect_timeout(&socket, patience) {
+            match TcpStream::connect_timeout(&socket, connecting) {
                 Ok(stream) => {
                     return Link::greet(stream, address, token, security, patience)
                         .map_err(|error| refusal(target, error));

@@ -4,7 +4,7 @@
 //!  tiles, in C order ─▶ is the answer known by the ranges of the extents that cover it? ─▶ else: get its cells, compare ─▶ runs of cells
 //! ```
 //!
-//! Ranges are those that extents of this node have, so an array whose cells are on other agents is read.
+//! Asked is what lies there: functions that are applied to what is got (`hooks`) are not. Ranges are those that extents of this node have, so an array whose cells are on other agents is read.
 
 use crate::array::Array;
 use terrace_core::objects::few::Condition;
@@ -117,7 +117,7 @@ impl Where {
             Where::Meets(array, condition) => {
                 let spec = array.spec();
                 let mut bytes = vec![0; tile.cells() as usize * spec.data_type.size()];
-                array.get(tile, &mut bytes)?;
+                array.get_plain(tile, &mut bytes)?;
                 condition.mask(spec.data_type, &bytes).ok_or_else(|| incomparable(spec))
             }
             Where::And(parts) | Where::Or(parts) => {
@@ -178,7 +178,7 @@ impl Selection {
                 }
                 if !is_got {
                     buffer.resize(tile.cells() as usize * size, 0);
-                    array.get(&tile, &mut buffer)?;
+                    array.get_plain(&tile, &mut buffer)?;
                     is_got = true;
                 }
                 let until = (at + count).min(end);
@@ -235,7 +235,7 @@ pub fn histogram(array: &Array, within: Option<&Region>, bins: usize, bounds: Op
     let tiles = tiles(&source.shape, within)?;
     let values = |tile: &Region| -> Result<Vec<f64>> {
         let mut bytes = vec![0; tile.cells() as usize * array.spec().data_type.size()];
-        array.get(tile, &mut bytes)?;
+        array.get_plain(tile, &mut bytes)?;
         array.spec().data_type.floats(&bytes).ok_or_else(|| incomparable(array.spec()))
     };
     let (low, high) = match bounds {

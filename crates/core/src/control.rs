@@ -214,4 +214,12 @@ pub struct Counters {
     pub moved_live_bytes: u64,
     pub removed_files: u64,
     pub removed_bytes: u64,
+    /// Bytes of files that programs opened for reading, taken as wholes: files that were there before, files that programs had made in
+    /// a tier, and either of them opened again.
+    #[serde(default)]
+    pub input_bytes: u64,
+    #[serde(default)]
+    pub read_back_bytes: u64,
+    #[serde(default)]
+    pub reread_bytes: u64,
 }

@@ -3,6 +3,7 @@
 //! `terrace.toml`, the environment and the flags are checked against this table and `terrace config` prints it, so
 //! they can't disagree.
 
+use crate::settings::Directories;
 use crate::size::{DURATION_HINT, SIZE_HINT, Size, parse_duration};
 use toml::Value;
 
@@ -66,7 +67,7 @@ pub fn is_list_of_tables(key: &str) -> bool {
     key == TIER || key == FORWARD
 }
 
-pub const SETTINGS: [Declaration; 20] = [
+pub const SETTINGS: [Declaration; 21] = [
     setting("root", "root", Kind::Path, ".", "The directory to accelerate. Programs keep using its real path."),
     setting("quota", "quota", Kind::Size, "", "Most bytes that all faster tiers together may hold."),
     setting(
@@ -96,6 +97,13 @@ pub const SETTINGS: [Declaration; 20] = [
         Kind::Choice(&DOORS),
         "both",
         "How a run's programs are reached: by the preload library (`preload`), by the supervisor (`supervise`), or by each where it is best.",
+    ),
+    setting(
+        "directories",
+        "directories",
+        Kind::Choice(&Directories::WORDS),
+        "off",
+        "Directories that programs make and that lie in a tier as a whole: those in which policy drops every file (`scratch`), or none (`off`).",
     ),
     setting("mover.threads", "threads", Kind::Count, "2", "Files moved at the same time."),
     setting(

@@ -7,6 +7,7 @@ pub mod members;
 pub mod nodes;
 pub mod objects;
 pub mod paths;
+pub mod peers;
 pub mod policy;
 pub mod refusal;
 pub mod sea;

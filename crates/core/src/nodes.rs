@@ -16,10 +16,20 @@ use std::path::{Path, PathBuf};
 pub struct Node {
     pub tag: String,
     pub host: String,
+    /// Of the installation (`/etc/machine-id`); empty: it has none.
+    #[serde(default)]
+    pub machine: String,
     /// Of the kernel: with another one, what was in the host's memory is gone.
     pub boot_id: String,
     pub agent_pid: u32,
     pub tiers: Vec<PathBuf>,
+}
+
+impl Node {
+    /// It is surely this host, before its last start. Names alone don't tell: two machines may be `localhost`.
+    pub fn was_here_before(&self, host: &str, machine: &str, boot_id: &str) -> bool {
+        self.host == host && !machine.is_empty() && self.machine == machine && self.boot_id != boot_id
+    }
 }
 
 pub const REGISTRATION: &str = "node.json";

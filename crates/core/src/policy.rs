@@ -136,6 +136,13 @@ impl Policy {
         Mode::of(is_in(self.flush.last_match(path)), is_in(self.evict.last_match(path)))
     }
 
+    /// True: every file that there may ever be below this directory is dropped at the end of the run (`Mode::Remove`). False also
+    /// where that can't be told from the patterns.
+    pub fn drops_all_below(&self, directory: &Path) -> bool {
+        let directory = directory.as_os_str().as_bytes();
+        self.flush.all_below(directory) == Some(false) && self.evict.all_below(directory) == Some(true)
+    }
+
     /// No file is ever prefetched: a walk of the tree would find nothing.
     pub fn prefetches_nothing(&self) -> bool {
         self.prefetch.patterns.iter().all(|pattern| pattern.negated)
@@ -171,6 +178,16 @@ struct Pattern {
     text: String,
     negated: bool,
     matcher: Matcher,
+    /// Of a glob that ends with `/**`: what matches the directory itself.
+    directory: Option<GlobMatcher>,
+}
+
+/// Which paths below a directory a pattern matches.
+#[derive(PartialEq)]
+enum Below {
+    All,
+    None,
+    Some,
 }
 
 #[derive(Debug)]
@@ -184,6 +201,22 @@ impl List {
     fn compile(list: &'static str, texts: &[String]) -> Result<List, PolicyError> {
         let patterns = texts.iter().map(|text| Pattern::compile(list, text)).collect::<Result<_, _>>()?;
         Ok(List { patterns })
+    }
+
+    /// Whether all paths below the directory are in the list, or none is; `None`: it can't be told, or differs.
+    fn all_below(&self, directory: &[u8]) -> Option<bool> {
+        let mut may_be = [false; 2];
+        for pattern in self.patterns.iter().rev() {
+            match pattern.below(directory) {
+                Below::None => {}
+                Below::Some => may_be[!pattern.negated as usize] = true,
+                Below::All => {
+                    may_be[!pattern.negated as usize] = true;
+                    return (may_be[0] != may_be[1]).then_some(may_be[1]);
+                }
+            }
+        }
+        (!may_be[1]).then_some(false)
     }
 
     fn last_match(&self, path: &[u8]) -> Option<&Pattern> {
@@ -215,7 +248,37 @@ impl Pattern {
         } else {
             Matcher::Glob(compile_glob(body).map_err(|(reason, hint)| error(reason, hint))?)
         };
-        Ok(Pattern { text: text.into(), negated, matcher })
+        let directory = match &matcher {
+            Matcher::Glob(_) => whole_glob(body).strip_suffix("/**").and_then(|directory| compile_glob(directory).ok()),
+            _ => None,
+        };
+        Ok(Pattern { text: text.into(), negated, matcher, directory })
+    }
+
+    fn below(&self, directory: &[u8]) -> Below {
+        match &self.matcher {
+            Matcher::Everything => return Below::All,
+            Matcher::Regex(_) => return Below::Some,
+            Matcher::Glob(_) => {}
+        }
+        let path = Path::new(std::ffi::OsStr::from_bytes(directory));
+        if let Some(matcher) = &self.directory
+            && path.ancestors().any(|above| !above.as_os_str().is_empty() && matcher.is_match(above))
+        {
+            return Below::All;
+        }
+        let glob = whole_glob(self.text.strip_prefix('!').unwrap_or(&self.text));
+        let is_special = |byte: u8| matches!(byte, b'*' | b'?' | b'[' | b'{' | b'\\');
+        let literal = glob.bytes().take_while(|&byte| !is_special(byte)).collect::<Vec<u8>>();
+        let inside = [directory, b"/"].concat();
+        let is_apart = !literal.starts_with(&inside) && !inside.starts_with(&literal);
+        // Without `**`, and without alternatives that may have slashes, it matches paths of its own depth only.
+        let is_flat = !glob.contains("**") && !glob.contains('{');
+        let depth = |bytes: &[u8]| bytes.iter().filter(|&&byte| byte == b'/').count();
+        match is_apart || is_flat && depth(glob.as_bytes()) < depth(&inside) {
+            true => Below::None,
+            false => Below::Some,
+        }
     }
 
     fn matches(&self, path: &[u8]) -> bool {
@@ -227,6 +290,12 @@ impl Pattern {
     }
 }
 
+/// A directory stands for all that is below it.
+fn whole_glob(body: &str) -> String {
+    let relative = body.strip_prefix("./").unwrap_or(body);
+    if relative.ends_with('/') { format!("{relative}**") } else { relative.to_owned() }
+}
+
 fn compile_glob(body: &str) -> Result<GlobMatcher, (String, String)> {
     let relative = body.strip_prefix("./").unwrap_or(body);
     if let Some(rest) = relative.strip_prefix('/') {
@@ -235,9 +304,7 @@ fn compile_glob(body: &str) -> Result<GlobMatcher, (String, String)> {
             format!("write `{rest}` if that is below the root"),
         ));
     }
-    // A directory stands for all that is below it.
-    let whole = if relative.ends_with('/') { format!("{relative}**") } else { relative.to_owned() };
-    GlobBuilder::new(&whole).literal_separator(true).backslash_escape(true).build().map(|glob| glob.compile_matcher()).map_err(
+    GlobBuilder::new(&whole_glob(relative)).literal_separator(true).backslash_escape(true).build().map(|glob| glob.compile_matcher()).map_err(
         |e| {
             (
                 e.kind().to_string(),
@@ -299,6 +366,22 @@ mod tests {
         assert_eq!(mode(&policy, "a"), Mode::Copy);
         assert_eq!(mode(&policy, "scratch/a"), Mode::Keep);
         assert_eq!(mode(&policy, "scratch/keep/a"), Mode::Copy);
+    }
+
+    #[test]
+    fn a_directory_is_scratch_only_if_every_file_that_there_may_be_is() {
+        let drops = |flush: &[&str], evict: &[&str], at: &str| policy(flush, evict).drops_all_below(Path::new(at));
+        assert!(drops(&["**", "!work/**"], &["work/**"], "work"));
+        assert!(drops(&["**", "!work/"], &["work/"], "work/a/b"));
+        assert!(drops(&["*.nii", "out/**"], &["sub-*/work/**"], "sub-1/work"));
+        assert!(!drops(&["**"], &["work/**"], "work"));
+        assert!(!drops(&["**", "!work/**"], &["work/**"], "other"));
+        assert!(!drops(&["**", "!work/**", "work/keep/**"], &["work/**"], "work"));
+        assert!(drops(&["**", "!work/**", "work/keep/**"], &["work/**"], "work/x"));
+        assert!(!drops(&["**", "!work/**", "**/*.log"], &["work/**"], "work/x"));
+        assert!(!drops(&["!**"], &["work/*"], "work"));
+        assert!(!drops(&["!**", r"re:\.log$"], &["work/**"], "work"));
+        assert!(!drops(&[], &[], "work"));
     }
 
     #[test]
@@ -368,6 +451,19 @@ mod tests {
             prop_assert_eq!(mode(&policy(&list, &[]), &path), Mode::Copy);
             list.push("!**");
             prop_assert_eq!(mode(&policy(&list, &[]), &path), Mode::Keep);
+        }
+
+        #[test]
+        fn what_is_below_a_scratch_directory_is_dropped(
+            flush in proptest::collection::vec("!?[ab*]{1,2}(/[ab*]{1,2}){0,2}(/\\*\\*)?", 0..4),
+            evict in proptest::collection::vec("!?[ab*]{1,2}(/[ab*]{1,2}){0,2}(/\\*\\*)?", 0..4),
+            dir in "[ab](/[ab]){0,2}", below in "[ab](/[ab]){0,2}",
+        ) {
+            let text = |list: &[String]| list.iter().map(String::as_str).map(str::to_owned).collect();
+            let settings = PolicySettings { flush: text(&flush), evict: text(&evict), prefetch: vec![] };
+            if let Ok(policy) = Policy::compile(&settings) && policy.drops_all_below(Path::new(&dir)) {
+                prop_assert_eq!(mode(&policy, &format!("{dir}/{below}")), Mode::Remove);
+            }
         }
 
         #[test]

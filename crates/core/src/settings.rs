@@ -34,6 +34,9 @@ pub struct Settings {
     pub policy: PolicySettings,
     #[serde(default)]
     pub mover: MoverSettings,
+    /// Which directories that programs make are placed as a whole.
+    #[serde(default)]
+    pub directories: Directories,
     /// Most bytes over all tiers together.
     #[serde(default)]
     pub quota_bytes: Option<u64>,
@@ -64,6 +67,29 @@ pub struct Settings {
     /// Sizes as the user gave them, by what they are of: a percentage is other bytes at each moment (`contradictions`).
     #[serde(default)]
     pub sizes_as_given: BTreeMap<String, String>,
+}
+
+/// Which directories that programs make lie in a tier as a whole (docs/design/placed-directories.md).
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Directories {
+    /// None: each file is placed by itself.
+    #[default]
+    Off,
+    /// Those in which policy drops every file at the end of the run.
+    Scratch,
+}
+
+impl Directories {
+    pub const WORDS: [&'static str; 2] = ["off", "scratch"];
+
+    pub fn of(word: &str) -> Directories {
+        if word == "scratch" { Directories::Scratch } else { Directories::Off }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        Directories::WORDS[self as usize]
+    }
 }
 
 /// A rule: regions of these containers are sent to other agents as they are published.
@@ -189,6 +215,7 @@ impl Settings {
             tiers,
             policy: PolicySettings::default(),
             mover: MoverSettings::default(),
+            directories: Directories::Off,
             quota_bytes: None,
             state: user_dir(Path::new("/var/tmp"), uid).join(&id),
             runtime: user_dir(Path::new("/dev/shm"), uid).join(&id),

@@ -27,6 +27,17 @@ pub enum CallKind {
     OpenFor = 7,
     /// Owner, mode, times or extended attributes of the replica of `record` changed: the root's file is to have them too.
     Carry = 8,
+    /// A link to another node's object: its file is to be a real one in the root. `path` has the link's text, a zero byte, and
+    /// the link's own path where it is known. `status` 0: look at the name again.
+    Bring = 9,
+    /// A program makes the directory `path`, with the mode in `size`: place it if policy lets. `status` EOPNOTSUPP: it is to be made
+    /// in the root; 0 or another errno: what mkdir(2) answers.
+    MakeDirectory = 10,
+    /// The placed directory of `record` is about to be renamed to `path`. `status` EXDEV: what policy says there needs it in the root.
+    MayMove = 11,
+    /// What lies at the first part of `path` goes to its second part (`size` has the first one's length), one of them in a placed
+    /// directory and the other not. `status` EXDEV: it can't be done without copying.
+    Cross = 12,
 }
 
 #[derive(Clone, Copy)]

@@ -15,6 +15,7 @@
 pub mod calls;
 pub mod guard;
 pub mod proxy;
+pub mod reads;
 pub mod ring;
 pub mod table;
 
@@ -40,6 +41,11 @@ pub const NAME_LEN: usize = 14;
 const _: () = assert!(RECORDS <= 1 << 20 && NAME_LEN * 6 == 20 + 64);
 /// An old description whose file was moved live is marked by this offset plus a token (below ext4's 16 TiB limit).
 pub const OFFSET_TOKEN_BASE: i64 = 1 << 43;
+/// What follows an object's name where the object is a directory. The name is a directory's too, with nothing else in it: who goes up
+/// from the placed directory without us (a static program, a shell outside of the run) finds no other object there.
+pub const DIRECTORY_SUFFIX: &str = "/d";
+/// Added to `st_ino` of what lies in a placed directory, by its device: the root has inodes of the same numbers.
+pub const INSIDE_BASE: u64 = 1 << 44;
 /// `st_ino` of files born in a tier: above what file systems here give out, below 2^53 (JavaScript, awk).
 pub const INO_BASE: u64 = 1 << 52;
 /// The name of the directory below the root that is ours; directory listings leave it out.
@@ -134,6 +140,8 @@ pub enum State {
     Moved = 6,
     Dead = 7,
     Committing = 8,
+    /// A placed directory: in the root a link, in the tier a directory.
+    Directory = 9,
 }
 
 impl State {
@@ -147,6 +155,7 @@ impl State {
             6 => State::Moved,
             7 => State::Dead,
             8 => State::Committing,
+            9 => State::Directory,
             _ => State::Free,
         }
     }
@@ -268,7 +277,12 @@ pub struct Header {
     pub node: AtomicU32,
     /// Other nodes that are registered at the root: while there are none, nobody looks for links of theirs.
     pub others: AtomicU32,
-    _pad1: [u64; 3],
+    /// Placed directories that are there: while there are none, no path is looked at for `..`.
+    pub directories: AtomicI64,
+    /// 1: a directory that a program makes may be placed, so the agent is asked.
+    pub places_directories: AtomicU32,
+    _pad5: u32,
+    _pad1: [u64; 1],
     pub root: PathText,
     pub alias_count: AtomicU32,
     _pad2: u32,
@@ -289,6 +303,7 @@ pub struct Layout {
     /// One bit for each key that was ever put into the table.
     pub filter: [AtomicU64; FILTER_WORDS],
     pub table: [table::Slot; TABLE_SLOTS],
+    pub reads: reads::Reads,
     pub ring: ring::Ring,
 }
 
@@ -411,6 +426,7 @@ impl Index {
     /// The record whose object this link text names: its device's directory, its number, its random half.
     /// `None` for every link that Terrace didn't make, and for stale ones.
     pub fn record_of_link(&self, text: &[u8]) -> Option<u32> {
+        let text = text.strip_suffix(DIRECTORY_SUFFIX.as_bytes()).unwrap_or(text);
         let (dir, name) = text.split_at_checked(text.len().checked_sub(NAME_LEN)?)?;
         let (number, random) = parse_name(name)?;
         let device = self.devices().iter().position(|device| device.dir.get() == dir)?;
@@ -424,6 +440,7 @@ impl Index {
     /// The link leads to an object of another node: its directory has another tag than ours.
     pub fn is_elsewhere(&self, text: &[u8]) -> bool {
         const TAG: usize = 9; // `.5f3a9c01`
+        let text = text.strip_suffix(DIRECTORY_SUFFIX.as_bytes()).unwrap_or(text);
         let Some((dir, name)) = text.len().checked_sub(NAME_LEN).and_then(|at| text.split_at_checked(at)) else {
             return false;
         };
@@ -440,7 +457,38 @@ impl Index {
 
     /// True when a link of this length may be ours: a cheap test before reading the link.
     pub fn is_link_len(&self, len: u64) -> bool {
-        self.devices().iter().any(|device| device.dir.get().len() as u64 + NAME_LEN as u64 == len)
+        let more = DIRECTORY_SUFFIX.len() as u64;
+        let is = |device: &Device| {
+            let file = device.dir.get().len() as u64 + NAME_LEN as u64;
+            len == file || len == file + more
+        };
+        self.devices().iter().any(is)
+    }
+
+    /// A canonical path that is the container of a placed directory: where the kernel leads a program that goes up from that by itself.
+    pub fn container(&self, path: &[u8]) -> Option<u32> {
+        let numbered = self.devices().iter().enumerate();
+        let found = |(number, device): (usize, &Device)| {
+            let (record, random) = parse_name(path.strip_prefix(device.dir.get())?)?;
+            let found = self.record(record)?;
+            let is_this = found.random.load(Acquire) == random && found.device.load(Relaxed) == number as u32;
+            (is_this && found.state() == State::Directory).then_some(record)
+        };
+        numbered.filter_map(found).next()
+    }
+
+    /// A canonical path in a tier that lies in a placed directory, or is one: the directory's record, and what follows it (empty, or
+    /// with its slash).
+    pub fn inside<'a>(&self, path: &'a [u8]) -> Option<(u32, &'a [u8])> {
+        let suffix = DIRECTORY_SUFFIX.as_bytes();
+        self.devices().iter().enumerate().find_map(|(number, device)| {
+            let (name, rest) = path.strip_prefix(device.dir.get())?.split_at_checked(NAME_LEN)?;
+            let rest = rest.strip_prefix(suffix).filter(|rest| matches!(rest.first(), None | Some(b'/')))?;
+            let (record, random) = parse_name(name)?;
+            let found = self.record(record)?;
+            (found.random.load(Acquire) == random && found.device.load(Relaxed) == number as u32)
+                .then_some((record, rest))
+        })
     }
 
     pub fn device_of_dev(&self, dev: u64) -> bool {

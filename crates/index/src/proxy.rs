@@ -40,6 +40,8 @@ pub struct Table {
     pub announce_to: unsafe extern "C" fn(*const Intent, about_to_wait: extern "C" fn()),
     /// `st_dev` of the root, which every placed file shows.
     pub root_dev: unsafe extern "C" fn() -> u64,
+    /// Directories that programs make may be placed.
+    pub places_directories: unsafe extern "C" fn() -> bool,
     /// The text begins with the root or one of its aliases, or has dots that may lead there.
     pub may_be_below_root: unsafe extern "C" fn(path: *const c_char) -> bool,
     pub open: unsafe extern "C" fn(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize,
@@ -51,6 +53,16 @@ pub struct Table {
     pub getdents: unsafe extern "C" fn(fd: i32, out: *mut c_void, size: usize) -> isize,
     /// In the layout of getdents(2).
     pub getdents_old: unsafe extern "C" fn(fd: i32, out: *mut c_void, size: usize) -> isize,
+    /// mkdirat(2): the directory may be placed.
+    pub mkdir: unsafe extern "C" fn(dirfd: i32, path: *const c_char, mode: u32) -> isize,
+    /// What a canonical path in a placed directory is called in the root, written to `out` (PATH_MAX bytes): its length. 0: it is in none.
+    pub shown: unsafe extern "C" fn(path: *const c_char, out: *mut c_char) -> isize,
+    /// The path, if its `..` lead out of a placed directory, spelt out in `out` (PATH_MAX bytes): its length. 0: it is right as it is.
+    pub translate: unsafe extern "C" fn(dirfd: i32, path: *const c_char, out: *mut c_char) -> isize,
+    /// The kernel will go this path for the program: its `..` out of a placed directory is to lead it right. False: it can't.
+    pub make_way: unsafe extern "C" fn(dirfd: i32, path: *const c_char) -> bool,
+    /// The name itself is a placed directory's link.
+    pub is_placed_directory: unsafe extern "C" fn(dirfd: i32, path: *const c_char) -> bool,
     pub unlink: unsafe extern "C" fn(dirfd: i32, path: *const c_char, flags: i32) -> isize,
     pub rename:
         unsafe extern "C" fn(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: u32) -> isize,

@@ -1,7 +1,8 @@
 //! Attributes. By path they reach the object through the link, natively. Left are the calls that say "of the link itself", which
 //! for a program is the file, and statfs, whose answer must be the root's. What changes attributes is in `changes`.
 
-use crate::{gate, link, open, process, real, stat};
+use crate::placed::{self, Way};
+use crate::{elsewhere, gate, link, open, process, real, stat};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
@@ -26,11 +27,40 @@ macro_rules! xattr_hooks {
     ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty, $own:expr, $through:expr;)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, $($arg: $ty),*) -> $ret {
+            if let Some(index) = process::index()
+                && let Err(error) = elsewhere::brought(index, CWD, path, false)
+            {
+                return real::outcome(error) as $ret;
+            }
             let nr = if is_ours(CWD, path) { $through } else { $own };
             // SAFETY: the program's own arguments.
             real::outcome(unsafe { xattr_call(nr, path as usize, &[$($arg as usize),*]) }) as $ret
         }
     )*};
+}
+
+/// Looks that the kernel makes through the link, natively, and not where it leads to another node.
+macro_rules! look_hooks {
+    ($($name:ident($dirfd:expr, $path:ident; $($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
+            let real = $crate::real_named!($name: fn($($ty),*) -> $ret);
+            let way = Way::of($dirfd, $path);
+            let $path = way.path();
+            // SAFETY: the program's own arguments, or the same path spelt out.
+            let native = || real::raw(unsafe { real($($arg),*) } as isize);
+            real::outcome(elsewhere::retried($dirfd, $path, native)) as $ret
+        }
+    )*};
+}
+
+look_hooks! {
+    access(CWD, path; path: *const c_char, mode: c_int) -> c_int;
+    eaccess(CWD, path; path: *const c_char, mode: c_int) -> c_int;
+    euidaccess(CWD, path; path: *const c_char, mode: c_int) -> c_int;
+    faccessat(dirfd, path; dirfd: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int;
+    getxattr(CWD, path; path: *const c_char, name: *const c_char, value: *mut c_void, size: usize) -> isize;
+    listxattr(CWD, path; path: *const c_char, list: *mut c_char, size: usize) -> isize;
 }
 
 pub unsafe fn xattr_call(nr: i64, path: usize, rest: &[usize]) -> isize {
@@ -47,6 +77,8 @@ xattr_hooks! {
 /// truncate(2) of a placed file counts its room; of a replicated one, makes it current first: as an open for writing does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn truncate(path: *const c_char, length: i64) -> c_int {
+    let way = Way::of(CWD, path);
+    let path = way.path();
     if let (Some(index), false) = (process::index(), path.is_null()) {
         // SAFETY: a zeroed stat is valid; the program's path.
         let placed = unsafe {
@@ -71,13 +103,8 @@ pub unsafe extern "C" fn truncate(path: *const c_char, length: i64) -> c_int {
         }
     }
     // SAFETY: the program's own arguments.
-    let result = unsafe { gate::call2(libc::SYS_truncate, path as usize, length as usize) };
-    if result == -(libc::ENOENT as isize)
-        && process::index().is_some_and(|index| crate::link::is_elsewhere(index, CWD, path))
-    {
-        return real::outcome(-(libc::EREMOTE as isize)) as c_int;
-    }
-    real::outcome(result) as c_int
+    let native = || unsafe { gate::call2(libc::SYS_truncate, path as usize, length as usize) };
+    real::outcome(elsewhere::retried(CWD, path, native)) as c_int
 }
 
 #[unsafe(no_mangle)]
@@ -88,11 +115,13 @@ pub unsafe extern "C" fn truncate64(path: *const c_char, length: i64) -> c_int {
 /// The root in place of a path that leads to an object.
 fn file_system_path(path: *const c_char) -> *const c_char {
     if let (Some(index), false) = (process::index(), path.is_null()) {
+        let _ = elsewhere::brought(index, CWD, path, true);
         // SAFETY: a zeroed stat is valid; the program's path.
         unsafe {
             let mut status: libc::stat = core::mem::zeroed();
             if gate::call2(libc::SYS_stat, path as usize, &raw mut status as usize) == 0
-                && index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some()
+                && (index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some()
+                    || placed::is_inside(index, CWD, path, &status))
             {
                 return root(index);
             }
@@ -109,7 +138,8 @@ pub fn root(index: Index) -> *const c_char {
 
 fn is_object(fd: c_int) -> Option<Index> {
     let index = process::index()?;
-    crate::data::is_placed(index, fd).then_some(index)
+    (crate::data::is_placed(index, fd) || placed::any(index) && placed::inode_base_of(index, fd).is_some())
+        .then_some(index)
 }
 
 macro_rules! statfs_hooks {
@@ -117,8 +147,9 @@ macro_rules! statfs_hooks {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, out: *mut $out) -> c_int {
             let real = $crate::real_named!($name: fn(*const c_char, *mut $out) -> c_int);
+            let way = Way::of(CWD, path);
             // SAFETY: the program's buffer.
-            unsafe { real(file_system_path(path), out) }
+            unsafe { real(file_system_path(way.path()), out) }
         }
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $by_fd(fd: c_int, out: *mut $out) -> c_int {
@@ -146,7 +177,7 @@ statfs_hooks! {
 pub unsafe extern "C" fn pathconf(path: *const c_char, name: c_int) -> i64 {
     let real = crate::real!("pathconf": fn(*const c_char, c_int) -> i64);
     // SAFETY: the program's own path, or the root's.
-    unsafe { real(file_system_path(path), name) }
+    unsafe { real(file_system_path(Way::of(CWD, path).path()), name) }
 }
 
 #[unsafe(no_mangle)]

@@ -2,6 +2,7 @@
 
 use crate::agent_call::{Request, call};
 use crate::path::{Parent, Path};
+use crate::placed::{self, Way};
 use crate::scratch::Scratch;
 use crate::{entry, gate, link, process, real};
 use core::ffi::{CStr, c_char, c_int};
@@ -12,6 +13,8 @@ const LOOPS_MAX: usize = 40;
 
 /// readlinkat(2) as the kernel returns it: our links are no links, and a descriptor's magic link shows the file's path.
 pub fn readlink_at(dirfd: i32, path: *const c_char, out: *mut c_char, size: usize) -> isize {
+    let way = Way::of(dirfd, path);
+    let (dirfd, path) = (way.dirfd(), way.path());
     // SAFETY: the program's own arguments.
     let len = unsafe { gate::call4(libc::SYS_readlinkat, dirfd as usize, path as usize, out as usize, size) };
     let Some(index) = process::index() else { return len };
@@ -23,16 +26,28 @@ pub fn readlink_at(dirfd: i32, path: *const c_char, out: *mut c_char, size: usiz
     }
     // SAFETY: the kernel wrote `len` bytes.
     let text = unsafe { core::slice::from_raw_parts(out as *const u8, len as usize) };
+    if placed::any(index) && index.inside(text).is_some() && is_magic(path) {
+        let mut shown = Path::new();
+        if placed::shown(index, text, &mut shown) {
+            let count = shown.get().len().min(size);
+            // SAFETY: `out` has `size` bytes.
+            unsafe { core::ptr::copy_nonoverlapping(shown.as_ptr(), out, count) };
+            return count as isize;
+        }
+        return len;
+    }
     // A short buffer cuts the text: then the whole is read once more.
     let record = match index.record_of_link(text) {
         Some(record) => Some(record),
         None if len as usize == size => link::read(index, dirfd, path).map(|link| link.record),
         None => None,
     };
+    if record.is_none() && (index.is_elsewhere(text) || len as usize == size && link::is_elsewhere(index, dirfd, path))
+    {
+        return -(libc::EINVAL as isize);
+    }
     let Some(record) = record else { return len };
-    // SAFETY: the program's C string.
-    let name = unsafe { CStr::from_ptr(path) }.to_bytes();
-    if !(name.starts_with(b"/proc/") || name.starts_with(b"/dev/fd/")) {
+    if !is_magic(path) {
         return -(libc::EINVAL as isize);
     }
     let answer = call(index, &Request { kind: CallKind::PathOf, record, size: 0, path: b"", fd: -1 });
@@ -46,6 +61,13 @@ pub fn readlink_at(dirfd: i32, path: *const c_char, out: *mut c_char, size: usiz
         core::ptr::copy_nonoverlapping(reply.path.as_ptr(), out as *mut u8, count);
         count as isize
     }
+}
+
+/// A name in /proc, which leads to a file by other ways than its text.
+fn is_magic(path: *const c_char) -> bool {
+    // SAFETY: the program's C string.
+    let name = unsafe { CStr::from_ptr(path) }.to_bytes();
+    name.starts_with(b"/proc/") || name.starts_with(b"/dev/fd/")
 }
 
 #[unsafe(no_mangle)]
@@ -125,6 +147,7 @@ fn placed_realpath(index: Index, path: *const c_char, out: &mut Path) -> isize {
 
 unsafe extern "C" {
     fn malloc(size: usize) -> *mut c_char;
+    fn free(pointer: *mut core::ffi::c_void);
 }
 
 /// Copies the path to the program's buffer, or to one that it will free.
@@ -149,12 +172,49 @@ pub unsafe extern "C" fn realpath(path: *const c_char, out: *mut c_char) -> *mut
         return native();
     }
     entry::expect_internal_readlink();
+    if let Err(error) = crate::elsewhere::brought(index, libc::AT_FDCWD, path, true) {
+        real::set_errno(-error as i32);
+        return core::ptr::null_mut();
+    }
+    if placed::any(index) {
+        return realpath_shown(index, path, out);
+    }
+    realpath_of(index, path, out)
+}
+
+/// What lies in a placed directory, by its name in the root.
+fn realpath_shown(index: Index, path: *const c_char, out: *mut c_char) -> *mut c_char {
+    let way = Way::of(libc::AT_FDCWD, path);
+    let found = realpath_of(index, way.path(), out);
+    if found.is_null() {
+        return found;
+    }
+    let mut shown = Path::new();
+    // SAFETY: the C library's string, in the program's buffer of PATH_MAX bytes or in one to be freed.
+    unsafe {
+        if placed::shown(index, CStr::from_ptr(found).to_bytes(), &mut shown) {
+            if !out.is_null() {
+                return give(&shown, out);
+            }
+            free(found as *mut core::ffi::c_void);
+            return give(&shown, out);
+        }
+    }
+    found
+}
+
+fn realpath_of(index: Index, path: *const c_char, out: *mut c_char) -> *mut c_char {
+    let real = crate::real!("realpath": fn(*const c_char, *mut c_char) -> *mut c_char);
+    // SAFETY: the program's own arguments.
+    let native = || unsafe { real(path, out) };
     // Only a path that leads to an object needs our answer; one stat tells (it is what realpath does for its last component anyway).
     // SAFETY: a zeroed stat is valid.
     let leads_to_object = unsafe {
         let mut status: libc::stat = core::mem::zeroed();
         let raw = gate::call2(libc::SYS_stat, path as usize, &raw mut status as usize);
-        raw == 0 && index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some()
+        raw == 0
+            && status.st_mode & libc::S_IFMT == libc::S_IFREG
+            && index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some()
     };
     if !leads_to_object {
         return native();

@@ -10,7 +10,8 @@
 use crate::attributes::{follow_if_ours, is_ours};
 use crate::names::{BUSY, WAIT_US, between_commits, in_guard};
 use crate::objects::Object;
-use crate::{agent_call, caller, data, durable, gate, link, open, process, readable, real, stat};
+use crate::placed::Way;
+use crate::{agent_call, caller, data, durable, elsewhere, gate, link, open, process, readable, real, stat};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::*;
 use terrace_index::calls::CallKind;
@@ -131,6 +132,9 @@ fn change_at(dirfd: c_int, path: *const c_char, flags: c_int, set: impl Fn() -> 
     match process::index() {
         // The supervisor knows what its paths lead to.
         Some(index) if caller::is_supervisor() || process::may_be_below_root(index, dirfd, path) => {
+            if let Err(error) = elsewhere::brought(index, dirfd, path, flags & NOFOLLOW == 0) {
+                return error;
+            }
             change(index, || stat::kernel_stat(dirfd, path, flags & NOFOLLOW), set, twin)
         }
         _ => set(),
@@ -146,6 +150,8 @@ fn change_open(fd: c_int, set: impl Fn() -> isize, twin: Twin<'_>) -> isize {
 /// The file at the name may need more than the kernel's call.
 pub fn concerns(dirfd: c_int, path: *const c_char, flags: c_int) -> bool {
     let Some(index) = process::index() else { return false };
+    // A file of the root's own when it has been brought: the kernel's call does.
+    let _ = elsewhere::brought(index, dirfd, path, flags & NOFOLLOW == 0);
     is_ours(dirfd, path)
         || stat::kernel_stat(dirfd, path, flags & NOFOLLOW).is_some_and(|status| Known::of(index, &status).is_some())
 }
@@ -156,6 +162,8 @@ pub const SYS_FCHMODAT2: i64 = 452;
 /// fchmodat2(2), as the kernel returns it. Not by the C library's function, which the supervisor can't find: the library is loaded
 /// behind the C library there.
 pub fn fchmodat2(dirfd: c_int, path: *const c_char, mode: u32, flags: c_int) -> isize {
+    let way = Way::of(dirfd, path);
+    let (dirfd, path) = (way.dirfd(), way.path());
     let flags = follow_if_ours(dirfd, path, flags);
     // SAFETY: the program's own arguments.
     let set = || unsafe {
@@ -169,6 +177,8 @@ pub fn fchmodat2(dirfd: c_int, path: *const c_char, mode: u32, flags: c_int) -> 
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fchmodat(dirfd: c_int, path: *const c_char, mode: u32, flags: c_int) -> c_int {
+    let way = Way::of(dirfd, path);
+    let (dirfd, path) = (way.dirfd(), way.path());
     let flags = follow_if_ours(dirfd, path, flags);
     // SAFETY: the program's own arguments, here and below.
     let set = || unsafe {
@@ -204,6 +214,8 @@ fn may_be_ours(dirfd: c_int, path: *const c_char) -> bool {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fchownat(dirfd: c_int, path: *const c_char, owner: u32, group: u32, flags: c_int) -> c_int {
+    let way = Way::of(dirfd, path);
+    let (dirfd, path) = (way.dirfd(), way.path());
     let flags = follow_if_ours(dirfd, path, flags);
     let own = |flags: c_int| unsafe {
         gate::call5(libc::SYS_fchownat, dirfd as usize, path as usize, owner as usize, group as usize, flags as usize)
@@ -294,6 +306,8 @@ fn is_directory_of_root(index: Index, dirfd: c_int, path: *const c_char, flags: 
 
 /// utimensat(2): without a path, of the descriptor.
 pub fn times(dirfd: c_int, path: *const c_char, times: *const libc::timespec, flags: c_int) -> c_int {
+    let way = Way::of(dirfd, path);
+    let (dirfd, path) = (way.dirfd(), way.path());
     let set = |flags: c_int| unsafe {
         gate::call4(libc::SYS_utimensat, dirfd as usize, path as usize, times as usize, flags as usize)
     };
@@ -328,11 +342,15 @@ pub unsafe extern "C" fn futimens(fd: c_int, values: *const libc::timespec) -> c
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn utime(path: *const c_char, values: *const libc::utimbuf) -> c_int {
+    let way = Way::of(CWD, path);
+    let path = way.path();
     times_at(CWD, path, 0, || unsafe { gate::call2(libc::SYS_utime, path as usize, values as usize) })
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn utimes(path: *const c_char, values: *const libc::timeval) -> c_int {
+    let way = Way::of(CWD, path);
+    let path = way.path();
     times_at(CWD, path, 0, || unsafe { gate::call2(libc::SYS_utimes, path as usize, values as usize) })
 }
 

@@ -103,7 +103,7 @@ pub fn others_may_follow(directory: &libc::stat) -> bool {
 }
 
 /// A default ACL must be applied by the directory's own file system.
-fn has_default_acl(parent: &Parent) -> bool {
+pub fn has_default_acl(parent: &Parent) -> bool {
     let link = descriptor_link(parent.fd);
     // SAFETY: terminated strings; a size of 0 only asks.
     let size = unsafe {
@@ -158,6 +158,7 @@ fn create_object(index: Index, number: u32, flags: i32, mode: u32, group: i32) -
                 return None;
             }
             record.object_ino.store(status.st_ino, Release);
+            index.reads.made(status.st_ino);
             record.used_at.store(index.header.now.load(Relaxed), Relaxed);
             return Some(Object { fd: fd as i32, path });
         }

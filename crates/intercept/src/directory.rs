@@ -1,9 +1,9 @@
 //! Directory listings: the root's own, in which our links are regular files and our private directory is not shown.
 
-use crate::{entry, gate, link, process, real, stat};
+use crate::{elsewhere, entry, gate, link, placed, process, real, stat};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
-use terrace_index::{Index, PRIVATE_DIR};
+use terrace_index::{INSIDE_BASE, Index, PRIVATE_DIR, State};
 
 fn on_root(index: Index, fd: i32) -> Option<libc::stat> {
     // SAFETY: a zeroed stat is valid.
@@ -21,6 +21,10 @@ static ON_ROOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static BEGUN: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static BEGUN_AT: AtomicU64 = AtomicU64::new(0);
 
+/// The stream whose place was looked at last, and what is added to the inode numbers in it (0: nothing).
+static LOOKED_AT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static INSIDE: AtomicU64 = AtomicU64::new(0);
+
 /// Commits so far. Entries that were read with none since have the inodes of the files that they name.
 fn commits(index: Index) -> Option<u64> {
     let seq = index.header.commits_seq.load(SeqCst);
@@ -34,6 +38,9 @@ pub unsafe extern "C" fn closedir(dir: *mut c_void) -> c_int {
     if ON_ROOT.load(Relaxed) == dir {
         ON_ROOT.store(core::ptr::null_mut(), Relaxed);
     }
+    if LOOKED_AT.load(Relaxed) == dir {
+        LOOKED_AT.store(core::ptr::null_mut(), Relaxed);
+    }
     // SAFETY: the program's directory stream.
     unsafe { real(dir) }
 }
@@ -46,6 +53,8 @@ trait Source {
     fn is_on_root(&self, index: Index) -> bool {
         on_root(index, self.fd()).is_some()
     }
+    /// In a placed directory: what is added to inode numbers.
+    fn inside(&self, index: Index) -> Option<u64>;
     /// Commits before the entries were read; none: not known, or one was under way.
     fn read_at(&self) -> Option<u64>;
 }
@@ -68,6 +77,16 @@ impl Source for Stream {
             ON_ROOT.store(self.0, Relaxed);
         }
         is
+    }
+    fn inside(&self, index: Index) -> Option<u64> {
+        if LOOKED_AT.load(Acquire) == self.0 {
+            return Some(INSIDE.load(Acquire)).filter(|&base| base != 0);
+        }
+        let base = placed::inode_base_of(index, self.fd());
+        LOOKED_AT.store(core::ptr::null_mut(), Release);
+        INSIDE.store(base.unwrap_or(0), Release);
+        LOOKED_AT.store(self.0, Release);
+        base
     }
     fn read_at(&self) -> Option<u64> {
         (BEGUN.load(Acquire) == self.0).then(|| BEGUN_AT.load(Acquire)).filter(|&seq| seq != u64::MAX)
@@ -93,11 +112,15 @@ struct Descriptor {
     is_on_root: bool,
     is_rewritten: bool,
     read_at: Option<u64>,
+    inside: Option<u64>,
 }
 
 impl Descriptor {
     fn new(index: Index, fd: i32, is_rewritten: bool, read_at: Option<u64>) -> Descriptor {
-        Descriptor { fd, is_on_root: on_root(index, fd).is_some(), is_rewritten, read_at }
+        let is_on_root = on_root(index, fd).is_some();
+        let may_be_inside = !is_on_root && !is_rewritten && placed::any(index);
+        let inside = if may_be_inside { placed::inode_base_of(index, fd) } else { None };
+        Descriptor { fd, is_on_root, is_rewritten, read_at, inside }
     }
 }
 
@@ -110,6 +133,9 @@ impl Source for Descriptor {
     }
     fn is_on_root(&self, _: Index) -> bool {
         self.is_on_root
+    }
+    fn inside(&self, _: Index) -> Option<u64> {
+        self.inside
     }
     fn read_at(&self) -> Option<u64> {
         self.read_at
@@ -125,6 +151,10 @@ enum Entry {
 fn rewrite(index: Index, source: &impl Source, ino: &mut u64, kind: &mut u8, name: *const c_char) -> Entry {
     match *kind {
         libc::DT_LNK => {
+            if elsewhere::is_possible(index) && source.is_on_root(index) && link::leads_elsewhere(index, source.fd(), name) {
+                *kind = libc::DT_REG;
+                return Entry::Shown;
+            }
             if index.records_end() == 0 {
                 return Entry::Shown;
             }
@@ -133,7 +163,8 @@ fn rewrite(index: Index, source: &impl Source, ino: &mut u64, kind: &mut u8, nam
             }
             let known = stat::known_link(index, *ino).filter(|_| is_as_read(index, source));
             if let Some(number) = known.or_else(|| link::read(index, source.fd(), name).map(|link| link.record)) {
-                *kind = libc::DT_REG;
+                let is_directory = link::record(&index, number).state() == State::Directory;
+                *kind = if is_directory { libc::DT_DIR } else { libc::DT_REG };
                 *ino = link::record(&index, number).ino.load(Relaxed);
                 return Entry::Shown;
             }
@@ -192,6 +223,12 @@ unsafe fn rewrite_dirent(index: Index, source: &impl Source, entry: *mut libc::d
         let mut ino = (*entry).d_ino;
         let mut kind = (*entry).d_type;
         let shown = rewrite(index, source, &mut ino, &mut kind, (*entry).d_name.as_ptr());
+        if placed::any(index)
+            && let Some(base) = source.inside(index)
+            && ino < INSIDE_BASE
+        {
+            ino += base;
+        }
         (*entry).d_ino = ino;
         (*entry).d_type = kind;
         shown

@@ -6,6 +6,7 @@
 //! A vfork child shares its parent's memory: nothing here allocates or keeps anything but on its own stack, except for an
 //! environment of more than `ENTRIES` variables, which takes a mapping that exec drops.
 
+use crate::placed::Way;
 use crate::{entry, gate, open, process, readable, real, stat};
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -141,6 +142,8 @@ pub unsafe fn exec_at(
     envp: *const *const c_char,
     flags: i32,
 ) -> isize {
+    let way = Way::of(dirfd, path);
+    let (dirfd, path) = (way.dirfd(), way.path());
     // The supervisor is to say of a program that loses its rights in the run, and to note one that has others.
     let call = match gate::is_served() && gives_rights(dirfd, path, flags) {
         true => gate::outside6,

@@ -7,7 +7,9 @@
 //!   opens what the kernel would, by restricted ways too  open.rs, open_how.rs
 //!   hides that they are links                           stat.rs, directory.rs, canonical.rs, attributes.rs, changes.rs, walk.rs
 //!   keeps count of what is written                      data.rs, entry.rs
+//!   has other nodes' files brought                     elsewhere.rs
 //!   changes no name in the middle of a commit           names.rs
+//!   places whole directories, and leads `..` out of them make_directory.rs, placed.rs, dots.rs
 //!   follows programs into other programs                exec.rs, system_call.rs
 //!   decides for programs that it can't reach            proxy.rs, caller.rs (loaded by their supervisor)
 //!
@@ -32,17 +34,21 @@ mod create;
 mod data;
 mod data_calls;
 mod directory;
+mod dots;
 mod durable;
+mod elsewhere;
 mod entry;
 mod events;
 mod exec;
 mod gate;
 mod link;
+mod make_directory;
 mod names;
 mod objects;
 mod open;
 mod open_how;
 mod path;
+mod placed;
 mod process;
 mod proxy;
 mod readable;

@@ -2,7 +2,7 @@
 
 use crate::gate;
 use core::ffi::c_char;
-use terrace_index::{Index, NAME_LEN, Record, State};
+use terrace_index::{DIRECTORY_SUFFIX, Index, NAME_LEN, Record, State};
 
 /// Longest link text we look at: object directories are checked to be shorter when settings are read.
 pub const LINK_MAX: usize = 512;
@@ -37,9 +37,9 @@ pub fn look(index: Index, dirfd: i32, path: *const c_char) -> Result<Option<Link
     Ok(index.record_of_link(&text[..len as usize]).map(|record| Link { record, text }))
 }
 
-/// Where the kernel found nothing: the name is a link to an object of another node. Asked only while there are other nodes.
+/// The name is a link to an object of another node. Asked only while there are other nodes.
 pub fn is_elsewhere(index: Index, dirfd: i32, path: *const c_char) -> bool {
-    index.header.others.load(core::sync::atomic::Ordering::Relaxed) > 0 && leads_elsewhere(index, dirfd, path)
+    crate::elsewhere::is_possible(index) && leads_elsewhere(index, dirfd, path)
 }
 
 /// As `is_elsewhere`, and always asked.
@@ -107,13 +107,30 @@ pub fn record(index: &Index, number: u32) -> &Record {
 
 /// The object's path, with a terminator.
 pub fn object_path(index: Index, number: u32, out: &mut [u8; LINK_MAX]) {
+    match record(&index, number).state() {
+        State::Directory => directory_path(index, number, out),
+        _ => container_path(index, number, out),
+    }
+}
+
+/// A placed directory's own path, with a terminator.
+pub fn directory_path(index: Index, number: u32, out: &mut [u8; LINK_MAX]) {
+    container_path(index, number, out);
+    let len = out.iter().position(|&byte| byte == 0).unwrap_or(0);
+    let suffix = DIRECTORY_SUFFIX.as_bytes();
+    out[len..len + suffix.len()].copy_from_slice(suffix);
+    out[len + suffix.len()] = 0;
+}
+
+/// The path of what has the object's name: the object, or the directory around a placed directory.
+pub fn container_path(index: Index, number: u32, out: &mut [u8; LINK_MAX]) {
     use core::sync::atomic::Ordering::*;
     let record = &index.records[number as usize];
     let device = (record.device.load(Relaxed) as usize).min(terrace_index::DEVICES - 1);
     let dir = index.header.devices[device].dir.get();
     let mut name = [0; NAME_LEN];
     terrace_index::write_name(number, record.random.load(Relaxed), &mut name);
-    let len = dir.len().min(LINK_MAX - NAME_LEN - 1);
+    let len = dir.len().min(LINK_MAX - NAME_LEN - DIRECTORY_SUFFIX.len() - 1);
     out[..len].copy_from_slice(&dir[..len]);
     out[len..len + NAME_LEN].copy_from_slice(&name);
     out[len + NAME_LEN] = 0;

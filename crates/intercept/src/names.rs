@@ -12,7 +12,8 @@ use crate::link::{self, Link, Opened, record};
 use crate::objects::Object;
 use crate::open::materialise_path;
 use crate::path::{Parent, Path, below_root};
-use crate::{data, gate, process, readable, real, stat};
+use crate::placed::{self, Way};
+use crate::{data, elsewhere, gate, make_directory, process, readable, real, stat};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use terrace_index::guard::Domain;
@@ -133,6 +134,11 @@ fn about_to_go(index: Index, dirfd: i32, path: *const c_char) -> Result<(Option<
 }
 
 pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
+    if flags == libc::AT_REMOVEDIR {
+        return make_directory::rmdir_at(dirfd, path);
+    }
+    let way = Way::of(dirfd, path);
+    let (dirfd, path) = (way.dirfd(), way.path());
     // SAFETY: the program's own arguments.
     let native = || unsafe { gate::call3(libc::SYS_unlinkat, dirfd as usize, path as usize, flags as usize) };
     let Some(index) = process::index() else { return native() };
@@ -142,6 +148,8 @@ pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
     {
         return native();
     }
+    // Its owner makes no commit over the name any more. One that is not there does not keep the name from being removed.
+    let _ = elsewhere::brought(index, dirfd, path, false);
     let mut removed = None;
     let result = in_guard(index, || {
         let (link, handle) = match about_to_go(index, dirfd, path) {
@@ -150,6 +158,9 @@ pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
         };
         if is_busy(&index, &link) {
             return BUSY;
+        }
+        if link.as_ref().is_some_and(|link| placed::is_directory(&index, link)) {
+            return -(libc::EISDIR as isize);
         }
         let durable = if link.is_none() { known_record(index, dirfd, path) } else { None };
         if is_busy_record(&index, durable) {
@@ -256,7 +267,7 @@ pub fn leads_to_ours(index: Index, dirfd: i32, path: *const c_char) -> bool {
     let Some(found) = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) else { return false };
     let is_on_roots_device = found.st_dev == index.header.root_dev.load(Relaxed);
     match found.st_mode & libc::S_IFMT {
-        libc::S_IFLNK => link::read(index, dirfd, path).is_some(),
+        libc::S_IFLNK => link::read(index, dirfd, path).is_some() || link::is_elsewhere(index, dirfd, path),
         libc::S_IFREG if is_on_roots_device => durable_record(index, dirfd, path).is_some(),
         libc::S_IFDIR if is_on_roots_device => {
             let end = End { dirfd, path, link: None, durable: None };
@@ -280,6 +291,8 @@ enum Place {
 }
 
 pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: u32) -> isize {
+    let (first, second) = (Way::of(olddir, old), Way::of(newdir, new));
+    let (olddir, old, newdir, new) = (first.dirfd(), first.path(), second.dirfd(), second.path());
     let native = || {
         // SAFETY: the program's own arguments.
         unsafe {
@@ -298,6 +311,9 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
         }
     };
     let Some(index) = process::index() else { return native() };
+    if let Some(renamed) = make_directory::rename(index, olddir, old, newdir, new, flags) {
+        return renamed;
+    }
     if old.is_null()
         || new.is_null()
         || !(process::may_be_below_root(index, olddir, old)
@@ -306,6 +322,11 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
             || leads_to_ours(index, newdir, new))
     {
         return native();
+    }
+    for (dirfd, path) in [(olddir, old), (newdir, new)] {
+        if let Err(error) = elsewhere::brought(index, dirfd, path, false) {
+            return error;
+        }
     }
     let (mut from, mut to) = (Path::new(), Path::new());
     let first = End::look(index, olddir, old);
@@ -464,6 +485,8 @@ fn rename_directory(index: Index, native: impl Fn() -> isize, source: &End, targ
 }
 
 pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: i32) -> isize {
+    let (first, second) = (Way::of(olddir, old), Way::of(newdir, new));
+    let (olddir, old, newdir, new) = (first.dirfd(), first.path(), second.dirfd(), second.path());
     let native = || {
         // SAFETY: the program's own arguments.
         unsafe {
@@ -480,8 +503,17 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         return native();
     }
     let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
+    if placed::link_at(index, olddir, old).is_some() {
+        return -(libc::EPERM as isize); // of a directory, as the kernel says
+    }
     if cannot_be_made(newdir, new) {
-        return native(); // it fails, and the file is left where it is
+        // It fails, and the file is left where it is.
+        let refused = native();
+        let is_ours = refused == -(libc::EPERM as isize) && !follow && link::read(index, olddir, old).is_some();
+        return if is_ours && may_be_linked(olddir, old) { -(libc::EACCES as isize) } else { refused };
+    }
+    if let Err(error) = elsewhere::brought(index, olddir, old, follow) {
+        return error;
     }
     for _ in 0..10 {
         // Whatever its text: a link from outside may lead to it.
@@ -497,6 +529,18 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         return -(libc::EIO as isize);
     }
     native()
+}
+
+/// `fs.protected_hardlinks` lets others link what they may read and write. It says of no symbolic link that it is such a file.
+fn may_be_linked(dirfd: i32, path: *const c_char) -> bool {
+    const SETS_GROUP: u32 = libc::S_ISGID | libc::S_IXGRP;
+    // SAFETY: the program's path, found readable.
+    let allowed = unsafe {
+        let wanted = (libc::R_OK | libc::W_OK) as usize;
+        gate::call4(libc::SYS_faccessat2, dirfd as usize, path as usize, wanted, libc::AT_EACCESS as usize)
+    };
+    let is_plain = |found: libc::stat| found.st_mode & libc::S_ISUID == 0 && found.st_mode & SETS_GROUP != SETS_GROUP;
+    allowed == 0 && stat::kernel_stat(dirfd, path, 0).is_some_and(is_plain)
 }
 
 /// The name is taken, or its directory takes none.
@@ -576,8 +620,7 @@ pub unsafe extern "C" fn unlinkat(dirfd: c_int, path: *const c_char, flags: c_in
 pub unsafe extern "C" fn remove(path: *const c_char) -> c_int {
     match unlink_at(CWD, path, 0) {
         errno if errno == -(libc::EISDIR as isize) || errno == -(libc::EPERM as isize) => {
-            // SAFETY: the program's path.
-            let rmdir = unsafe { gate::call1(libc::SYS_rmdir, path as usize) };
+            let rmdir = make_directory::rmdir_at(CWD, path);
             returned(if rmdir == -(libc::ENOTDIR as isize) { errno } else { rmdir })
         }
         result => returned(result),

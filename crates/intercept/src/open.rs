@@ -7,9 +7,11 @@
 use crate::agent_call::{Request, call, materialise};
 use crate::create::{Created, create};
 use crate::durable::record_of_durable;
+use crate::elsewhere::{self, Brought};
 use crate::events::publish;
 use crate::objects::Object;
 use crate::path::{Path, below_root};
+use crate::placed::{self, Way};
 use crate::{caller, data, gate, link, process, real, stat};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
@@ -38,6 +40,8 @@ pub fn open_at(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize 
     if path.is_null() {
         return -(libc::EFAULT as isize);
     }
+    let way = Way::of(dirfd, path);
+    let (dirfd, path) = (way.dirfd(), way.path());
     match process::index() {
         Some(index) if process::may_be_below_root(index, dirfd, path) => open_below(index, dirfd, path, flags, mode),
         known => {
@@ -46,7 +50,14 @@ pub fn open_at(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize 
             if fd == -(libc::ELOOP as isize)
                 && flags & libc::O_NOFOLLOW != 0
                 && let Some(index) = known
-                && link::read(index, dirfd, path).is_some()
+                && (link::read(index, dirfd, path).is_some() || link::is_elsewhere(index, dirfd, path))
+            {
+                return open_below(index, dirfd, path, flags, mode);
+            }
+            if fd == -(libc::ENOENT as isize)
+                && flags & libc::O_CREAT == 0
+                && let Some(index) = known
+                && let Some(Opened::Again) = brought(index, dirfd, path, true)
             {
                 return open_below(index, dirfd, path, flags, mode);
             }
@@ -67,6 +78,9 @@ fn open_link(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> Optio
         NOFOLLOW_MEETS_OURS.store(false, Relaxed);
         return None;
     };
+    if placed::is_directory(&index, &link) {
+        return None;
+    }
     let fd = Object::of_link(index, &link).at(|dirfd, name| native(dirfd, name, flags, 0));
     if fd < 0 {
         return None;
@@ -75,9 +89,10 @@ fn open_link(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> Optio
         data::forget(fd as i32);
         return Some(fd);
     }
-    let number = data::record_of(index, fd as i32, &fstat(fd as i32));
+    let status = fstat(fd as i32);
+    let number = data::record_of(index, fd as i32, &status);
     let accepted = match number {
-        Some(number) if number == link.record => accept_object(index, fd as i32, number, flags, 0),
+        Some(number) if number == link.record => accept_object(index, fd as i32, number, &status, flags, 0),
         _ => {
             close(fd as i32);
             return None;
@@ -137,6 +152,7 @@ fn open_replica(index: Index, status: &libc::stat, flags: i32) -> Option<(i32, u
     }
     record.used_at.store(index.header.now.load(Relaxed), Relaxed);
     index.header.opens_tier.fetch_add(1, Relaxed);
+    index.reads.of_object(record.object_ino.load(Relaxed), status.st_size as u64, 1);
     Some((replica, number))
 }
 
@@ -238,9 +254,12 @@ fn refused(
     before: Seen,
 ) -> Opened {
     match errno {
-        // Its bytes are in another node's tier. Not ENOENT: who hears that makes the file anew.
-        libc::ENOENT if *flags & libc::O_EXCL == 0 && link::is_elsewhere(index, dirfd, path) => {
-            Opened::Done(-(libc::EREMOTE as isize))
+        // Its bytes may be in another node's tier. Who hears ENOENT makes the file anew.
+        libc::ENOENT
+            if *flags & (libc::O_CREAT | libc::O_EXCL) != libc::O_CREAT | libc::O_EXCL
+                && let Some(opened) = brought(index, dirfd, path, true) =>
+        {
+            opened
         }
         libc::ENOENT if *flags & libc::O_CREAT != 0 && *flags & libc::O_DIRECTORY == 0 => {
             match create(index, dirfd, path, *flags, mode) {
@@ -252,12 +271,15 @@ fn refused(
                     Opened::Done(result)
                 }
                 Created::Native => {
-                    index.header.creates_durable.fetch_add(1, Relaxed);
                     if caller::is_supervisor() {
+                        index.header.creates_durable.fetch_add(1, Relaxed);
                         return Opened::Done(LEAVE);
                     }
                     let fd = native(dirfd, path, *flags, mode);
                     data::forget(fd as i32);
+                    let is_inside = fd >= 0 && placed::any(index) && index.device_of_dev(fstat(fd as i32).st_dev);
+                    let count = if is_inside { &index.header.creates_tier } else { &index.header.creates_durable };
+                    count.fetch_add(1, Relaxed);
                     if fd >= 0 {
                         forget_last_file(index, fd as i32);
                     }
@@ -280,10 +302,21 @@ fn refused(
         },
         // A file, and a slash behind it: of what might be made the kernel says EISDIR.
         libc::ENOTDIR if *flags & libc::O_CREAT != 0 => Opened::Done(native(dirfd, path, *flags, mode)),
+        // A placed directory, of which it is told that it is to be one.
+        libc::ENOTDIR if *flags & libc::O_NOFOLLOW != 0 && placed::link_at(index, dirfd, path).is_some() => {
+            *flags &= !libc::O_NOFOLLOW;
+            Opened::Again
+        }
         libc::ELOOP if *flags & libc::O_NOFOLLOW != 0 && link::read(index, dirfd, path).is_some() => {
             *flags &= !libc::O_NOFOLLOW;
             NOFOLLOW_MEETS_OURS.store(true, Relaxed);
             Opened::Again
+        }
+        libc::ELOOP
+            if *flags & libc::O_NOFOLLOW != 0
+                && let Some(opened) = brought(index, dirfd, path, false) =>
+        {
+            opened
         }
         // It was committed between the two looks, and is a real file now.
         libc::ELOOP
@@ -298,6 +331,15 @@ fn refused(
             Opened::Again
         }
         _ => Opened::Done(-(errno as isize)),
+    }
+}
+
+/// `None`: it does not lead to another node.
+fn brought(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Option<Opened> {
+    match elsewhere::bring(index, dirfd, path, follow) {
+        Brought::Not => None,
+        Brought::Done => Some(Opened::Again),
+        Brought::Failed(error) => Some(Opened::Done(error)),
     }
 }
 
@@ -317,8 +359,12 @@ fn forget_last_file(index: Index, fd: i32) {
 /// Not there, and yet the link could not be made: another program was faster, or the name is a dangling link.
 fn exists_after_all(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> Opened {
     let dangling = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(|found| is_link(&found));
-    if dangling && link::leads_elsewhere(index, dirfd, path) {
-        return Opened::Done(-(libc::EREMOTE as isize));
+    if dangling {
+        match elsewhere::bring_surely(index, dirfd, path, true) {
+            Brought::Not => {}
+            Brought::Done => return Opened::Again,
+            Brought::Failed(error) => return Opened::Done(error),
+        }
     }
     if dangling && link::read(index, dirfd, path).is_none() {
         // The program's own dangling link: the kernel creates its target.
@@ -382,6 +428,13 @@ fn accept(
             close(fd);
             return Opened::Done(native(dirfd, path, flags & !libc::O_NOFOLLOW, mode));
         }
+        if kind == libc::S_IFLNK
+            && !stat::is_empty(path)
+            && let Some(opened) = brought(index, dirfd, path, false)
+        {
+            close(fd);
+            return opened;
+        }
         data::forget(fd);
         return Opened::Done(fd as isize);
     }
@@ -390,7 +443,7 @@ fn accept(
         return Opened::Done(fd as isize);
     }
     if let Some(number) = data::record_of(index, fd, &status) {
-        return accept_object(index, fd, number, flags, attempt);
+        return accept_object(index, fd, number, &status, flags, attempt);
     }
     if status.st_dev != index.header.root_dev.load(Relaxed) {
         data::not_placed(fd);
@@ -432,7 +485,7 @@ fn truncated(fd: i32, flags: i32) -> isize {
     fd as isize
 }
 
-fn accept_object(index: Index, fd: i32, number: u32, flags: i32, attempt: usize) -> Opened {
+fn accept_object(index: Index, fd: i32, number: u32, status: &libc::stat, flags: i32, attempt: usize) -> Opened {
     let record = link::record(&index, number);
     let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
     match record.state() {
@@ -461,7 +514,11 @@ fn accept_object(index: Index, fd: i32, number: u32, flags: i32, attempt: usize)
         return Opened::Again;
     }
     record.used_at.store(index.header.now.load(Relaxed), Relaxed);
-    index.header.opens_tier.fetch_add(if writable { 1 } else { opens_meant(index) }, Relaxed);
+    let opens = if writable { 1 } else { opens_meant(index) };
+    index.header.opens_tier.fetch_add(opens, Relaxed);
+    if !writable {
+        index.reads.of_object(status.st_ino, status.st_size as u64, opens);
+    }
     data::opened(index, fd, number, writable);
     Opened::Done(truncated(fd, flags))
 }
@@ -530,13 +587,17 @@ fn accept_durable_reading(index: Index, fd: i32, status: &libc::stat, flags: i32
         data::opened(index, fd, number, false);
         return Opened::Done(fd as isize);
     }
-    index.header.opens_durable.fetch_add(opens_meant(index), Relaxed);
+    let opens = opens_meant(index);
+    index.header.opens_durable.fetch_add(opens, Relaxed);
+    index.reads.of_root(status.st_ino, status.st_size as u64, opens);
     Opened::Done(fd as isize)
 }
 
 /// Makes the placed file that `path` leads to a real one; for what only the root's own file system can do.
 /// True if there was one: then the caller tries its call again.
 pub fn materialise_path(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> bool {
+    // It is real when it has been brought.
+    let _ = elsewhere::brought(index, dirfd, path, follow);
     let number = match follow {
         true => stat::kernel_stat(dirfd, path, 0)
             .and_then(|status| index.record_of_object(status.st_dev, status.st_ino, status.st_nlink)),

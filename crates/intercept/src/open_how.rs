@@ -26,7 +26,8 @@ pub fn open_how(dirfd: i32, path: *const c_char, how: *const How, size: usize) -
     let ours = process::index().filter(|_| {
         // Flags, modes and sizes are looked at before the path: of a good request, the kernel minds only that there is none.
         readable::is_text(path)
-            && readable::are_bytes(how as *const c_void, size_of::<How>())
+            // All of it: an end that can't be read is EFAULT, too. More than a page is E2BIG.
+            && readable::are_bytes(how as *const c_void, size.clamp(size_of::<How>(), 4096))
             && native(libc::AT_FDCWD, core::ptr::null(), how, size) == -(libc::EFAULT as isize)
     });
     if let Some(index) = ours {
@@ -75,7 +76,7 @@ pub fn within(
             Some(found) if found.st_mode & libc::S_IFMT != libc::S_IFLNK => return None,
             // A process's own links are the kernel's alone: they lead where their text doesn't say.
             Some(_) if is_in_proc(parent.fd) => return None,
-            Some(_) if link::read(index, parent.fd, base).is_none() => {
+            Some(_) if link::read(index, parent.fd, base).is_none() && !link::is_elsewhere(index, parent.fd, base) => {
                 text = follow(&parent, directory, base, how)?;
                 continue;
             }

@@ -39,6 +39,24 @@ impl Path {
         self.len = 0;
         self.bytes.bytes_mut()[0] = 0;
     }
+    /// Fills it with the kernel's word for the working directory.
+    pub fn of_working_directory(&mut self) -> bool {
+        // SAFETY: our buffer.
+        let len = unsafe { gate::call2(libc::SYS_getcwd, self.bytes.as_mut_ptr() as usize, PATH_MAX) };
+        self.len = (len - 1).max(0) as usize;
+        self.bytes.bytes_mut()[self.len] = 0;
+        len > 0
+    }
+    /// Fills it with what a link says.
+    pub fn of_link(&mut self, link: &Path) -> bool {
+        // SAFETY: our buffers.
+        let len = unsafe {
+            gate::call3(libc::SYS_readlink, link.as_ptr() as usize, self.bytes.as_mut_ptr() as usize, PATH_MAX - 1)
+        };
+        self.len = len.max(0) as usize;
+        self.bytes.bytes_mut()[self.len] = 0;
+        len > 0
+    }
     /// Fills it with what a descriptor's magic link says.
     pub fn of_descriptor(&mut self, fd: i32) -> bool {
         let name = descriptor_link(fd);
@@ -131,6 +149,20 @@ impl Parent {
             return Err(fd);
         }
         Ok(Some(Parent { fd: fd as i32, base: base.as_ptr() as *const c_char, base_len: base.len() }))
+    }
+
+    /// Whether names in it may be changed: 0, or the kernel's error.
+    pub fn may_change(&self) -> isize {
+        // SAFETY: a terminated string.
+        unsafe {
+            gate::call4(
+                libc::SYS_faccessat2,
+                self.fd as usize,
+                c"".as_ptr() as usize,
+                (libc::W_OK | libc::X_OK) as usize,
+                (libc::AT_EACCESS | libc::AT_EMPTY_PATH) as usize,
+            )
+        }
     }
 
     /// The canonical path of the entry, if its directory lies below the root (and is not ours).

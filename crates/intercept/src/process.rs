@@ -352,19 +352,31 @@ pub fn forget_cwd() {
     CWD_CHANGES.fetch_add(1, Release);
 }
 
+/// This process has gone to where it is by us.
+pub fn has_changed_directory() -> bool {
+    CWD_CHANGES.load(Relaxed) != 0
+}
+
 pub fn cwd_changes() -> u32 {
     CWD_CHANGES.load(Acquire)
+}
+
+/// chdir(2) or fchdir(2).
+pub fn change_directory(nr: i64, to: usize) -> isize {
+    let way = (nr == libc::SYS_chdir).then(|| crate::placed::Way::of(libc::AT_FDCWD, to as *const c_char));
+    let to = way.as_ref().map_or(to, |way| way.path() as usize);
+    forget_cwd();
+    // SAFETY: the program's own argument, or the same path spelt out.
+    let result = unsafe { gate::call1(nr, to) };
+    forget_cwd();
+    result
 }
 
 macro_rules! cwd_hook {
     ($name:ident($($arg:ident: $ty:ty),*), $nr:expr) => {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> i32 {
-            forget_cwd();
-            // SAFETY: the program's own arguments.
-            let result = real::outcome(unsafe { gate::call1($nr, $($arg as usize),*) }) as i32;
-            forget_cwd();
-            result
+            real::outcome(change_directory($nr, $($arg as usize),*)) as i32
         }
     };
 }

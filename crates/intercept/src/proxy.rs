@@ -7,7 +7,12 @@
 
 use crate::caller::{self, announce_to};
 use crate::durable::record_of_durable;
-use crate::{attributes, changes, data_calls, directory, gate, link, names, open, open_how, process, real, stat};
+use crate::path::Path;
+use crate::placed::{self, Way};
+use crate::{
+    attributes, changes, data_calls, directory, elsewhere, gate, link, make_directory, names, open, open_how, process,
+    real, stat,
+};
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
@@ -15,6 +20,10 @@ use terrace_index::proxy::{How, LEAVE, Table};
 
 unsafe extern "C" fn root_dev() -> u64 {
     process::index().map_or(0, |index| index.header.root_dev.load(Relaxed))
+}
+
+unsafe extern "C" fn places_directories() -> bool {
+    process::index().is_some_and(|index| index.header.places_directories.load(Relaxed) != 0 || placed::any(index))
 }
 
 unsafe extern "C" fn may_be_below_root(path: *const c_char) -> bool {
@@ -29,6 +38,8 @@ unsafe extern "C" fn leads_to_ours(dirfd: i32, path: *const c_char) -> bool {
 unsafe extern "C" fn open(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
     let Some(index) = process::index() else { return LEAVE };
     if flags & libc::O_PATH != 0 {
+        // The kernel's own call finds it then.
+        let _ = elsewhere::brought(index, dirfd, path, flags & libc::O_NOFOLLOW == 0);
         return open_for_look(index, dirfd, path, flags);
     }
     let is_plain_reading = flags & (libc::O_ACCMODE | libc::O_TRUNC | libc::O_CREAT | libc::O_NOFOLLOW) == 0;
@@ -107,6 +118,41 @@ unsafe extern "C" fn getdents_old(fd: i32, out: *mut c_void, size: usize) -> isi
     directory::getdents_old(fd, out, size)
 }
 
+unsafe extern "C" fn mkdir(dirfd: i32, path: *const c_char, mode: u32) -> isize {
+    make_directory::mkdir_at(dirfd, path, mode)
+}
+
+unsafe extern "C" fn shown(path: *const c_char, out: *mut c_char) -> isize {
+    let mut shown = Path::new();
+    // SAFETY: the supervisor's C string, here and below.
+    let text = unsafe { CStr::from_ptr(path) }.to_bytes();
+    match process::index() {
+        Some(index) if placed::shown(index, text, &mut shown) => copy_out(&shown, out),
+        _ => 0,
+    }
+}
+
+unsafe extern "C" fn translate(dirfd: i32, path: *const c_char, out: *mut c_char) -> isize {
+    let way = Way::of(dirfd, path);
+    way.text().map_or(0, |text| copy_out(text, out))
+}
+
+unsafe extern "C" fn make_way(dirfd: i32, path: *const c_char) -> bool {
+    process::index().is_none_or(|index| placed::make_way(index, dirfd, path))
+}
+
+unsafe extern "C" fn is_placed_directory(dirfd: i32, path: *const c_char) -> bool {
+    process::index().is_some_and(|index| placed::link_at(index, dirfd, path).is_some())
+}
+
+/// With its terminator, for which a path of ours has always room.
+fn copy_out(path: &Path, out: *mut c_char) -> isize {
+    let len = path.get().len();
+    // SAFETY: the supervisor's buffer of PATH_MAX bytes.
+    unsafe { core::ptr::copy_nonoverlapping(path.as_ptr(), out, len + 1) };
+    len as isize
+}
+
 unsafe extern "C" fn unlink(dirfd: i32, path: *const c_char, flags: i32) -> isize {
     names::unlink_at(dirfd, path, flags)
 }
@@ -156,6 +202,14 @@ unsafe extern "C" fn xattr(
     size: usize,
     flags: i32,
 ) -> isize {
+    // The kernel looks through links by itself, but for a way that leads out of a placed directory.
+    if matches!(nr, libc::SYS_getxattr | libc::SYS_listxattr) {
+        let way = Way::of(libc::AT_FDCWD, path);
+        let (value, size) = (value as usize, size);
+        let rest = if nr == libc::SYS_getxattr { [name as usize, value, size] } else { [value, size, 0] };
+        // SAFETY: the supervisor's own buffers.
+        return way.text().map_or(LEAVE, |_| unsafe { attributes::xattr_call(nr, way.path() as usize, &rest) });
+    }
     let follows = matches!(nr, libc::SYS_setxattr | libc::SYS_removexattr);
     if !changes::concerns(libc::AT_FDCWD, path, if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) {
         return LEAVE;
@@ -179,6 +233,7 @@ unsafe extern "C" fn ftruncate(fd: i32, length: i64) -> isize {
 
 unsafe extern "C" fn statfs(dirfd: i32, path: *const c_char, out: *mut c_void) -> isize {
     let Some(index) = process::index() else { return LEAVE };
+    let _ = elsewhere::brought(index, dirfd, path, true);
     let object = stat::kernel_stat(dirfd, path, 0)
         .and_then(|status| index.record_of_object(status.st_dev, status.st_ino, status.st_nlink));
     match object {
@@ -208,6 +263,7 @@ unsafe extern "C" fn record_at(dirfd: i32, path: *const c_char, serial: *mut u64
 static TABLE: Table = Table {
     announce_to,
     root_dev,
+    places_directories,
     may_be_below_root,
     open,
     open_restricted,
@@ -216,6 +272,11 @@ static TABLE: Table = Table {
     readlink: readlink_at,
     getdents,
     getdents_old,
+    mkdir,
+    shown,
+    translate,
+    make_way,
+    is_placed_directory,
     unlink,
     rename,
     link,

@@ -1,8 +1,10 @@
 //! The stat family: a placed file looks like a regular file of the root, with one `st_dev` and `st_ino` for life.
 
 use crate::durable::{nanoseconds, record_of_durable, record_of_named};
+use crate::elsewhere::{self, Brought};
 use crate::link::{self, is_live, record};
 use crate::objects::Object;
+use crate::placed::{self, Way};
 use crate::{caller, data, gate, process, real};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::Ordering::*;
@@ -34,6 +36,8 @@ pub fn kernel_stat(dirfd: i32, path: *const c_char, flags: i32) -> Option<libc::
 
 /// fstatat(2), as the kernel returns it, for what the program calls the file.
 pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32) -> isize {
+    let way = Way::of(dirfd, path);
+    let (dirfd, path) = (way.dirfd(), way.path());
     let Some(index) = process::index() else { return native(dirfd, path, out, flags) };
     let mut changed_ns = 0;
     for attempt in 0..ATTEMPTS {
@@ -48,12 +52,12 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         {
             continue;
         }
-        if result == -(libc::ENOENT as isize)
-            && !path.is_null()
-            && flags & libc::AT_SYMLINK_NOFOLLOW == 0
-            && link::is_elsewhere(index, dirfd, path)
-        {
-            return -(libc::EREMOTE as isize);
+        if result == -(libc::ENOENT as isize) && !path.is_null() && flags & libc::AT_SYMLINK_NOFOLLOW == 0 {
+            match elsewhere::bring(index, dirfd, path, true) {
+                Brought::Not => {}
+                Brought::Done => continue,
+                Brought::Failed(error) => return error,
+            }
         }
         if result != 0 {
             return result;
@@ -61,8 +65,19 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         // SAFETY: the kernel filled it.
         let status = unsafe { &mut *out };
         if status.st_mode & libc::S_IFMT == libc::S_IFLNK {
+            if elsewhere::is_possible(index) && status.st_dev == index.header.root_dev.load(Relaxed) && !is_empty(path)
+            {
+                match elsewhere::bring(index, dirfd, path, false) {
+                    Brought::Not => {}
+                    Brought::Done => continue,
+                    Brought::Failed(error) => return error,
+                }
+            }
             match look_through(index, dirfd, path, status, flags, frees) {
-                Looked::Done => return 0,
+                Looked::Done => {
+                    placed::rewrite(index, dirfd, path, flags, status);
+                    return 0;
+                }
                 Looked::Again => continue,
             }
         }
@@ -72,6 +87,7 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
             libc::S_IFDIR if !rewrite_directory(index, status, &mut changed_ns) => continue,
             _ => {}
         }
+        placed::rewrite(index, dirfd, path, flags, status);
         return 0;
     }
     native(dirfd, path, out, flags)
@@ -148,6 +164,10 @@ fn look_through(
         return Looked::Again;
     }
     *status = object;
+    if placed::is_directory(&index, &link) {
+        placed::rewrite(index, dirfd, path, flags & !libc::AT_SYMLINK_NOFOLLOW, status);
+        return Looked::Done;
+    }
     if !has_moved(index, status) && rewrite_regular(index, dirfd, path, status) { Looked::Done } else { Looked::Again }
 }
 
@@ -221,6 +241,10 @@ fn rewrite_object(index: Index, number: u32, status: &mut libc::stat) {
 
 /// The record of a link by the link's own inode, if the agent has noted it.
 pub fn known_link(index: Index, ino: u64) -> Option<u32> {
+    // Another node may have removed our link, and the root given its inode to another link: neither is counted here.
+    if index.header.others.load(Relaxed) > 0 {
+        return None;
+    }
     let number = index.record_of_root_ino(ino)?;
     let record = record(&index, number);
     (record.link_ino.load(Relaxed) == ino && is_live(record.state())).then_some(number)
@@ -303,6 +327,8 @@ pub unsafe extern "C" fn __fxstat64(_version: c_int, fd: c_int, out: Out) -> c_i
 
 /// statx(2): the kernel's answer, with the fields replaced in which a placed file's differ.
 pub fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mut libc::statx) -> isize {
+    let way = Way::of(dirfd, path);
+    let (dirfd, path) = (way.dirfd(), way.path());
     let ask = |flags: i32| {
         // SAFETY: the program's own arguments.
         unsafe {
@@ -320,7 +346,7 @@ pub fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mu
     if result == 0 {
         // SAFETY: the kernel filled it.
         let kind = unsafe { (*out).stx_mode } as u32 & libc::S_IFMT;
-        let interesting = matches!(kind, libc::S_IFLNK | libc::S_IFREG | libc::S_IFDIR);
+        let interesting = matches!(kind, libc::S_IFLNK | libc::S_IFREG | libc::S_IFDIR) || placed::any(index);
         if !interesting || !may_be_placed(index, out) {
             return result;
         }
@@ -330,7 +356,12 @@ pub fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mu
         return looked;
     }
     let regular = status.st_mode & libc::S_IFMT == libc::S_IFREG;
-    let again = if regular { ask(flags & !libc::AT_SYMLINK_NOFOLLOW) } else { result };
+    let was_link = result == 0 && {
+        // SAFETY: the kernel filled it.
+        let kind = unsafe { (*out).stx_mode } as u32 & libc::S_IFMT;
+        kind == libc::S_IFLNK && status.st_mode & libc::S_IFMT == libc::S_IFDIR
+    };
+    let again = if regular || was_link { ask(flags & !libc::AT_SYMLINK_NOFOLLOW) } else { result };
     if again != 0 {
         return again;
     }

@@ -2,7 +2,9 @@
 //!
 //! The function is naked, so that calls which return twice or on another stack (clone, vfork) pass through as if it were libc's.
 
-use crate::{attributes, changes, data_calls, directory, exec, gate, names, open, open_how, real, stat};
+use crate::{
+    attributes, changes, data_calls, directory, exec, gate, make_directory, names, open, open_how, real, stat,
+};
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int};
 
@@ -125,11 +127,10 @@ unsafe extern "C" fn dispatch(nr: i64, a: usize, b: usize, c: usize, d: usize, e
                 return data_calls::copy_file_range(a as c_int, b as *mut i64, c as c_int, d as *mut i64, e, f as u32)
                     as i64;
             }
-            libc::SYS_chdir | libc::SYS_fchdir => {
-                let raw = gate::call1(nr, a);
-                crate::process::forget_cwd();
-                raw
-            }
+            libc::SYS_chdir | libc::SYS_fchdir => crate::process::change_directory(nr, a),
+            libc::SYS_mkdir => make_directory::mkdir_at(CWD, path(a), b as u32),
+            libc::SYS_mkdirat => make_directory::mkdir_at(a as i32, path(b), c as u32),
+            libc::SYS_rmdir => make_directory::rmdir_at(CWD, path(a)),
             libc::SYS_chroot => names::change_root(path(a)),
             libc::SYS_openat2 => open_how::open_how(a as i32, path(b), c as *const _, d),
             libc::SYS_getdents => directory::getdents_old(a as i32, b as *mut _, c),

@@ -15,12 +15,12 @@ use crate::platform::Platform;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Bounds {
-    pub lower_s: f64,
-    pub upper_s: f64,
+pub struct Times {
+    pub with_page_cache_s: f64,
+    pub without_page_cache_s: f64,
 }
 
-/// One part of the upper bound.
+/// One part of the time without page cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Term {
     /// What is done, in words.
@@ -35,9 +35,9 @@ pub struct Term {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClosedForm {
-    pub durable_alone: Bounds,
-    pub terrace: Bounds,
-    /// Of Terrace's upper bound, longest first; what takes no time is left out.
+    pub durable_alone: Times,
+    pub terrace: Times,
+    /// Of Terrace's time without page cache, longest first; what takes no time is left out.
     pub terms: Vec<Term>,
     pub alone_terms: Vec<Term>,
     /// What each tier, fast to slow and the durable one last, gets: bytes written, and intermediate bytes read.
@@ -52,7 +52,7 @@ pub struct LargerTier {
     pub tier: String,
     /// In each node.
     pub capacity_bytes: u64,
-    pub upper_s: f64,
+    pub without_page_cache_s: f64,
 }
 
 pub fn closed_form(platform: &Platform, job: &Job) -> Result<ClosedForm, ModelError> {
@@ -115,7 +115,7 @@ pub fn closed_form(platform: &Platform, job: &Job) -> Result<ClosedForm, ModelEr
     ];
     let sum = |terms: &[Term]| terms.iter().map(|term| term.seconds).sum::<f64>();
     let alone_upper_s = sum(&alone_terms);
-    let upper_s = sum(&terms);
+    let without_page_cache_s = sum(&terms);
     // Without a page cache there is none to hide behind; a cache can't be slower than what it caches.
     let cached = platform.cache.as_ref().map(|cache| {
         computing.seconds
@@ -125,10 +125,13 @@ pub fn closed_form(platform: &Platform, job: &Job) -> Result<ClosedForm, ModelEr
     });
     let flush_floor_s = seconds(input, read_rate) + seconds(flushed, write_rate);
     let alone_lower_s = cached.unwrap_or(alone_upper_s).min(alone_upper_s);
-    let lower_s = cached.unwrap_or(upper_s - seconds(flushed, write_rate)).max(flush_floor_s).min(upper_s);
+    let with_page_cache_s = cached
+        .unwrap_or(without_page_cache_s - seconds(flushed, write_rate))
+        .max(flush_floor_s)
+        .min(without_page_cache_s);
     Ok(ClosedForm {
-        durable_alone: Bounds { lower_s: alone_lower_s, upper_s: alone_upper_s },
-        terrace: Bounds { lower_s, upper_s },
+        durable_alone: Times { with_page_cache_s: alone_lower_s, without_page_cache_s: alone_upper_s },
+        terrace: Times { with_page_cache_s, without_page_cache_s },
         terms: longest_first(terms),
         alone_terms: longest_first(alone_terms),
         written_bytes,
@@ -151,8 +154,8 @@ pub fn larger_tiers(platform: &Platform, job: &Job) -> Result<Vec<LargerTier>, M
         for capacity_bytes in capacities {
             let mut larger = platform.clone();
             larger.tiers[place].capacity_bytes = capacity_bytes;
-            let upper_s = closed_form(&larger, job)?.terrace.upper_s;
-            found.push(LargerTier { tier: tier.name.clone(), capacity_bytes, upper_s });
+            let without_page_cache_s = closed_form(&larger, job)?.terrace.without_page_cache_s;
+            found.push(LargerTier { tier: tier.name.clone(), capacity_bytes, without_page_cache_s });
         }
     }
     Ok(found)
@@ -242,9 +245,9 @@ mod tests {
             let found = closed_form(&platform(&machine), &job(workload))?;
             let near = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.max(b).max(1e-9);
             let (alone, on_tiers) = (durable_alone_s(&machine, &workload)?, tiers(&machine, &workload)?.total_s());
-            prop_assert!(near(found.durable_alone.upper_s, alone));
-            prop_assert!(near(found.terrace.upper_s, on_tiers));
-            prop_assert!(near(found.durable_alone.lower_s, page_cache_s(&machine, &workload)?.min(alone)));
+            prop_assert!(near(found.durable_alone.without_page_cache_s, alone));
+            prop_assert!(near(found.terrace.without_page_cache_s, on_tiers));
+            prop_assert!(near(found.durable_alone.with_page_cache_s, page_cache_s(&machine, &workload)?.min(alone)));
         }
 
         #[test]
@@ -257,9 +260,9 @@ mod tests {
             platform.tiers[0].read_bytes_s = platform.durable_read().0;
             platform.tiers[0].write_bytes_s = platform.durable_write().0 * 2.0;
             let free_of_flush = Job { flush: Flush::None, ..job };
-            let upper_s = closed_form(&platform, &free_of_flush)?.terrace.upper_s;
+            let without_page_cache_s = closed_form(&platform, &free_of_flush)?.terrace.without_page_cache_s;
             for larger in larger_tiers(&platform, &free_of_flush)? {
-                prop_assert!(larger.upper_s <= upper_s * (1.0 + 1e-9), "{larger:?} over {upper_s}");
+                prop_assert!(larger.without_page_cache_s <= without_page_cache_s * (1.0 + 1e-9), "{larger:?} over {without_page_cache_s}");
             }
         }
 
@@ -267,8 +270,8 @@ mod tests {
         fn a_lower_bound_is_below_its_upper(machine in any_machine(1..9), blocks in 1u64..500, block_bytes in 1u64..1 << 28, compute_s in 0.0..1e4f64) {
             let workload = Incrementation { blocks, block_bytes, iterations: 3 }.workload();
             let found = closed_form(&platform(&machine), &Job { compute_s, ..Job::of(workload) })?;
-            prop_assert!(found.durable_alone.lower_s <= found.durable_alone.upper_s);
-            prop_assert!(found.terrace.lower_s <= found.terrace.upper_s);
+            prop_assert!(found.durable_alone.with_page_cache_s <= found.durable_alone.without_page_cache_s);
+            prop_assert!(found.terrace.with_page_cache_s <= found.terrace.without_page_cache_s);
         }
     }
 

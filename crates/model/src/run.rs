@@ -42,16 +42,16 @@ pub struct RunProfile {
     pub compute_s: f64,
 }
 
-/// Bounds of a run's time, seconds.
+/// A run's time by the closed form, seconds. Neither bounds what is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     /// The page cache takes all but first reads, and flushing is hidden behind the program's own time as far as it goes.
-    pub lower_s: f64,
+    pub with_page_cache_s: f64,
     /// Every byte moves at its tier's bandwidth, one after the other, and flushing comes after all of it.
-    pub upper_s: f64,
-    /// The same bytes with the durable tier alone (equation 1): the upper bound of a run without Terrace.
+    pub without_page_cache_s: f64,
+    /// The same bytes with the durable tier alone (equation 1): a run without Terrace, without page cache.
     pub durable_alone_s: f64,
-    /// Time that the flushed bytes need at the durable tier's write bandwidth. Part of both bounds as said there.
+    /// Time that the flushed bytes need at the durable tier's write bandwidth. Part of both as said there.
     pub flush_s: f64,
 }
 
@@ -84,7 +84,12 @@ pub fn predict_run(profile: &RunProfile, rates: &[TierRates]) -> Result<Predicti
         durable_alone_s += seconds(first + again, durable.read_bytes_s) + seconds(written, durable.write_bytes_s);
     }
     let flush_s = seconds(profile.flushed_bytes as f64, durable.write_bytes_s);
-    Ok(Prediction { lower_s: cached_s.max(flush_s), upper_s: direct_s + flush_s, durable_alone_s, flush_s })
+    Ok(Prediction {
+        with_page_cache_s: cached_s.max(flush_s),
+        without_page_cache_s: direct_s + flush_s,
+        durable_alone_s,
+        flush_s,
+    })
 }
 
 #[cfg(test)]
@@ -134,9 +139,9 @@ mod tests {
     fn a_run_is_bounded_by_its_bytes_at_each_tiers_bandwidth() {
         let prediction = predict_run(&profile(), &rates()).unwrap();
         // Upper: 4000/4000 + 4000/2000 + 1000/1000 + 500/100 + flush 1000/100 = 1 + 2 + 1 + 5 + 10.
-        assert!((prediction.upper_s - 19.0).abs() < 1e-9);
+        assert!((prediction.without_page_cache_s - 19.0).abs() < 1e-9);
         // Lower: 1 + 2 + 1 + 500/1000 = 4.5, but flushing 1000 MiB takes 10 in any case.
-        assert!((prediction.lower_s - 10.0).abs() < 1e-9);
+        assert!((prediction.with_page_cache_s - 10.0).abs() < 1e-9);
         // Alone: 5000/1000 + 4500/100 = 5 + 45.
         assert!((prediction.durable_alone_s - 50.0).abs() < 1e-9);
         assert!((prediction.flush_s - 10.0).abs() < 1e-9);
@@ -145,7 +150,7 @@ mod tests {
     #[test]
     fn a_run_without_flush_is_bounded_below_by_the_page_cache() {
         let kept = RunProfile { flushed_bytes: 0, ..profile() };
-        assert!((predict_run(&kept, &rates()).unwrap().lower_s - 4.5).abs() < 1e-9);
+        assert!((predict_run(&kept, &rates()).unwrap().with_page_cache_s - 4.5).abs() < 1e-9);
     }
 
     #[test]
@@ -175,9 +180,9 @@ mod tests {
             let rates: Vec<TierRates> = speeds[..traffic.len()].iter().map(|&(read_bytes_s, write_bytes_s, cached)|
                 TierRates { tier: "any".into(), read_bytes_s, write_bytes_s, cached_read_bytes_s: cached, cached_write_bytes_s: cached }).collect();
             let prediction = predict_run(&profile, &rates)?;
-            prop_assert!(prediction.lower_s <= prediction.upper_s * (1.0 + 1e-12));
-            prop_assert!(prediction.lower_s >= prediction.flush_s);
-            prop_assert!(prediction.lower_s >= compute_s);
+            prop_assert!(prediction.with_page_cache_s <= prediction.without_page_cache_s * (1.0 + 1e-12));
+            prop_assert!(prediction.with_page_cache_s >= prediction.flush_s);
+            prop_assert!(prediction.with_page_cache_s >= compute_s);
         }
     }
 }

@@ -16,13 +16,14 @@ pub struct Simulation {
 /// Times are seconds, sizes bytes.
 #[derive(Debug, Serialize)]
 pub struct Answer {
+    /// First: it is the prediction, where it was asked for.
+    pub simulation: Option<Simulated>,
     pub platform: Platform,
     pub job: Job,
     pub closed_form: ClosedForm,
     pub limited_by: String,
     pub alone_limited_by: String,
     pub larger_tiers: Vec<LargerTier>,
-    pub simulation: Option<Simulated>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
@@ -120,15 +121,19 @@ impl fmt::Display for Answer {
                 name.into(),
                 simulated(of),
                 interval(of),
-                show_seconds(bounds.upper_s),
-                show_seconds(bounds.lower_s),
+                show_seconds(bounds.without_page_cache_s),
+                show_seconds(bounds.with_page_cache_s),
                 limits(of, closed),
             ]);
         }
         write!(f, "{table}")?;
         let (alone, terrace, by) = match &self.simulation {
             Some(simulated) => (simulated.durable_alone.median_s, simulated.terrace.median_s, "the simulation"),
-            None => (found.durable_alone.upper_s, found.terrace.upper_s, "the closed form without page cache"),
+            None => (
+                found.durable_alone.without_page_cache_s,
+                found.terrace.without_page_cache_s,
+                "the closed form without page cache",
+            ),
         };
         if alone > 0.0 && terrace > 0.0 {
             let ratio = alone / terrace;
@@ -152,11 +157,11 @@ impl fmt::Display for Answer {
         }
         write!(f, "{parts}")?;
         for larger in &self.larger_tiers {
-            let change = found.terrace.upper_s - larger.upper_s;
+            let change = found.terrace.without_page_cache_s - larger.without_page_cache_s;
             // Not what rounding makes of nothing.
-            let verdict = match change.abs() < 0.001 * found.terrace.upper_s {
+            let verdict = match change.abs() < 0.001 * found.terrace.without_page_cache_s {
                 true => "no difference".to_owned(),
-                false => format!("{} by the closed form without page cache", show_seconds(larger.upper_s)),
+                false => format!("{} by the closed form without page cache", show_seconds(larger.without_page_cache_s)),
             };
             writeln!(f, "`{}` with {} in each node: {verdict}", larger.tier, show_bytes(larger.capacity_bytes))?;
         }

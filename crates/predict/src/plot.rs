@@ -9,7 +9,7 @@ use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 use std::path::Path;
 use terrace_core::size::show_seconds;
-use terrace_model::Bounds;
+use terrace_model::Times;
 use terrace_tool::failure::{Failure, Result};
 
 const SIZE: (u32, u32) = (1000, 620);
@@ -44,7 +44,7 @@ pub fn draw(file: &Path, sweep: &Sweep, points: &[Point]) -> Result<()> {
 }
 
 /// A way's name, colour, bounds and simulated time.
-type Series = (&'static str, RGBColor, fn(&Answer) -> Bounds, fn(&Simulated) -> f64);
+type Series = (&'static str, RGBColor, fn(&Answer) -> Times, fn(&Simulated) -> f64);
 
 const SERIES: [Series; 2] = [
     (
@@ -67,7 +67,7 @@ fn chart<B: DrawingBackend>(
         .iter()
         .flat_map(|point| {
             SERIES.map(|(_, _, bounds, simulated)| {
-                bounds(&point.answer).upper_s.max(point.answer.simulation.as_ref().map_or(0.0, simulated))
+                bounds(&point.answer).without_page_cache_s.max(point.answer.simulation.as_ref().map_or(0.0, simulated))
             })
         })
         .fold(0.0, f64::max)
@@ -104,9 +104,9 @@ fn chart<B: DrawingBackend>(
         let at = |of: &dyn Fn(&Point) -> f64| -> Vec<(f64, f64)> {
             points.iter().enumerate().map(|(place, point)| (place as f64, of(point))).collect()
         };
-        let upper = at(&|point| bounds(&point.answer).upper_s);
+        let upper = at(&|point| bounds(&point.answer).without_page_cache_s);
         let mut band = upper.clone();
-        band.extend(at(&|point| bounds(&point.answer).lower_s).into_iter().rev());
+        band.extend(at(&|point| bounds(&point.answer).with_page_cache_s).into_iter().rev());
         chart.draw_series([Polygon::new(band, colour.mix(0.22))]).map_err(text)?;
         chart
             .draw_series(LineSeries::new(upper, colour.stroke_width(1)))

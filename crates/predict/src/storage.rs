@@ -1,7 +1,7 @@
 //! The machine that is asked about: a platform file; or tiers, as measured, as set, as flags say; then single numbers over it.
 
 use crate::args::StorageArgs;
-use crate::workload::{parse, parse_json, report_tiers};
+use crate::workload::{parse, parse_json, report_measured_tiers, report_tiers};
 use std::path::Path;
 use terrace_core::refusal::nearest;
 use terrace_model::platform::{CopyCost, DurableTier, FastTier, Mover, PageCache};
@@ -18,12 +18,36 @@ pub fn platform(args: &StorageArgs, report: Option<&Path>) -> Result<(Platform, 
         (Some(file), _) => parse::<Platform>(file, "a platform")?,
         (None, Some(file)) => measured(args, file, report, &mut notes)?,
         (None, None) if !args.fast_tier.is_empty() => Platform { tiers: fast_tiers(args)?, ..bare(args)? },
-        // Bandwidths of the durable tier and nothing else: it alone is asked about, unless there are settings.
-        (None, None) => set(args, report)?,
+        (None, None) => match reported(report)?.filter(|_| args.config.is_none()) {
+            Some(tiers) => {
+                notes.push(
+                    "the faster tiers are those of the run, as it measured them; --fast-tier says otherwise".into(),
+                );
+                Platform { tiers, ..bare(args)? }
+            }
+            // Bandwidths of the durable tier and nothing else: it alone is asked about, unless there are settings.
+            None => set(args, report)?,
+        },
     };
     put_flags(args, &mut platform)?;
     platform.check().map_err(crate::refused)?;
     Ok((platform, notes))
+}
+
+/// The tiers of a report whose run has measured them.
+fn reported(report: Option<&Path>) -> Result<Option<Vec<FastTier>>> {
+    let Some(measured) = report.map(report_measured_tiers).transpose()?.flatten() else { return Ok(None) };
+    let tier = |(tier, rate): (crate::workload::ReportTier, crate::workload::ReportBandwidth)| FastTier {
+        name: tier.name,
+        in_memory: rate.in_memory,
+        devices: 1,
+        capacity_bytes: tier.capacity_bytes,
+        read_bytes_s: rate.read_bytes_s.unwrap_or_default(),
+        write_bytes_s: rate.write_bytes_s.unwrap_or_default(),
+        latency_s: 0.0,
+        processor: CopyCost::default(),
+    };
+    Ok(Some(measured.into_iter().map(tier).collect()))
 }
 
 fn bare(args: &StorageArgs) -> Result<Platform> {

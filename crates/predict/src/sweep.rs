@@ -195,11 +195,11 @@ pub fn table(sweep: &Sweep, points: &[Point]) -> Table {
         table.row([
             sweep.show(point.value),
             simulated.map_or("-".into(), |simulated| spread(&simulated.durable_alone)),
-            show_seconds(found.durable_alone.upper_s),
-            show_seconds(found.durable_alone.lower_s),
+            show_seconds(found.durable_alone.without_page_cache_s),
+            show_seconds(found.durable_alone.with_page_cache_s),
             simulated.map_or("-".into(), |simulated| spread(&simulated.terrace)),
-            show_seconds(found.terrace.upper_s),
-            show_seconds(found.terrace.lower_s),
+            show_seconds(found.terrace.without_page_cache_s),
+            show_seconds(found.terrace.with_page_cache_s),
             simulated.map_or(point.answer.limited_by.clone(), |simulated| simulated.terrace.limited_by.clone()),
         ]);
     }

@@ -30,6 +30,11 @@ pub struct Asked {
     /// What the program of a report took, with its input and output.
     #[serde(skip)]
     program_s: Option<f64>,
+    /// The report tells what was read, and how much of it more than once.
+    #[serde(skip)]
+    reads_known: bool,
+    #[serde(skip)]
+    reread: u64,
     /// What each process of a log did besides reading and writing.
     #[serde(skip)]
     each_computes_s: Option<f64>,
@@ -43,6 +48,18 @@ struct Report {
     tiers: Vec<ReportTier>,
     counters: ReportCounters,
     prediction: Option<ReportPrediction>,
+    /// Since version 2.
+    #[serde(default)]
+    bandwidths: Vec<ReportBandwidth>,
+}
+
+/// What a tier gave, as measured by the run.
+#[derive(Clone, Deserialize)]
+pub struct ReportBandwidth {
+    pub tier: String,
+    pub in_memory: bool,
+    pub read_bytes_s: Option<f64>,
+    pub write_bytes_s: Option<f64>,
 }
 
 /// Without its fields where the run could not be predicted.
@@ -63,13 +80,32 @@ pub struct ReportTier {
 #[derive(Deserialize)]
 struct ReportCounters {
     flushed_bytes: u64,
+    /// Since version 2.
+    input_bytes: Option<u64>,
+    read_back_bytes: Option<u64>,
+    reread_bytes: Option<u64>,
 }
 
-const REPORT_VERSION: u32 = 1;
+const REPORT_VERSIONS: std::ops::RangeInclusive<u32> = 1..=2;
 
 /// The tiers that a run had.
 pub fn report_tiers(file: &Path) -> Result<Vec<ReportTier>> {
     Ok(report(file)?.tiers)
+}
+
+/// The faster tiers that a run had, with their bandwidths where the run has measured all of them.
+pub fn report_measured_tiers(file: &Path) -> Result<Option<Vec<(ReportTier, ReportBandwidth)>>> {
+    let report = report(file)?;
+    let of = |name: &str| {
+        let known = report.bandwidths.iter().find(|known| known.tier == name)?;
+        (known.read_bytes_s.is_some() && known.write_bytes_s.is_some()).then(|| known.clone())
+    };
+    Ok(report
+        .tiers
+        .into_iter()
+        .filter(|tier| !tier.durable)
+        .map(|tier| of(&tier.name).map(|rate| (tier, rate)))
+        .collect())
 }
 
 /// Bandwidths of the durable tier that nobody has said are those that the run's own flushes had. Returns notes on that.
@@ -96,9 +132,14 @@ fn report(file: &Path) -> Result<Report> {
     let report: Report =
         parse_json(file, "is not the report of a run", "give a file that `terrace run --report FILE` wrote")?;
     match report.version {
-        REPORT_VERSION => Ok(report),
+        known if REPORT_VERSIONS.contains(&known) => Ok(report),
         other => Err(Failure::bad_input(
-            format!("{} is a report of version {other}; this program reads version {REPORT_VERSION}", file.display()),
+            format!(
+                "{} is a report of version {other}; this program reads versions {} to {}",
+                file.display(),
+                REPORT_VERSIONS.start(),
+                REPORT_VERSIONS.end()
+            ),
             "run it again, with this version of Terrace",
         )),
     }
@@ -168,20 +209,34 @@ impl Asked {
         }
     }
 
-    /// What was flushed is the output, what else was written is intermediate. Reads of the input were not counted.
+    /// Where only a part was flushed, that is the output, and what else was written is intermediate. Where all was, what programs read
+    /// back is.
     fn of_report(report: &Report) -> Asked {
         let written: u64 = report.tiers.iter().map(|tier| tier.written_bytes).sum();
         let files: u64 = report.tiers.iter().map(|tier| tier.written_files).sum();
         let durable: u64 = report.tiers.iter().filter(|tier| tier.durable).map(|tier| tier.written_bytes).sum();
-        let output = report.counters.flushed_bytes.saturating_add(durable).min(written);
+        let counters = &report.counters;
+        let output = counters.flushed_bytes.saturating_add(durable).min(written);
+        let read_back = counters.read_back_bytes.unwrap_or(0).min(written);
+        let (intermediate, output, flush) = match output == written && read_back > 0 {
+            true => (read_back, written - read_back, Flush::All),
+            false => (written - output, output, Flush::Final),
+        };
+        let file_size = match (written, counters.input_bytes.unwrap_or(0)) {
+            (0, 0) => None,
+            (0, input) => Some(input),
+            (written, _) => Some((written / files.max(1)).max(1)),
+        };
         Asked {
-            input: Some(0),
-            intermediate: Some(written - output),
+            input: Some(counters.input_bytes.unwrap_or(0)),
+            intermediate: Some(intermediate),
             output: Some(output),
-            file_size: (written > 0).then(|| (written / files.max(1)).max(1)),
+            file_size,
             nodes: Some(1),
-            flush: Some(Flush::Final),
+            flush: Some(flush),
             program_s: Some(report.program_s),
+            reads_known: counters.input_bytes.is_some(),
+            reread: counters.reread_bytes.unwrap_or(0),
             ..Asked::default()
         }
     }
@@ -246,12 +301,20 @@ impl Asked {
             job.compute_s = each_s * platform.cores_per_node.map_or(workers, |cores| workers.min(cores));
         }
         if let Some(program_s) = self.program_s {
-            notes.push(
-                "the report does not tell how much input was read: it is taken as none; --input says otherwise".into(),
-            );
+            notes.push(match self.reads_known {
+                false => {
+                    "the report does not tell how much input was read: it is taken as none; --input says otherwise".into()
+                }
+                true => format!(
+                    "{} of input: the files that the run opened for reading, as wholes; --input says otherwise. Another {} were opened \
+                     again, and are taken as read from the page cache",
+                    show_bytes(input),
+                    show_bytes(self.reread)
+                ),
+            });
             let known = closed_form(platform, &Job { flush: Flush::None, ..job.clone() }).map_err(crate::refused)?;
             let workers = platform.processes().min(job.items()) as f64;
-            let rest_s = (program_s - known.terrace.upper_s).max(0.0);
+            let rest_s = (program_s - known.terrace.without_page_cache_s).max(0.0);
             job.compute_s = rest_s * platform.cores_per_node.map_or(workers, |cores| workers.min(cores));
             notes.push(format!(
                 "of the {} that the program ran, {} are not explained by its writes: taken as computing; --compute says otherwise",

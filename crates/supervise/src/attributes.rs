@@ -48,7 +48,8 @@ impl Worker {
         let place = self.place(call, dirfd, path)?;
         self.begin(call)?;
         // SAFETY: a place of ours, here and below.
-        Ok(Answer::from(unsafe { (self.shared.table.chown)(place.dirfd, place.text(), user, group, flags) }))
+        let raw = unsafe { (self.shared.table.chown)(place.dirfd, place.text(), user, group, flags) };
+        Ok(self.or_here(&place, raw, |path| unsafe { libc::fchownat(CWD, path, user, group, flags) }))
     }
 
     pub fn chown_open(&self, call: &Notification, fd: i32, (user, group): (u32, u32)) -> Taken<Answer> {
@@ -60,7 +61,8 @@ impl Worker {
     pub fn chmod(&self, call: &Notification, dirfd: i32, path: u64, mode: u32, flags: i32) -> Taken<Answer> {
         let place = self.place(call, dirfd, path)?;
         self.begin(call)?;
-        Ok(Answer::from(unsafe { (self.shared.table.chmod)(place.dirfd, place.text(), mode, flags) }))
+        let raw = unsafe { (self.shared.table.chmod)(place.dirfd, place.text(), mode, flags) };
+        Ok(self.or_here(&place, raw, |path| unsafe { libc::fchmodat(CWD, path, mode, flags) }))
     }
 
     pub fn chmod_open(&self, call: &Notification, fd: i32, mode: u32) -> Taken<Answer> {
@@ -158,7 +160,7 @@ impl Worker {
         let [_, second, third, fourth, fifth, _] = args;
         let whole = place.whole();
         let (name, value, size) = match nr {
-            libc::SYS_llistxattr => (None, second, third),
+            libc::SYS_listxattr | libc::SYS_llistxattr => (None, second, third),
             libc::SYS_lremovexattr | libc::SYS_removexattr => (self.optional_text(call, second)?, 0, 0),
             _ => (self.optional_text(call, second)?, third, fourth),
         };
@@ -174,7 +176,8 @@ impl Worker {
         let buffer = if size == 0 { null_mut() } else { self.buffer.as_mut_ptr() };
         let name = name.as_ref().map_or(null(), |name| name.as_ptr());
         let result = unsafe { (self.shared.table.xattr)(nr, whole.as_ptr(), name, buffer.cast(), size, fifth as i32) };
-        let gives = matches!(nr, libc::SYS_lgetxattr | libc::SYS_llistxattr) && size > 0 && result > 0;
+        let reads = [libc::SYS_getxattr, libc::SYS_listxattr, libc::SYS_lgetxattr, libc::SYS_llistxattr].contains(&nr);
+        let gives = reads && size > 0 && result > 0;
         Ok(if gives {
             self.deliver(call, value, &self.buffer[..result as usize], result)
         } else {

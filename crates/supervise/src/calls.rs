@@ -25,16 +25,22 @@ const NOFOLLOW: i32 = libc::AT_SYMLINK_NOFOLLOW;
 pub struct Place {
     pub dirfd: i32,
     pub path: CString,
+    /// Its `..` out of a placed directory was spelt out: the kernel, with the program's own text, would go elsewhere.
+    pub is_led: bool,
     _directory: Option<OwnedFd>,
 }
 
 impl Place {
     pub fn absolute(path: CString) -> Place {
-        Place { dirfd: CWD, path, _directory: None }
+        Place { dirfd: CWD, path, is_led: false, _directory: None }
     }
 
     pub fn below(directory: OwnedFd, path: CString) -> Place {
-        Place { dirfd: directory.as_raw_fd(), path, _directory: Some(directory) }
+        Place { dirfd: directory.as_raw_fd(), path, is_led: false, _directory: Some(directory) }
+    }
+
+    pub fn led(path: CString) -> Place {
+        Place { is_led: true, ..Place::absolute(path) }
     }
 
     pub fn text(&self) -> *const libc::c_char {
@@ -243,6 +249,18 @@ impl Worker {
         let args = &call.args;
         let int = |number: usize| args[number] as i32;
         match call.nr as i64 {
+            libc::SYS_getcwd => self.getcwd(call, args[0], args[1]),
+            libc::SYS_chdir => self.chdir(call, args[0]),
+            libc::SYS_mkdir => self.mkdir(call, CWD, args[0], args[1] as u32),
+            libc::SYS_mkdirat => self.mkdir(call, int(0), args[1], args[2] as u32),
+            libc::SYS_rmdir => self.unlink(call, CWD, args[0], libc::AT_REMOVEDIR, again),
+            libc::SYS_access => self.access(call, CWD, args[0], int(1), 0),
+            libc::SYS_faccessat => self.access(call, int(0), args[1], int(2), 0),
+            libc::SYS_faccessat2 => self.access(call, int(0), args[1], int(2), int(3)),
+            libc::SYS_symlink => self.symlink(call, args[0], CWD, args[1]),
+            libc::SYS_symlinkat => self.symlink(call, args[0], int(1), args[2]),
+            libc::SYS_mknod => self.mknod(call, CWD, args[0], args[1] as u32, args[2]),
+            libc::SYS_mknodat => self.mknod(call, int(0), args[1], args[2] as u32, args[3]),
             libc::SYS_open => self.open(call, CWD, args[0], int(1), args[2] as u32, again),
             libc::SYS_creat => {
                 self.open(call, CWD, args[0], libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC, args[1] as u32, again)
@@ -282,6 +300,8 @@ impl Worker {
             | libc::SYS_lsetxattr
             | libc::SYS_removexattr
             | libc::SYS_lremovexattr
+            | libc::SYS_getxattr
+            | libc::SYS_listxattr
             | libc::SYS_lgetxattr
             | libc::SYS_llistxattr => self.xattr(call),
             libc::SYS_fsetxattr | libc::SYS_fremovexattr => self.xattr_open(call),
@@ -364,6 +384,22 @@ impl Worker {
     }
 
     pub fn place_of(&self, call: &Notification, dirfd: i32, path: CString) -> Taken<Place> {
+        if !self.shared.directories {
+            return self.place_as_said(call, dirfd, path);
+        }
+        // What leads out of a placed directory is wherever that is in the root, or above it.
+        let is_plain = path.to_bytes().first() == Some(&b'/') && !path.to_bytes().windows(2).any(|two| two == b"..");
+        let led = match is_plain || path.is_empty() {
+            true => None,
+            false => self.anywhere(call, dirfd, path.clone()).ok().and_then(|place| self.translated(&place)),
+        };
+        match led {
+            Some(text) => Ok(Place::led(text)),
+            None => self.place_as_said(call, dirfd, path),
+        }
+    }
+
+    fn place_as_said(&self, call: &Notification, dirfd: i32, path: CString) -> Taken<Place> {
         if path.is_empty() {
             return Err(Answer::Continue);
         }

@@ -23,6 +23,8 @@ enum Condition {
     OpenFlags(u32),
     /// As `OpenFlags`, and not one of the dynamic loader's or the C library's own.
     OpenAt,
+    /// As `OpenAt`, whatever its flags.
+    AnyOpenAt,
     /// Not one of the dynamic loader's looks at a descriptor.
     Look,
 }
@@ -112,6 +114,24 @@ const TRAPPED: &[(i64, Condition)] = &[
     (libc::SYS_clone3, Always),
 ];
 
+/// Where directories are placed: what tells where a program is, or may lead `..` out of one.
+const TRAPPED_FOR_DIRECTORIES: &[(i64, Condition)] = &[
+    (libc::SYS_getcwd, Always),
+    (libc::SYS_chdir, Always),
+    (libc::SYS_mkdir, Always),
+    (libc::SYS_mkdirat, Always),
+    (libc::SYS_rmdir, Always),
+    (libc::SYS_access, Always),
+    (libc::SYS_faccessat, Always),
+    (libc::SYS_faccessat2, Always),
+    (libc::SYS_getxattr, Always),
+    (libc::SYS_listxattr, Always),
+    (libc::SYS_symlink, Always),
+    (libc::SYS_symlinkat, Always),
+    (libc::SYS_mknod, Always),
+    (libc::SYS_mknodat, Always),
+];
+
 /// What the supervisor refuses, and says so, whoever asks (`calls::refuse`).
 const REFUSED: &[i64] = &[libc::SYS_io_uring_setup, SYS_LANDLOCK_CREATE_RULESET];
 
@@ -180,7 +200,7 @@ fn block(condition: Condition, loader: Option<Loader>) -> Vec<libc::sock_filter>
             to_tail(),
             give(ALLOW),
         ],
-        OpenAt => {
+        OpenAt | AnyOpenAt => {
             let mut open = loader.map_or(vec![], |loader| {
                 vec![
                     load(argument(2)),
@@ -196,7 +216,7 @@ fn block(condition: Condition, loader: Option<Loader>) -> Vec<libc::sock_filter>
                     give(ALLOW),
                 ]
             });
-            open.extend(block(OpenFlags(2), None));
+            open.extend(block(if matches!(condition, OpenAt) { OpenFlags(2) } else { Always }, None));
             open
         }
         // The distance from the path (in X) to the instruction, in 32 bits.
@@ -218,11 +238,12 @@ fn block(condition: Condition, loader: Option<Loader>) -> Vec<libc::sock_filter>
 }
 
 /// The program, ready to be installed between `fork` and `exec`.
+#[derive(Clone)]
 pub struct Filter(Vec<libc::sock_filter>);
 
 impl Filter {
-    /// `loader`: whose calls are let on.
-    pub fn new(loader: Option<Loader>) -> Filter {
+    /// `loader`: whose calls are let on. `directories`: they may be placed as a whole.
+    pub fn new(loader: Option<Loader>, directories: bool) -> Filter {
         let mut program = vec![
             load(OFFSET_ARCH),
             jump(JEQ, ARCH_X86_64, 5, 0),
@@ -233,7 +254,14 @@ impl Filter {
             give(ALLOW),
             load(OFFSET_NR),
         ];
-        for &(nr, condition) in TRAPPED {
+        let more = if directories { TRAPPED_FOR_DIRECTORIES } else { &[] };
+        for &(nr, condition) in TRAPPED.iter().chain(more) {
+            let condition = match condition {
+                NoneOf(..) if directories => Always,
+                OpenFlags(_) if directories => Always,
+                OpenAt if directories => AnyOpenAt,
+                condition => condition,
+            };
             let block = block(condition, loader);
             program.push(jump(JEQ, nr as u32, 0, block.len() as u8));
             program.extend(block);
@@ -313,7 +341,7 @@ mod tests {
         for (i, argument) in args.iter().enumerate() {
             data[16 + 8 * i..24 + 8 * i].copy_from_slice(&argument.to_le_bytes());
         }
-        let program = Filter::new(Some(LOADER)).0;
+        let program = Filter::new(Some(LOADER), false).0;
         let (mut at, mut accumulator, mut other) = (0, 0u32, 0u32);
         loop {
             let statement = &program[at];

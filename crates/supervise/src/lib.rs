@@ -5,7 +5,7 @@
 //!                                    keeper: holds the listener and the shared state, starts the next supervisor
 //!
 //!   filter     which calls come                     listener   how they come and are answered
-//!   calls      which answer is whose                open, metadata, attributes, names, copy   the answers
+//!   calls      which answer is whose                open, metadata, attributes, names, copy, directories   the answers
 //!   loader     the calls that a starting program makes before any other
 //!   target     the program's memory and rights      state      what a killed supervisor leaves
 //!   serve      the supervisor                       keep       the keeper
@@ -19,6 +19,7 @@ compile_error!("the supervisor is written for Linux on x86-64 (system calls, sec
 mod attributes;
 mod calls;
 mod copy;
+mod directories;
 mod filter;
 mod keep;
 mod library;

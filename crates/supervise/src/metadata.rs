@@ -86,7 +86,13 @@ impl Worker {
         self.stat_subject(call, Subject::Descriptor(fd), out, EMPTY_PATH)
     }
 
+    /// The text leads out of a placed directory by `..`: the kernel would go elsewhere, whatever is found.
+    fn is_led(&self, text: &CString) -> bool {
+        self.shared.directories && self.translated(&crate::calls::Place::absolute(text.clone())).is_some()
+    }
+
     fn stat_subject(&self, call: &Notification, subject: Subject, out: u64, flags: i32) -> Taken<Answer> {
+        let is_led = matches!(&subject, Subject::Text(text) if self.is_led(text));
         // SAFETY: a zeroed stat is valid; a text, or a descriptor, of ours.
         unsafe {
             let mut status: libc::stat = zeroed();
@@ -101,7 +107,10 @@ impl Worker {
                     (self.shared.table.stat)(file.as_raw_fd(), c"".as_ptr(), out_here, EMPTY_PATH)
                 }
             };
-            if result != 0 || !self.shared.is_for_us(status.st_dev, status.st_ino) {
+            if is_led && result != 0 {
+                return Ok(Answer::from(result));
+            }
+            if result != 0 || !is_led && !self.shared.is_for_us(status.st_dev, status.st_ino) {
                 return Ok(Answer::Continue);
             }
             Ok(self.deliver(call, out, bytes_of(&status), 0))
@@ -117,12 +126,16 @@ impl Worker {
             true => flags & !(EMPTY_PATH | libc::AT_SYMLINK_NOFOLLOW),
             false => flags & !EMPTY_PATH,
         };
+        let is_led = !by_descriptor && self.is_led(&text);
         // SAFETY: a zeroed statx is valid; a text of ours.
         unsafe {
             let mut status: libc::statx = zeroed();
             let result = (self.shared.table.statx)(CWD, text.as_ptr(), kept, mask as u32, (&raw mut status).cast());
             let device = libc::makedev(status.stx_dev_major, status.stx_dev_minor);
-            if result != 0 || !self.shared.is_for_us(device, status.stx_ino) {
+            if is_led && result != 0 {
+                return Ok(Answer::from(result));
+            }
+            if result != 0 || !is_led && !self.shared.is_for_us(device, status.stx_ino) {
                 return Ok(Answer::Continue);
             }
             Ok(self.deliver(call, out, bytes_of(&status), 0))
@@ -147,6 +160,9 @@ impl Worker {
         if result < 0 {
             // Only that a link of ours is no link is for us to say.
             let is_ours = result == -(libc::EINVAL as isize);
+            if place.as_ref().is_some_and(|place| place.is_led) {
+                return Ok(Answer::from(result));
+            }
             return Ok(if is_ours { Answer::Error(libc::EINVAL) } else { Answer::Continue });
         }
         let text = &self.buffer[..result as usize];
@@ -166,7 +182,12 @@ impl Worker {
             libc::fstat(directory.as_raw_fd(), &mut status);
             status
         };
-        if status.st_dev != self.shared.root_dev || status.st_mode & libc::S_IFMT != libc::S_IFDIR {
+        let is_ours = |text: std::path::PathBuf| {
+            CString::new(text.into_os_string().into_encoded_bytes()).is_ok_and(|text| self.is_inside(&text))
+        };
+        let is_placed = status.st_dev != self.shared.root_dev
+            && std::fs::read_link(format!("/proc/self/fd/{}", directory.as_raw_fd())).is_ok_and(is_ours);
+        if status.st_dev != self.shared.root_dev && !is_placed || status.st_mode & libc::S_IFMT != libc::S_IFDIR {
             return Ok(Answer::Continue);
         }
         let size = (size as usize).min(LISTING_MAX);

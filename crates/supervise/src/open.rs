@@ -22,6 +22,11 @@ impl Worker {
         mode: u32,
         again: bool,
     ) -> Taken<Answer> {
+        if flags & libc::O_DIRECTORY != 0 && flags & (libc::O_TMPFILE | libc::O_CREAT) & !libc::O_DIRECTORY == 0
+            || flags & libc::O_PATH != 0 && flags & libc::O_NOFOLLOW == 0
+        {
+            return self.open_directory(call, dirfd, path, flags);
+        }
         let by_name_only = flags & libc::O_PATH != 0 && flags & libc::O_NOFOLLOW == 0;
         if flags & libc::O_TMPFILE == libc::O_TMPFILE || by_name_only {
             return Ok(Answer::Continue);
@@ -30,6 +35,12 @@ impl Worker {
             libc::O_NOFOLLOW => self.place_by_any_way(call, dirfd, path)?,
             _ => self.place(call, dirfd, path)?,
         };
+        // SAFETY: a place of ours.
+        if flags & libc::O_NOFOLLOW != 0
+            && unsafe { (self.shared.table.is_placed_directory)(place.dirfd, place.text()) }
+        {
+            return self.open_directory(call, dirfd, path, flags);
+        }
         self.open_place(call, &place, How { flags: flags as u64, mode: mode as u64, resolve: 0 }, again)
     }
 
@@ -53,6 +64,14 @@ impl Worker {
                 0 => (self.shared.table.open)(place.dirfd, place.text(), how.flags as i32, how.mode as u32),
                 _ => (self.shared.table.open_restricted)(place.dirfd, place.text(), &how),
             }
+        };
+        let raw = match raw {
+            terrace_index::proxy::LEAVE if place.is_led => {
+                // SAFETY: a place of ours.
+                let opened = unsafe { libc::open(place.text(), flags | libc::O_CLOEXEC, how.mode as libc::mode_t) };
+                if opened < 0 { -(last_errno() as isize) } else { opened as isize }
+            }
+            raw => raw,
         };
         if raw < 0 {
             return Ok(Answer::from(raw));
@@ -87,13 +106,22 @@ impl Worker {
         let word = |number: usize| u64::from_ne_bytes(bytes[8 * number..8 * number + 8].try_into().expect("8 bytes"));
         let how = How { flags: word(0), mode: word(1), resolve: word(2) };
         let (dirfd, path) = (call.args[0] as i32, call.args[1]);
-        if size != bytes.len() || !is_well_formed(&how) {
+        if !self.has_no_more(call, address, size) || !is_well_formed(&how) {
             return Ok(Answer::Continue);
         }
         match how.resolve {
             0 => self.open(call, dirfd, path, how.flags as i32, how.mode as u32, again),
             _ => self.open_place(call, &self.start_of(call, dirfd, path, &how)?, how, again),
         }
+    }
+
+    /// What a program knows of beyond our `How` is nothing but zeros, as the kernel wants it.
+    fn has_no_more(&self, call: &Notification, address: u64, size: usize) -> bool {
+        let mut page = [0u8; 4096];
+        let Some(rest) = page.get_mut(size_of::<How>()..size) else { return false };
+        let from = address.wrapping_add(size_of::<How>() as u64);
+        rest.is_empty()
+            || (Target { thread: call.thread }).read(from, rest).is_ok() && rest.iter().all(|byte| *byte == 0)
     }
 
     /// From where a restricted look-up starts. Whether it leads to a file of ours is seen on the way.
@@ -121,7 +149,7 @@ impl Worker {
                     libc::close(fd as i32);
                     Ok(Answer::from(result))
                 }
-                raw => Ok(Answer::from(raw)),
+                raw => Ok(self.or_here(&place, raw, |path| libc::truncate(path, length))),
             }
         }
     }
@@ -159,6 +187,9 @@ impl Worker {
 
     /// A placed program is made a real file first, as the library does; then the kernel goes on.
     pub fn exec(&self, call: &Notification, dirfd: i32, path: u64) -> Taken<Answer> {
+        if self.shared.directories && !self.makes_way(call, dirfd, path)? {
+            return Ok(Answer::Error(libc::ENOENT));
+        }
         let path = self.text(call, path)?;
         self.look_at_rights(call, dirfd, &path);
         let place = self.place_of(call, dirfd, path)?;
@@ -168,6 +199,10 @@ impl Worker {
         }
         Ok(Answer::Continue)
     }
+}
+
+fn last_errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
 /// Flags, modes and sizes are looked at before the path: of a good request, the kernel minds only that there is none.

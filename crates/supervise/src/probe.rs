@@ -35,7 +35,7 @@ const FINE: i32 = 0;
 
 /// None if programs can be supervised.
 pub fn probe() -> Option<Unavailable> {
-    let filter = Filter::new(None);
+    let filter = Filter::new(None, false);
     // SAFETY: no arguments.
     let without_privileges = unsafe { libc::geteuid() } != 0;
     let errno = in_child(|| match filter.install(without_privileges) {

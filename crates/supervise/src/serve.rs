@@ -38,6 +38,8 @@ pub struct Supervisor {
     pub state: SharedState,
     pub table: &'static Table,
     pub root_dev: u64,
+    /// They may be placed as a whole.
+    pub directories: bool,
     /// Inodes that a program's link into `/proc/self` may lead us to, where it leads the program to others: our program's file,
     /// and the top of the tree.
     own: [Option<(u64, u64)>; 2],
@@ -81,6 +83,8 @@ pub fn serve(
         table,
         // SAFETY: no arguments.
         root_dev: unsafe { (table.root_dev)() },
+        // SAFETY: no arguments.
+        directories: unsafe { (table.places_directories)() },
         own: ["/proc/self/exe", "/"].map(|name| std::fs::metadata(name).ok().map(|found| (found.dev(), found.ino()))),
         rights: Arc::new(Own::of(&this_thread().status().map_err(io::Error::from_raw_os_error)?)),
         taken: AtomicU64::new(0),

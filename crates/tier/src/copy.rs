@@ -136,8 +136,11 @@ impl<'a> Pump<'a> {
             return Ok(());
         }
         let mut buffer = BUFFER.take();
-        buffer.resize(CHUNK_BYTES, 0);
-        let part = &mut buffer[..(count - done) as usize];
+        let wanted = (count - done) as usize;
+        if buffer.len() < wanted {
+            buffer.resize(wanted, 0);
+        }
+        let part = &mut buffer[..wanted];
         let result =
             self.source.read_exact_at(part, offset + done).and_then(|()| self.sink.write_all_at(part, offset + done));
         BUFFER.set(buffer);

@@ -4,6 +4,7 @@
 //!
 //!   beside the names    DIR/.terrace-tmp-…       an object directory: flat, ours alone
 //!   in a directory      ROOT/.terrace/tmp/…      the root: users don't see temporaries, recovery finds them in one place
+//!   in lanes below it   ROOT/.terrace/tmp/.terrace-tmp-lane-N/…   made by several threads at a time
 //!
 //! A name on another file system than the temporary directory (a mount below the root) gets its temporary beside it,
 //! for `rename` can't cross. Temporaries start with `TEMPORARY_PREFIX`; listings leave them out.
@@ -16,18 +17,20 @@ pub use file::FileReading;
 use crate::tier::{Entry, EntryKind, Reading, Space, Tier, Writing};
 use crate::{Error, Result};
 use file::FileWriting;
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statvfs, unlinkat};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatxFlags, openat, statvfs, unlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// What Terrace keeps in a root; never listed.
 pub const PRIVATE_DIRECTORY: &str = ".terrace";
 pub const TEMPORARY_PREFIX: &str = ".terrace-tmp-";
+/// The kernel makes one file at a time in a directory, and waits for the server's answer meanwhile.
+const LANES: usize = 8;
 
 #[derive(Clone, Debug)]
 pub struct DirectoryTier {
@@ -35,7 +38,18 @@ pub struct DirectoryTier {
     directory: Arc<PathBuf>,
     /// Held open: the tier stays the same directory whatever happens to its path.
     fd: Arc<OwnedFd>,
-    temporaries: Option<Arc<PathBuf>>,
+    temporaries: Option<Arc<Temporaries>>,
+}
+
+/// The directory of a root's temporaries, which is ours alone.
+#[derive(Debug)]
+struct Temporaries {
+    /// Relative to the tier.
+    directory: PathBuf,
+    /// A new file in it has no extended attributes: a default ACL or a label would give it some. Found by the first one.
+    makes_bare_files: OnceLock<bool>,
+    /// Directories in it, made when they are first used, or not to be had.
+    lanes: [OnceLock<bool>; LANES],
 }
 
 impl DirectoryTier {
@@ -60,7 +74,11 @@ impl DirectoryTier {
         private: &Path,
     ) -> Result<DirectoryTier> {
         let mut tier = DirectoryTier::open(label, root)?;
-        tier.temporaries = Some(Arc::new(private.join("tmp")));
+        tier.temporaries = Some(Arc::new(Temporaries {
+            directory: private.join("tmp"),
+            makes_bare_files: OnceLock::new(),
+            lanes: Default::default(),
+        }));
         Ok(tier)
     }
 
@@ -77,7 +95,7 @@ impl DirectoryTier {
     /// of `directories`. How many. Only for one who knows that nobody is writing.
     pub fn discard_temporaries<'a>(&self, directories: impl IntoIterator<Item = &'a Path>) -> Result<usize> {
         let mut count = 0;
-        let own = self.temporaries.iter().map(|own| own.to_path_buf());
+        let own = self.temporaries.iter().map(|own| own.directory.clone());
         for directory in own.chain(directories.into_iter().map(Path::to_path_buf)) {
             let entries = match self.entries(&directory) {
                 Ok(entries) => entries,
@@ -85,6 +103,10 @@ impl DirectoryTier {
                 Err(error) => return Err(error),
             };
             for entry in entries.iter().filter(|entry| is_temporary(&entry.name)) {
+                if entry.kind == EntryKind::Directory {
+                    count += self.discard_lane(&entry.name)?;
+                    continue;
+                }
                 match self.remove(&entry.name) {
                     Ok(()) => count += 1,
                     Err(error) if error.is_not_found() => {}
@@ -93,6 +115,25 @@ impl DirectoryTier {
             }
         }
         Ok(count)
+    }
+
+    fn discard_lane(&self, lane: &Path) -> Result<usize> {
+        let mut count = 0;
+        for entry in self.entries(lane)?.iter().filter(|entry| is_temporary(&entry.name)) {
+            self.remove(&entry.name)?;
+            count += 1;
+        }
+        // What else is in it is nobody's temporary, and keeps it.
+        let _ = unlinkat(&*self.fd, lane, AtFlags::REMOVEDIR);
+        Ok(count)
+    }
+
+    /// The directory of a lane's temporaries, if it can be had.
+    fn lane(&self, own: &Temporaries, lane: usize) -> Option<PathBuf> {
+        let lane = lane % LANES;
+        let directory = own.directory.join(format!("{TEMPORARY_PREFIX}lane-{lane}"));
+        let is_made = || matches!(rustix::fs::mkdirat(&*self.fd, &directory, Mode::RWXU), Ok(()) | Err(Errno::EXIST));
+        own.lanes[lane].get_or_init(is_made).then_some(directory)
     }
 
     fn entries(&self, directory: &Path) -> Result<Vec<Entry>> {
@@ -132,22 +173,62 @@ impl DirectoryTier {
     fn temporary_directory(&self, name: &Path) -> Result<PathBuf> {
         let beside = name.parent().unwrap_or(Path::new("")).to_path_buf();
         let Some(temporaries) = &self.temporaries else { return Ok(beside) };
-        let temporaries = temporaries.as_path();
-        let stat = |path: &Path| {
-            let at = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-            rustix::fs::statat(&*self.fd, at, AtFlags::empty())
-        };
-        let there = match stat(temporaries) {
+        let temporaries = temporaries.directory.as_path();
+        let there = match self.device_of(temporaries) {
             Err(Errno::NOENT) => {
                 self.make_private(temporaries)?;
-                stat(temporaries)
+                self.device_of(temporaries)
             }
             found => found,
         }
         .map_err(|error| Error::io("use the temporary directory", self.directory.join(temporaries), error))?;
-        let parent =
-            stat(&beside).map_err(|error| Error::io("find the directory", self.directory.join(&beside), error))?;
-        Ok(if parent.st_dev == there.st_dev { temporaries.to_path_buf() } else { beside })
+        let parent = self
+            .device_of(&beside)
+            .map_err(|error| Error::io("find the directory", self.directory.join(&beside), error))?;
+        Ok(if parent == there { temporaries.to_path_buf() } else { beside })
+    }
+
+    /// Which file system a directory is on. Files come and go in it, so its attributes are never known to the kernel: nothing but
+    /// the file system is wanted, and no server is asked.
+    fn device_of(&self, directory: &Path) -> Result<(u32, u32), Errno> {
+        let at = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+        match rustix::fs::statx(&*self.fd, at, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE) {
+            Ok(found) => Ok((found.stx_dev_major, found.stx_dev_minor)),
+            Err(Errno::NOSYS) => {
+                let device = rustix::fs::statat(&*self.fd, at, AtFlags::empty())?.st_dev;
+                Ok((rustix::fs::major(device), rustix::fs::minor(device)))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As `create`, for a file that will have this mode: a temporary that has it from the start needs no call to set it. Threads
+    /// that make files at the same time name a lane each, so that none waits for the others.
+    pub fn create_with_mode(&self, name: &Path, mode: u32, lane: Option<usize>) -> Result<Box<dyn Writing>> {
+        let name = checked(name)?;
+        let mut directory = self.temporary_directory(name)?;
+        let private = self.temporaries.as_ref().filter(|own| own.directory == directory);
+        if let Some(own) = private
+            && let Some(lane) = lane.and_then(|lane| self.lane(own, lane))
+        {
+            directory = lane;
+        }
+        // Where others could open it, only its owner may until it is whole. The owner's own right to write is needed for the
+        // extended attributes.
+        let shown = if private.is_some() { Mode::from_raw_mode(mode & 0o777) } else { Mode::empty() };
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        loop {
+            let temporary = directory.join(temporary_name());
+            match openat(&*self.fd, &temporary, flags, shown | Mode::RUSR | Mode::WUSR) {
+                Ok(fd) => {
+                    let is_bare =
+                        private.is_some_and(|own| *own.makes_bare_files.get_or_init(|| attributes::is_bare(&fd)));
+                    return Ok(Box::new(FileWriting::new(self.clone(), fd, temporary, is_bare)));
+                }
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(Error::io("create", self.directory.join(&temporary), error)),
+            }
+        }
     }
 
     fn make_private(&self, temporaries: &Path) -> Result<()> {
@@ -177,17 +258,7 @@ impl Tier for DirectoryTier {
     }
 
     fn create(&self, name: &Path) -> Result<Box<dyn Writing>> {
-        let name = checked(name)?;
-        let directory = self.temporary_directory(name)?;
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        loop {
-            let temporary = directory.join(temporary_name());
-            match openat(&*self.fd, &temporary, flags, Mode::RUSR | Mode::WUSR) {
-                Ok(fd) => return Ok(Box::new(FileWriting::new(self.clone(), fd, temporary))),
-                Err(Errno::EXIST) => {}
-                Err(error) => return Err(Error::io("create", self.directory.join(&temporary), error)),
-            }
-        }
+        self.create_with_mode(name, 0o600, None)
     }
 
     fn open(&self, name: &Path) -> Result<Box<dyn Reading>> {

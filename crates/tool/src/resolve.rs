@@ -17,7 +17,7 @@ use terrace_core::policy::{Patterns, PolicySettings};
 use terrace_core::refusal::nearest;
 use terrace_core::sea;
 use terrace_core::settings::{
-    ForwardSettings, MoverSettings, Settings, TARGETS_MAX, TargetSettings, TierSettings, root_id, user_dir,
+    Directories, ForwardSettings, MoverSettings, Settings, TARGETS_MAX, TargetSettings, TierSettings, root_id, user_dir,
 };
 use terrace_core::size::Size;
 use terrace_core::wanted::{Wanted, WantedTier};
@@ -141,6 +141,7 @@ pub fn resolve(args: &SettingArgs) -> Result<Resolved> {
             prefetch: wanted.list("policy.prefetch"),
         },
         mover,
+        directories: Directories::of(wanted.text("directories").unwrap_or_default()),
         quota_bytes: wanted.size("quota").map(|quota| quota.bytes(tiers_available(&wanted_tiers))),
         state: own_directory("state")?,
         runtime: own_directory("runtime")?,
@@ -264,6 +265,7 @@ fn unknown_variables(names: impl Iterator<Item = OsString>) -> Vec<String> {
             "TERRACE_CONFIG",
             "TERRACE_WALLTIME",
             "TERRACE_WALLTIME_MARGIN",
+            "TERRACE_KILL_WAIT",
             "TERRACE_REPORT",
             "TERRACE_INDEX",
             "TERRACE_AGENT",

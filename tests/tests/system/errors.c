@@ -214,6 +214,17 @@ static void once(void) {
     SHOW("openat2 from a bad address", "file", syscall(SYS_openat2, AT_FDCWD, "file", bad, sizeof big.how));
     SHOW("openat2 too small", "file", syscall(SYS_openat2, AT_FDCWD, "file", &big, 8));
     SHOW("openat2 bigger and zero", "file", opened(syscall(SYS_openat2, AT_FDCWD, "file", &big, sizeof big)));
+    char *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(page + 4096, 4096);
+    struct open_how *at_end = (struct open_how *)(page + 4096 - sizeof *at_end);
+    at_end->flags = O_RDONLY;
+    SHOW("openat2 at the end of a page", "file", opened(syscall(SYS_openat2, AT_FDCWD, "file", at_end, sizeof *at_end)));
+    SHOW("openat2 beyond its page", "file", opened(syscall(SYS_openat2, AT_FDCWD, "file", at_end, sizeof *at_end + 1)));
+    at_end->resolve = RESOLVE_BENEATH;
+    SHOW("openat2 BENEATH beyond its page", "file", opened(syscall(SYS_openat2, AT_FDCWD, "file", at_end, sizeof *at_end + 8)));
+    big.how.resolve = RESOLVE_IN_ROOT;
+    SHOW("openat2 IN_ROOT bigger and zero", "file", opened(syscall(SYS_openat2, AT_FDCWD, "file", &big, sizeof big)));
+    big.how.resolve = 0;
     big.more = 1;
     SHOW("openat2 bigger and not zero", "file", opened(syscall(SYS_openat2, AT_FDCWD, "file", &big, sizeof big)));
     big.more = 0;

@@ -6,7 +6,9 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
-use terrace_tests::{Kind, Outcome, Wish, Workplace, compile, fetched, has_mounts, is_root, skipped, wait_until};
+use terrace_tests::{
+    Kind, Outcome, Wish, Workplace, compile, fetched, has_mounts, is_root, is_root_among_users, skipped, wait_until,
+};
 
 /// "nobody".
 const USER: u32 = 65534;
@@ -18,7 +20,7 @@ fn places(settle: &str) -> Vec<Workplace> {
     }
     let wish = || Wish::default().tier("ram", "64MiB").settle(settle).mount();
     let mut places = vec![wish().build()];
-    if is_root() {
+    if is_root_among_users() {
         places.push(wish().user(USER).build());
     }
     places

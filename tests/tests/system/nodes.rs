@@ -3,8 +3,6 @@
 use std::path::Path;
 use terrace_tests::{Node, Nodes, Outcome};
 
-const REMOTE: &str = "Object is remote";
-
 fn is_link(nodes: &Nodes, name: &str) -> bool {
     nodes.root().join(name).is_symlink()
 }
@@ -78,42 +76,299 @@ fn an_update_of_a_durable_file_keeps_its_held_version_when_another_node_starts()
     assert_durable(&nodes, &[("p", "v2\n")]);
 }
 
+/// Each of these works on a file of another node as on any file.
+const EVERY_CALL: &[(&str, &str)] = &[
+    ("cat f", "from-a\n"),
+    ("echo x >>f", "from-a\nx\n"),
+    ("echo x >f", "x\n"),
+    ("echo x >g; cp g f", "x\n"),
+    ("truncate -s 4 f", "from"),
+    ("printf X | dd of=f bs=1 count=1 conv=notrunc", "Xrom-a\n"),
+    ("test \"$(stat -L -c %s:%F f)\" = '7:regular file'", "from-a\n"),
+    ("test \"$(stat -c %s:%F f)\" = '7:regular file'", "from-a\n"),
+    ("test -e f; test -f f; ! test -L f; test -r f", "from-a\n"),
+    ("python3 -c 'import os; os.truncate(\"f\", 2); assert os.access(\"f\", os.W_OK)'", "fr"),
+    (
+        "python3 -c 'import os; f = os.open(\"f\", os.O_RDWR | os.O_CREAT | os.O_APPEND); os.write(f, b\"y\")'",
+        "from-a\ny",
+    ),
+    ("! (set -C; echo no >f) 2>/dev/null", "from-a\n"),
+    ("test \"$(echo *)\" = 'f ready-on-nodea'; test \"$(find . -type f -name f)\" = ./f", "from-a\n"),
+    ("! readlink f; test \"$(realpath f)\" = $ROOT/f", "from-a\n"),
+    ("ln -s f s; cat s | grep from-a; echo z >>s; rm s", "from-a\nz\n"),
+    ("chmod 640 f; test $(stat -c %a f) = 640; touch -d @7 f; test $(stat -c %Y f) = 7", "from-a\n"),
+    ("ln f l; test $(stat -c %h f) = 2; rm l", "from-a\n"),
+    ("mv f h; ! [ -e f ]; mv h f", "from-a\n"),
+    ("echo new >n; mv n f", "new\n"),
+    ("flock f cat f", "from-a\n"),
+    ("cp -a f c; cmp f c; tar cf t f; tar xOf t | cmp - f; rm c t", "from-a\n"),
+    (
+        "python3 -c 'import mmap; f = open(\"f\", \"r+b\"); m = mmap.mmap(f.fileno(), 0); m[0:1] = b\"M\"; m.close()'",
+        "Mrom-a\n",
+    ),
+];
+
 #[test]
-fn nothing_is_written_through_another_nodes_link() {
+fn every_call_on_another_nodes_file_finds_the_file() {
     let Some(nodes) = Nodes::new() else { return };
     let (a, b) = two(&nodes);
-    let run = a.start("echo from-a >f");
-    let text = std::fs::read_link(nodes.root().join("f")).unwrap();
-    for (script, natively_too) in [
-        ("echo x >>f", true),
-        ("echo x >f", true),
-        ("echo x >g; cp g f", false),
-        ("cat f", true),
-        ("truncate -s 0 f", false),
-        ("dd if=/dev/zero of=f bs=1 count=1 conv=notrunc", true),
-        ("stat -L f", true),
-        ("python3 -c 'import os; os.truncate(\"f\", 0)'", true),
-    ] {
-        for flags in [&["--preload-only"][..], &[]] {
+    for flags in [&["--preload-only"][..], &[]] {
+        for (script, expected) in EVERY_CALL {
+            let run = a.start("echo from-a >f");
+            assert!(is_link(&nodes, "f"), "the test shows nothing: f is durable");
             let mut arguments = vec!["run", "-q", "--tier", "ram=/dev/shm:64MiB"];
             arguments.extend(flags);
             arguments.extend(["--", "bash", "-euc", script]);
             let outcome = b.terrace(&arguments);
-            assert!(outcome.code != 0 && outcome.stderr.contains(REMOTE), "{script} {flags:?}: {outcome:?}");
+            assert!(outcome.code == 0, "{script} {flags:?}: {outcome:?}");
+            a.end(run).ok();
+            assert_eq!(&std::fs::read_to_string(nodes.root().join("f")).unwrap(), expected, "{script} {flags:?}");
+            for name in ["f", "g"] {
+                let _ = std::fs::remove_file(nodes.root().join(name));
+            }
+            assert_durable(&nodes, &[]);
         }
-        if natively_too {
-            let outcome = b.native(script);
-            assert!(outcome.code != 0, "natively, {script}: {outcome:?}");
-        }
+    }
+}
+
+#[test]
+fn natively_nothing_is_written_through_another_nodes_link() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let run = a.start("echo from-a >f");
+    let text = std::fs::read_link(nodes.root().join("f")).unwrap();
+    for script in [
+        "echo x >>f",
+        "echo x >f",
+        "cat f",
+        "dd if=/dev/zero of=f bs=1 count=1 conv=notrunc",
+        "stat -L f",
+        "python3 -c 'import os; os.truncate(\"f\", 0)'",
+    ] {
+        let outcome = b.native(script);
+        assert!(outcome.code != 0, "natively, {script}: {outcome:?}");
         assert_eq!(std::fs::read_link(nodes.root().join("f")).unwrap(), text, "{script} replaced the link");
         assert!(!b.native(&format!("test -e {}", text.display())).code.eq(&0), "{script} wrote on the other node");
     }
-    assert_eq!(a.native("cat f").ok().stdout, "from-a\n");
-    // What needs no bytes is done.
-    b.run("mv f h; ! [ -e h ]; echo again >i; mv i j").ok();
     a.end(run).ok();
-    assert_durable(&nodes, &[("h", "from-a\n"), ("j", "again\n")]);
-    assert!(!nodes.root().join("f").exists());
+    assert_durable(&nodes, &[("f", "from-a\n")]);
+}
+
+#[test]
+fn an_owner_that_cannot_be_reached_is_an_error_by_name_and_never_old_data() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    std::fs::write(nodes.root().join("p"), "v1\n").unwrap();
+    let run = a.start("echo v2 >p; echo new >f");
+    assert!(is_link(&nodes, "p") && is_link(&nodes, "f"), "the test shows nothing");
+    a.cut();
+    for script in ["cat p", "cat f", "echo x >>f", "echo x >f", "stat f", "test $(cat p) = v1"] {
+        let outcome = b.run(script);
+        assert!(outcome.code != 0 && outcome.stdout.is_empty(), "{script}: {outcome:?}");
+        assert!(outcome.stderr.contains("nodea") && outcome.stderr.contains("/root/"), "{script}: {outcome:?}");
+    }
+    assert!(b.run("cat p").stderr.contains("Input/output error"));
+    a.mend();
+    assert_eq!(b.run("cat p f").ok().stdout, "v2\nnew\n");
+    a.end(run).ok();
+    assert_durable(&nodes, &[("p", "v2\n"), ("f", "new\n")]);
+}
+
+#[test]
+fn what_was_closed_here_is_read_there_after_a_barrier() {
+    let Some(nodes) = Nodes::new() else { return };
+    let names = ["nodea", "nodeb", "nodec"];
+    let three: Vec<Node> = names.iter().map(|name| nodes.node(name)).collect();
+    // Each writes, waits for all, and reads its neighbour's: again and again, in runs that go on.
+    let script = r#"
+        me=$(hostname); shift=0
+        for round in $(seq 10); do
+            echo "$me $round" >out.$me; mkdir -p barrier.$round/$me
+            while [ $(ls -d barrier.$round/*/ | wc -l) -lt 3 ]; do sleep 0.005; done
+            for other in nodea nodeb nodec; do test "$(cat out.$other)" = "$other $round"; done
+            mkdir -p after.$round/$me
+            while [ $(ls -d after.$round/*/ | wc -l) -lt 3 ]; do sleep 0.005; done
+        done"#;
+    let outcomes: Vec<Outcome> = std::thread::scope(|threads| {
+        let runs: Vec<_> = three.iter().map(|node| threads.spawn(|| node.run(script))).collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    });
+    outcomes.into_iter().for_each(|outcome| drop(outcome.ok()));
+    for name in names {
+        assert_eq!(std::fs::read_to_string(nodes.root().join(format!("out.{name}"))).unwrap(), format!("{name} 10\n"));
+    }
+    assert_durable(&nodes, &[]);
+}
+
+#[test]
+fn many_ranks_on_three_nodes_write_one_file() {
+    let Some(nodes) = Nodes::new() else { return };
+    let names = ["nodea", "nodeb", "nodec"];
+    let three: Vec<Node> = names.iter().map(|name| nodes.node(name)).collect();
+    const PROGRAM: &str = r#"
+import os, sys, time
+node = sys.argv[1]; BLOCK, ROUNDS = 4096, 64
+def barrier(name, count, rank):
+    os.makedirs(f"{name}/{rank}")
+    while len(os.listdir(name)) < count: time.sleep(0.002)
+first = {"nodea": 0, "nodeb": 2, "nodec": 4}[node]
+children = []
+for rank in (first, first + 1):
+    pid = os.fork()
+    if pid: children.append(pid); continue
+    if rank == 0:
+        fd = os.open("shared", os.O_RDWR | os.O_CREAT | os.O_TRUNC); os.pwrite(fd, b"h" * 16, 0)
+    barrier("created", 6, rank)
+    if rank != 0: fd = os.open("shared", os.O_RDWR | os.O_CREAT)
+    for i in range(ROUNDS):
+        os.pwrite(fd, bytes([65 + rank]) * BLOCK, 16 + (i * 6 + rank) * BLOCK)
+    os.close(fd)
+    barrier("written", 6, rank)
+    with open("shared", "rb") as f: data = f.read()
+    wanted = b"h" * 16 + b"".join(bytes([65 + r]) * BLOCK for _ in range(ROUNDS) for r in range(6))
+    os._exit(0 if data == wanted else 1)
+sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children))
+"#;
+    std::fs::write(nodes.root().join("ranks.py"), PROGRAM).unwrap();
+    let outcomes: Vec<Outcome> = std::thread::scope(|threads| {
+        let runs: Vec<_> =
+            three.iter().map(|node| threads.spawn(|| node.run("python3 ranks.py $(hostname)"))).collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    });
+    outcomes.into_iter().for_each(|outcome| drop(outcome.ok()));
+    let data = std::fs::read(nodes.root().join("shared")).unwrap();
+    assert_eq!(data.len(), 16 + 6 * 64 * 4096);
+    for (at, byte) in data[16..].iter().enumerate() {
+        assert_eq!(*byte, b'A' + ((at / 4096) % 6) as u8, "at {at}");
+    }
+    assert_durable(&nodes, &[]);
+}
+
+#[test]
+fn a_file_that_is_open_for_writing_is_appended_to_from_elsewhere() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    // As a log: both have it open with O_APPEND, one line each in turn.
+    let script = r#"
+        exec 3>>log; echo "start $(hostname)" >&3
+        while [ ! -d go ]; do sleep 0.01; done
+        for i in $(seq 50); do echo "$(hostname) $i" >&3; done; exec 3>&-"#;
+    let (on_a, on_b) = std::thread::scope(|threads| {
+        let runs = [&a, &b].map(|node| threads.spawn(|| node.run(script)));
+        let is_begun = || {
+            [&a, &b].iter().all(|node| node.native("grep -q start log 2>/dev/null || test -L log").code == 0)
+                && std::fs::read_to_string(nodes.root().join("log"))
+                    .is_ok_and(|text| text.matches("start").count() == 2)
+        };
+        let begun = terrace_tests::wait_until(60, is_begun);
+        std::fs::create_dir(nodes.root().join("go")).unwrap();
+        let [on_a, on_b] = runs.map(|run| run.join().unwrap());
+        assert!(begun, "the second writer does not come: {on_a:?} {on_b:?}");
+        (on_a, on_b)
+    });
+    (on_a.ok(), on_b.ok());
+    let text = std::fs::read_to_string(nodes.root().join("log")).unwrap();
+    for node in ["nodea", "nodeb"] {
+        for i in 1..=50 {
+            let line = format!("{node} {i}");
+            assert_eq!(text.lines().filter(|found| *found == line).count(), 1, "{line} in {text}");
+        }
+    }
+    assert_durable(&nodes, &[]);
+}
+
+#[test]
+fn a_node_that_is_declared_dead_gives_its_files_back_and_commits_nothing_any_more() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    std::fs::write(nodes.root().join("p"), "v1\n").unwrap();
+    let run = a.start("echo v2 >p; echo new >f");
+    assert!(is_link(&nodes, "p") && is_link(&nodes, "f"), "the test shows nothing");
+    let refused = b.terrace(&["recover", "--node-is-gone", "nodea"]);
+    assert!(refused.code != 0 && refused.stderr.contains("answers"), "{refused:?}");
+    let unknown = b.terrace(&["recover", "--node-is-gone", "nodex"]);
+    assert!(unknown.code != 0 && unknown.stderr.contains("nodea"), "{unknown:?}");
+    a.cut();
+    let declared = b.terrace(&["recover", "--node-is-gone", "nodea"]);
+    assert!(declared.code != 0 && declared.stderr.contains("/f"), "{declared:?}");
+    assert!(declared.stdout.contains("p: its last durable version is restored"), "{declared:?}");
+    assert_eq!(b.run("cat p").ok().stdout, "v1\n");
+    // It lives after all: what it had is not put over what others have by now, and it says so.
+    b.run("echo v3 >p").ok();
+    let ended = a.end(run);
+    assert!(ended.code != 0, "{ended:?}");
+    assert_eq!(std::fs::read_to_string(nodes.root().join("p")).unwrap(), "v3\n");
+    assert!(is_link(&nodes, "f"), "a fenced node has committed: {ended:?}");
+}
+
+#[test]
+fn a_tree_of_another_nodes_files_is_copied_packed_and_built() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let run = a.start(
+        "mkdir -p src/deep; for i in $(seq 40); do echo $i >src/deep/$i; done; cd src; \
+         printf 'all: out\nout: in\n\tcp in out\n' >Makefile; echo input >in",
+    );
+    assert!(is_link(&nodes, "src/in"), "the test shows nothing: it is durable");
+    let rsync = b.native("command -v rsync").code == 0;
+    let copy = if rsync { "rsync -a src/ synced/; diff -r src synced; " } else { "" };
+    let script = format!(
+        "test $(ls src/deep | wc -l) = 40; test $(find src -type f | wc -l) = 42; cp -a src copied; diff -r src copied; \
+         {copy}tar cf all.tar src; mkdir -p un; tar xf all.tar -C un; diff -r src un/src; make -s -C src; cmp src/in src/out; \
+         make -C src | grep -q 'Nothing to be done'; printf '#!/bin/sh\necho ran\n' >tool; chmod +x tool"
+    );
+    b.run(&script).ok();
+    a.native("test \"$(cat src/deep/7)\" = 7").ok();
+    a.end(run).ok();
+    assert_durable(&nodes, &[("src/out", "input\n"), ("copied/deep/9", "9\n"), ("un/src/deep/40", "40\n")]);
+}
+
+#[test]
+fn a_program_that_another_node_made_is_executed() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let run = a.start("printf '#!/bin/sh\necho ran\n' >tool; chmod +x tool; cp /bin/echo binary; chmod +x binary");
+    assert!(is_link(&nodes, "binary"), "the test shows nothing: it is durable");
+    assert_eq!(b.run("./tool; ./binary there").ok().stdout, "ran\nthere\n");
+    a.end(run).ok();
+    assert_durable(&nodes, &[]);
+}
+
+#[test]
+fn names_that_change_elsewhere_during_flushes_stay_as_they_were_changed() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    // A flushes each file as it is made; B renames, links and removes them at the same time.
+    let maker = "mkdir -p d; for i in $(seq 200); do echo $i >d/r$i; echo $i >d/l$i; echo $i >d/u$i; done; mkdir done";
+    let flusher = format!(
+        "while ! [ -d done ]; do {0} flush -q >/dev/null 2>&1 || :; done",
+        terrace_tests::terrace_binary().display()
+    );
+    let changer = r#"
+        for i in $(seq 200); do
+            while ! [ -e d/u$i ]; do ! [ -d done ] || [ -e d/u$i ] || exit 9; done
+            mv d/r$i d/to$i; ln d/l$i d/m$i; rm d/u$i
+        done"#;
+    let (on_a, on_b) = std::thread::scope(|threads| {
+        let on_a = threads.spawn(|| {
+            let run = ["run", "--tier", "ram=/dev/shm:64MiB", "--settle", "0s", "--", "bash", "-euc"];
+            a.terrace(&[&run[..], &[&format!("({flusher}) & {maker}; wait")]].concat())
+        });
+        let on_b = threads.spawn(|| b.run(changer));
+        (on_a.join().unwrap(), on_b.join().unwrap())
+    });
+    (on_a.ok(), on_b.ok());
+    for i in 1..=200 {
+        let text = format!("{i}\n");
+        for name in ["to", "l", "m"] {
+            let found = std::fs::read_to_string(nodes.root().join(format!("d/{name}{i}")));
+            assert_eq!(found.ok().as_ref(), Some(&text), "d/{name}{i}");
+        }
+        for name in ["r", "u"] {
+            assert!(!nodes.root().join(format!("d/{name}{i}")).exists(), "d/{name}{i} came back");
+        }
+    }
+    assert_durable(&nodes, &[]);
 }
 
 #[test]
@@ -238,6 +493,53 @@ fn two_nodes_work_in_one_directory_at_once_and_leave_it_clean() {
     });
     assert_durable(&nodes, &[]);
     assert_eq!(std::fs::read_dir(nodes.root()).unwrap().count(), 160);
+}
+
+#[test]
+fn a_host_of_the_same_name_is_not_taken_for_this_one_before_its_restart() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = (nodes.node("localhost"), nodes.node("localhost"));
+    let run = a.start("echo one >f");
+    let place = std::fs::read_dir(nodes.root().join(".terrace/nodes")).unwrap().next().unwrap().unwrap().path();
+    let registered = std::fs::read_to_string(place.join("node.json")).unwrap();
+    let of = |machine: &str| {
+        let mut node: serde_json::Value = serde_json::from_str(&registered).unwrap();
+        (node["machine"], node["boot_id"]) = (machine.into(), "of another start".into());
+        std::fs::write(place.join("node.json"), node.to_string()).unwrap();
+        b.terrace(&["ls"]).ok().stdout
+    };
+    for other in [of("another machine"), of("")] {
+        assert!(other.contains("elsewhere") && !other.contains("lost"), "{other}");
+    }
+    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+    if !machine.trim().is_empty() {
+        let same = of(machine.trim());
+        assert!(same.contains("lost") && !same.contains("elsewhere"), "{same}");
+    }
+    a.end(run).ok();
+    assert_durable(&nodes, &[("f", "one\n")]);
+}
+
+#[test]
+fn what_a_killed_agent_left_waits_for_the_directory_that_it_served() {
+    let Some(nodes) = Nodes::new() else { return };
+    let a = nodes.node("nodea");
+    let mut run = a.start("echo precious >f");
+    a.kill_all();
+    run.wait().unwrap();
+    let away = nodes.root().with_file_name("away");
+    std::fs::rename(nodes.root(), &away).unwrap();
+    std::fs::create_dir(nodes.root()).unwrap();
+    for refused in [a.run("echo x >g"), a.terrace(&["recover"])] {
+        assert!(refused.code != 0 && refused.stderr.contains("is another directory than"), "{refused:?}");
+        assert!(refused.stderr.contains("put that directory back"), "{refused:?}");
+    }
+    assert!(!nodes.root().join("g").exists(), "the program ran");
+    std::fs::remove_dir_all(nodes.root()).unwrap();
+    std::fs::rename(&away, nodes.root()).unwrap();
+    let recovered = a.terrace(&["recover"]).ok();
+    assert!(recovered.stdout.contains("f: durable"), "{recovered:?}");
+    assert_durable(&nodes, &[("f", "precious\n")]);
 }
 
 #[test]

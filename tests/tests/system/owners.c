@@ -76,6 +76,12 @@ static void moves(void) {
     SHOW(open("all/private", O_RDONLY));
     SHOW(open("all/private", O_RDWR));
     status("all/shared2");
+    SHOW(link("closed/shared", "closed/linked"));
+    SHOW(link("closed/private", "closed/linked"));
+    SHOW(link("closed/setuid", "closed/linked"));
+    SHOW(link("closed/setgid", "closed/linked"));
+    SHOW(link("closed/shared", "closed/private"));
+    SHOW(link("closed/missing", "closed/linked"));
 }
 
 static void creates(void) {
@@ -105,6 +111,7 @@ int main(int argc, char **argv) {
     mkdir("all", 0777);
     mkdir("sticky", 01777);
     mkdir("team", 01770);
+    mkdir("closed", 0755);
     mkdir("group", 02777);
     chown("team", 0, OTHER);
     chown("group", 0, OTHER);
@@ -121,6 +128,10 @@ int main(int argc, char **argv) {
     make("all/shared", 0666);
     make("all/private", 0600);
     make("all/to_move", 0644);
+    make("closed/shared", 0666);
+    make("closed/private", 0600);
+    make("closed/setuid", 04777);
+    make("closed/setgid", 02777);
     rename("all/to_move", "sticky/moved");
     creates();
     as_other(moves, 0);

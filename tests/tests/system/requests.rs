@@ -62,6 +62,11 @@ fn unmount(mount: &Path) -> bool {
 
 /// Requests of `more` over those of `less`: natively, and under Terrace. None: it can't be had here.
 fn difference(wish: Wish, less: &str, more: &str) -> Option<[i64; 2]> {
+    differences(wish, [less, more], [less, more])
+}
+
+/// As `difference`, of a program natively to another one under Terrace.
+fn differences(wish: Wish, native: [&str; 2], ours: [&str; 2]) -> Option<[i64; 2]> {
     let natively = |script: &str| {
         let counting = Counting::mount()?;
         let mut command = Command::new("python3");
@@ -77,7 +82,7 @@ fn difference(wish: Wish, less: &str, more: &str) -> Option<[i64; 2]> {
         drop(place);
         Some(counting.count())
     };
-    Some([natively(more)? - natively(less)?, by_terrace(more)? - by_terrace(less)?])
+    Some([natively(native[1])? - natively(native[0])?, by_terrace(ours[1])? - by_terrace(ours[0])?])
 }
 
 #[test]
@@ -131,4 +136,63 @@ fn a_file_is_made_with_as_many_requests_as_natively_and_removed_with_one_more() 
     let Some([natively, ours]) = difference(Wish::default().settle("1h"), &script(10), &script(1010)) else { return };
     assert!(natively >= 2000, "making and removing are requests: {natively}");
     assert!(ours <= natively + 1000 + natively / 20, "{ours} requests, natively {natively}");
+}
+
+/// What lies in a placed directory is made, read and removed without any request to the durable tier.
+#[test]
+fn files_of_a_placed_scratch_directory_cost_no_request() {
+    let script = |times: u32| {
+        format!(
+            "import os\n\
+             os.mkdir('work'); os.mkdir('work/d')\n\
+             for i in range({times}):\n\
+             \topen(f'work/d/f{{i}}', 'w').write('data')\n\
+             for i in range({times}):\n\
+             \tassert open(f'work/d/f{{i}}').read() == 'data'; os.stat(f'work/d/f{{i}}')\n\
+             \tif i % 2: os.unlink(f'work/d/f{{i}}')\n"
+        )
+    };
+    for door in ["preload", "both"] {
+        let wish = Wish::default()
+            .tier("ram", "64MiB")
+            .top(&format!("directories = \"scratch\"\ndoor = {door:?}"))
+            .policy("flush = [\"**\", \"!work/**\"]\nevict = [\"work/**\"]");
+        let Some([natively, ours]) = difference(wish, &script(10), &script(1010)) else { return };
+        assert!(natively >= 3000, "making, opening and removing are requests: {natively}");
+        assert!(ours <= 20, "{door}: {ours} requests for 1000 files of a placed directory, natively {natively}");
+    }
+}
+
+/// The copy is what nobody may see half-done: natively it is made elsewhere, with the times of the original, synced and renamed.
+#[test]
+fn a_small_file_is_made_and_flushed_with_two_requests_more_than_made_and_copied_natively() {
+    let made = |times: u32| {
+        format!(
+            "import os\n\
+             os.mkdir('work')\n\
+             for i in range({times}):\n\
+             \twith open(f'work/f{{i}}', 'w') as f: f.write('x' * 4096)\n"
+        )
+    };
+    let copied = |times: u32| {
+        made(times)
+            + &format!(
+                "os.mkdir('tmp')\n\
+                 for i in range({times}):\n\
+                 \tfound = os.stat(f'work/f{{i}}')\n\
+                 \tfd = os.open(f'tmp/f{{i}}', os.O_RDWR | os.O_CREAT | os.O_EXCL)\n\
+                 \tos.write(fd, b'x' * 4096)\n\
+                 \tos.utime(fd, ns=(found.st_atime_ns, found.st_mtime_ns))\n\
+                 \tos.fsync(fd)\n\
+                 \tos.close(fd)\n\
+                 \tos.rename(f'tmp/f{{i}}', f'work/f{{i}}')\n\
+                 \tos.stat(f'work/f{{i}}')\n"
+            )
+    };
+    let wish = Wish::default().settle("1h");
+    let Some([natively, ours]) = differences(wish, [&copied(10), &copied(210)], [&made(10), &made(210)]) else {
+        return;
+    };
+    assert!(natively >= 2000, "making and copying are requests: {natively}");
+    assert!(ours <= natively + 400, "{ours} requests for 200 files, natively {natively}");
 }

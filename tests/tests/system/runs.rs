@@ -1,7 +1,8 @@
 //! What `terrace run` does around a program: agents, signals, exit codes, modes, lists, reports, wall time.
 
+use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
-use terrace_tests::{Outcome, Wish, Workplace, wait_until};
+use terrace_tests::{Outcome, Wish, Workplace, is_root, wait_until};
 
 #[test]
 fn concurrent_runs_on_one_root_agree_and_share_one_agent() {
@@ -73,6 +74,52 @@ fn a_root_that_was_removed_and_made_again_is_served_anew() {
     place.sh("echo last > g").ok();
     place.settled_tree();
     assert_eq!(std::fs::read_to_string(place.root().join("g")).unwrap(), "last\n");
+}
+
+/// Where the root is not, no name can be looked up, and none is missing.
+#[test]
+fn a_root_that_was_renamed_during_a_run_loses_nothing() {
+    let place = Wish::default().settle("60s").build();
+    let running = place.start("echo precious >f; while [ ! -e $SCRATCH/end ]; do sleep 0.05; done");
+    assert!(wait_until(20, || std::fs::read(place.root().join("f")).is_ok_and(|text| text == b"precious\n")));
+    let away = place.root().with_file_name("away");
+    std::fs::rename(place.root(), &away).unwrap();
+    std::fs::write(place.scratch().join("end"), "").unwrap();
+    let outcome = Outcome::of_child(120, running);
+    assert_eq!(outcome.code, 74, "{outcome:?}");
+    for word in ["could not be made durable", "/f: ", "put it back"] {
+        assert!(outcome.stderr.contains(word), "`{word}` is not said: {}", outcome.stderr);
+    }
+    assert!(away.join("f").is_symlink() && std::fs::read(away.join("f")).unwrap() == b"precious\n");
+    std::fs::rename(&away, place.root()).unwrap();
+    assert_eq!(place.settled_tree().bytes("f"), b"precious\n");
+    assert!(wait_until(20, || !place.root().join(".terrace").exists()));
+}
+
+#[test]
+fn an_agent_that_cannot_begin_says_why_and_leaves_nothing() {
+    // Root may raise its limits.
+    let place = if is_root() { Wish::default().user(65534) } else { Wish::default() }.build();
+    let binary = terrace_tests::terrace_binary();
+    for limit in ["-n 20", "-n 12", "-n 8", "-v 60000", "-f 100"] {
+        let run = format!(
+            "ulimit {limit}; exec {} run -q --config {} -- sh -c 'echo never >f'",
+            binary.display(),
+            place.config().display()
+        );
+        let mut command = std::process::Command::new("bash");
+        command.args(["-c", &run]).current_dir(place.root());
+        if is_root() {
+            command.uid(65534).gid(65534);
+        }
+        let outcome = Outcome::within(60, &mut command);
+        assert!(!matches!(outcome.code, 0 | 137) && outcome.stderr.contains("error: "), "{limit}: {outcome:?}");
+        assert!(!place.root().join("f").exists(), "{limit}: the program ran");
+        assert_clean(&place);
+        assert!(!place.runtime().exists(), "{limit}: {} is left", place.runtime().display());
+    }
+    place.sh("echo x >f").ok();
+    assert_eq!(place.settled_tree().bytes("f"), b"x\n");
 }
 
 #[test]
@@ -246,6 +293,18 @@ fn the_report_says_what_happened() {
     let said = Outcome::of(place.terrace("run").args(["--", "sh", "-c", "echo x > g"]).output().unwrap()).ok();
     assert!(said.stderr.contains("ram"), "the report names the tier:\n{}", said.stderr);
     assert_eq!(said.stdout, "", "the program's own stdout is left alone");
+}
+
+#[test]
+fn the_report_counts_what_was_removed_at_the_end() {
+    let place = Wish::default().tier("ram", "8MiB").policy("flush = [\"*.out\"]\nevict = [\"*.tmp\"]").build();
+    let outcome = place
+        .sh("for i in 1 2 3 4 5 6 7 8; do echo $i > f$i.out; done; for i in 1 2 3 4; do echo $i > f$i.tmp; done")
+        .ok();
+    let report = outcome.report.expect("a JSON report");
+    assert_eq!(report["counters"]["removed_files"], 4, "{report:#}");
+    assert_eq!(report["tiers"][0]["written_files"], 12, "{report:#}");
+    assert_eq!(report["tiers"][0]["written_bytes"], 24, "{report:#}");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! its bytes take, and waits until then, so requests of all files share one rate in the order in which they came.
 
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -54,6 +55,8 @@ struct TrafficCounters {
     write_requests: AtomicU64,
     metadata_requests: AtomicU64,
     synced_files: AtomicU64,
+    /// Metadata requests by FUSE's names for them.
+    by_kind: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 /// What reached the source since the mount.
@@ -90,16 +93,22 @@ impl Limits {
     }
 
     /// Waits for as long as a server takes to answer a metadata request.
-    pub fn metadata(&self) {
+    pub fn metadata(&self, kind: &'static str) {
         self.traffic.metadata_requests.fetch_add(1, Relaxed);
+        *self.traffic.by_kind.lock().expect("no holder of this lock panics").entry(kind).or_default() += 1;
         if !self.latency.is_zero() {
             std::thread::sleep(self.latency);
         }
     }
 
-    pub fn sync(&self) {
+    pub fn sync(&self, kind: &'static str) {
         self.traffic.synced_files.fetch_add(1, Relaxed);
-        self.metadata();
+        self.metadata(kind);
+    }
+
+    /// How many metadata requests of each kind there were.
+    pub fn metadata_by_kind(&self) -> BTreeMap<&'static str, u64> {
+        self.traffic.by_kind.lock().expect("no holder of this lock panics").clone()
     }
 
     pub fn traffic(&self) -> Traffic {
@@ -156,7 +165,7 @@ mod tests {
         let limits = Limits::new(LimitsSpec::default());
         let start = Instant::now();
         assert_eq!(limits.write(|| Ok::<_, ()>(1 << 40)), Ok(1 << 40));
-        limits.metadata();
+        limits.metadata("lookup");
         assert!(start.elapsed() < Duration::from_secs(1));
         assert_eq!(limits.traffic().written_bytes, 1 << 40);
     }

@@ -159,7 +159,9 @@ fn end_on_signal(
 
 fn write_report(limits: &Limits, report: Option<&Path>) -> anyhow::Result<()> {
     let Some(report) = report else { return Ok(()) };
-    let text = serde_json::to_string_pretty(&limits.traffic())? + "\n";
+    let mut told = serde_json::to_value(limits.traffic())?;
+    told["metadata_by_kind"] = serde_json::to_value(limits.metadata_by_kind())?;
+    let text = serde_json::to_string_pretty(&told)? + "\n";
     std::fs::write(report, text).with_context(|| format!("report {} cannot be written", report.display()))
 }
 

@@ -70,30 +70,37 @@ impl SlowFs {
     /// Does `act` on a name in a directory, after the wait for a metadata request.
     pub(crate) fn at<T>(
         &self,
+        kind: &'static str,
         parent: INodeNo,
         name: &OsStr,
         act: impl FnOnce(&OwnedFd, &CString) -> Answer<T>,
     ) -> Answer<T> {
-        self.limits.metadata();
+        self.limits.metadata(kind);
         act(&*self.inodes.get(parent)?, &calls::name(name)?)
     }
 
     /// Does `act` on a node, after the wait for a metadata request.
-    pub(crate) fn on<T>(&self, ino: INodeNo, act: impl FnOnce(Target<'_>) -> Answer<T>) -> Answer<T> {
-        self.limits.metadata();
+    pub(crate) fn on<T>(
+        &self,
+        kind: &'static str,
+        ino: INodeNo,
+        act: impl FnOnce(Target<'_>) -> Answer<T>,
+    ) -> Answer<T> {
+        self.limits.metadata(kind);
         act(Target::Held(&*self.inodes.get(ino)?))
     }
 
     /// Does `make` in the parent, gives what it made to the caller, and looks it up.
     pub(crate) fn make(
         &self,
+        kind: &'static str,
         request: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
         make: impl FnOnce(&OwnedFd, &CString) -> Answer<()>,
     ) -> Answer<FileAttr> {
-        self.at(parent, name, |parent, name| {
+        self.at(kind, parent, name, |parent, name| {
             make(parent, name)?;
             self.give(request, parent, name, mode)?;
             self.entry(parent, name)
@@ -137,7 +144,7 @@ impl SlowFs {
         mode: u32,
         flags: i32,
     ) -> Answer<(FileAttr, FileHandle)> {
-        self.at(parent, name, |parent, name| {
+        self.at("create", parent, name, |parent, name| {
             let how = self.source_flags(flags) | libc::O_NOFOLLOW;
             // Asked for exclusively first: only what this request made is given to the caller.
             let file = match calls::open_at(parent, name, how | libc::O_CREAT | libc::O_EXCL, mode & 0o7777) {
@@ -161,7 +168,7 @@ impl SlowFs {
     ) -> Answer<FileAttr> {
         let open = handle.map(|handle| self.handles.get(handle)).transpose()?;
         let open = open.as_ref().and_then(|handle| handle.file().ok());
-        self.on(ino, |target| change.apply(request, target, open.map(|file| &**file)))?;
+        self.on("setattr", ino, |target| change.apply(request, target, open.map(|file| &**file)))?;
         self.attributes_of(ino, handle)
     }
 }

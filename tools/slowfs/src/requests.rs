@@ -47,7 +47,7 @@ impl Filesystem for SlowFs {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let answer = self.at(parent, name, |parent, name| self.entry(parent, name));
+        let answer = self.at("lookup", parent, name, |parent, name| self.entry(parent, name));
         reply_entry(answer, self.caching.ttl, reply);
     }
 
@@ -56,7 +56,7 @@ impl Filesystem for SlowFs {
     }
 
     fn getattr(&self, _: &Request, ino: INodeNo, handle: Option<FileHandle>, reply: ReplyAttr) {
-        self.limits.metadata();
+        self.limits.metadata("getattr");
         reply_attributes(self.attributes_of(ino, handle), self.caching.ttl, reply);
     }
 
@@ -83,7 +83,7 @@ impl Filesystem for SlowFs {
     }
 
     fn readlink(&self, _: &Request, ino: INodeNo, reply: ReplyData) {
-        self.limits.metadata();
+        self.limits.metadata("readlink");
         reply_data(self.inodes.get(ino).and_then(|node| calls::read_link(&node, c"")), reply);
     }
 
@@ -98,27 +98,27 @@ impl Filesystem for SlowFs {
         reply: ReplyEntry,
     ) {
         let make = |parent: &OwnedFd, name: &CString| calls::make_node(parent, name, mode, rdev.into());
-        reply_entry(self.make(request, parent, name, mode, make), self.caching.ttl, reply);
+        reply_entry(self.make("mknod", request, parent, name, mode, make), self.caching.ttl, reply);
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
         let make = |parent: &OwnedFd, name: &CString| calls::make_directory(parent, name, mode & 0o7777);
         // A directory's set-group-id bit is its parent's to give.
-        reply_entry(self.make(request, parent, name, 0, make), self.caching.ttl, reply);
+        reply_entry(self.make("mkdir", request, parent, name, 0, make), self.caching.ttl, reply);
     }
 
     fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        reply_empty(self.at(parent, name, |parent, name| calls::unlink_at(parent, name, 0)), reply);
+        reply_empty(self.at("unlink", parent, name, |parent, name| calls::unlink_at(parent, name, 0)), reply);
     }
 
     fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let answer = self.at(parent, name, |parent, name| calls::unlink_at(parent, name, libc::AT_REMOVEDIR));
+        let answer = self.at("rmdir", parent, name, |parent, name| calls::unlink_at(parent, name, libc::AT_REMOVEDIR));
         reply_empty(answer, reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let answer = calls::name(target.as_os_str()).and_then(|target| {
-            self.make(request, parent, name, 0, |parent, name| calls::make_link(parent, name, &target))
+            self.make("symlink", request, parent, name, 0, |parent, name| calls::make_link(parent, name, &target))
         });
         reply_entry(answer, self.caching.ttl, reply);
     }
@@ -133,7 +133,7 @@ impl Filesystem for SlowFs {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let answer = self.at(parent, name, |parent, name| {
+        let answer = self.at("rename", parent, name, |parent, name| {
             let (new_parent, new_name) = (self.inodes.get(new_parent)?, calls::name(new_name)?);
             calls::rename((parent, name), (&*new_parent, &new_name), flags.bits())
         });
@@ -141,7 +141,7 @@ impl Filesystem for SlowFs {
     }
 
     fn link(&self, _: &Request, ino: INodeNo, new_parent: INodeNo, new_name: &OsStr, reply: ReplyEntry) {
-        let answer = self.at(new_parent, new_name, |new_parent, new_name| {
+        let answer = self.at("link", new_parent, new_name, |new_parent, new_name| {
             calls::link_held(&*self.inodes.get(ino)?, (new_parent, new_name))?;
             self.entry(new_parent, new_name)
         });
@@ -149,7 +149,7 @@ impl Filesystem for SlowFs {
     }
 
     fn open(&self, _: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.limits.metadata();
+        self.limits.metadata("open");
         reply_open(self.open_file(ino, flags.0), FopenFlags::FOPEN_KEEP_CACHE, reply);
     }
 
@@ -231,7 +231,7 @@ impl Filesystem for SlowFs {
     }
 
     fn fsync(&self, _: &Request, _ino: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        self.limits.sync();
+        self.limits.sync("fsync");
         reply_empty(self.handles.file(handle).and_then(|file| calls::sync(&file, data_only)), reply);
     }
 
@@ -243,7 +243,7 @@ impl Filesystem for SlowFs {
     }
 
     fn readdir(&self, _: &Request, _ino: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        self.limits.metadata();
+        self.limits.metadata("readdir");
         match self.handles.get(handle).and_then(|handle| handle.listing(offset)) {
             Ok(names) => {
                 for (at, entry) in names.iter().enumerate().skip(offset as usize) {
@@ -259,7 +259,7 @@ impl Filesystem for SlowFs {
     }
 
     fn readdirplus(&self, _: &Request, ino: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectoryPlus) {
-        self.limits.metadata();
+        self.limits.metadata("readdirplus");
         let answer = self.handles.get(handle).and_then(|handle| {
             let parent = self.inodes.get(ino)?;
             let names = handle.listing(offset)?;
@@ -300,13 +300,13 @@ impl Filesystem for SlowFs {
     }
 
     fn fsyncdir(&self, _: &Request, _ino: INodeNo, handle: FileHandle, _data_only: bool, reply: ReplyEmpty) {
-        self.limits.sync();
+        self.limits.sync("fsyncdir");
         let answer = self.handles.get(handle).and_then(|handle| calls::sync(handle.directory()?, false));
         reply_empty(answer, reply);
     }
 
     fn statfs(&self, _: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        self.limits.metadata();
+        self.limits.metadata("statfs");
         match self.inodes.get(ino).and_then(|node| calls::stat_vfs(&node)) {
             Ok(s) => reply.statfs(
                 s.f_blocks,
@@ -332,28 +332,28 @@ impl Filesystem for SlowFs {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let set = |key: CString| self.on(ino, |target| target.set_xattr(&key, value, flags));
+        let set = |key: CString| self.on("setxattr", ino, |target| target.set_xattr(&key, value, flags));
         reply_empty(calls::name(name).and_then(set), reply);
     }
 
     fn getxattr(&self, _: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         reply_xattr(size, reply, |buffer| {
             let key = calls::name(name)?;
-            self.on(ino, |target| target.get_xattr(&key, buffer))
+            self.on("getxattr", ino, |target| target.get_xattr(&key, buffer))
         });
     }
 
     fn listxattr(&self, _: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        reply_xattr(size, reply, |buffer| self.on(ino, |target| target.list_xattr(buffer)));
+        reply_xattr(size, reply, |buffer| self.on("listxattr", ino, |target| target.list_xattr(buffer)));
     }
 
     fn removexattr(&self, _: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let remove = |key: CString| self.on(ino, |target| target.remove_xattr(&key));
+        let remove = |key: CString| self.on("removexattr", ino, |target| target.remove_xattr(&key));
         reply_empty(calls::name(name).and_then(remove), reply);
     }
 
     fn access(&self, _: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        reply_empty(self.on(ino, |target| target.access(mask.bits())), reply);
+        reply_empty(self.on("access", ino, |target| target.access(mask.bits())), reply);
     }
 
     fn fallocate(
@@ -366,12 +366,12 @@ impl Filesystem for SlowFs {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        self.limits.metadata();
+        self.limits.metadata("fallocate");
         reply_empty(self.handles.file(handle).and_then(|file| calls::allocate(&file, mode, offset, length)), reply);
     }
 
     fn lseek(&self, _: &Request, _ino: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        self.limits.metadata();
+        self.limits.metadata("lseek");
         match self.handles.file(handle).and_then(|file| calls::seek(&file, offset, whence)) {
             Ok(at) => reply.offset(at),
             Err(error) => reply.error(error),

@@ -30,6 +30,8 @@ enum Line {
     Delete(String, String),
     /// The object is gone, with all below it.
     Forget(String),
+    /// The object, with all below it, has another name.
+    Rename(String, String),
 }
 
 /// An order over all values, in which those that are equal or neighbours in a question are neighbours.
@@ -138,6 +140,16 @@ impl Tags {
                     self.changed.remove(&gone);
                 }
             }
+            Line::Rename(from, to) => {
+                // What was said of an object that had the new name before.
+                self.apply(Line::Forget(to.clone()));
+                for gone in self.below(&from) {
+                    let tags: Vec<(String, TagValue)> = self.by_object[&gone].clone().into_iter().collect();
+                    let name = format!("{to}{}", &gone[from.len()..]);
+                    self.apply(Line::Put(name, tags));
+                }
+                self.apply(Line::Forget(from));
+            }
         }
     }
 
@@ -179,6 +191,11 @@ impl Tags {
 
     pub fn forget(&mut self, object: &str) -> std::io::Result<()> {
         if self.below(object).is_empty() { Ok(()) } else { self.write(Line::Forget(object.into())) }
+    }
+
+    pub fn rename(&mut self, from: &str, to: &str) -> std::io::Result<()> {
+        let is_nothing = self.below(from).is_empty() && self.below(to).is_empty();
+        if is_nothing { Ok(()) } else { self.write(Line::Rename(from.into(), to.into())) }
     }
 
     /// All objects that have tags, with them.

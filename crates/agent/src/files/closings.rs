@@ -30,6 +30,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// How often an open file is looked at that can't be watched (the kernel's limit), and one that is.
 const UNWATCHED: Duration = Duration::from_millis(500);
 const WATCHED: Duration = Duration::from_secs(5);
+/// A program that told of a name so lately is about to tell of another.
+const BUSY: Duration = Duration::from_millis(100);
+/// How often a small file looks for a pause: seldom, for there may be very many. It waits at most so long.
+const YIELDING: Duration = Duration::from_millis(500);
+const YIELDING_MAX: Duration = Duration::from_secs(2);
+/// Of a larger one, the copy takes longer than the requests.
+const SMALL_BYTES: i64 = 1 << 20;
 
 pub struct Closings {
     inotify: OwnedFd,
@@ -125,6 +132,9 @@ impl Files {
         if let Some(rest) = self.unquiet(number) {
             return self.schedule.after(rest, Work::Look, number);
         }
+        if self.yields(number) {
+            return self.schedule.after(YIELDING, Work::Look, number);
+        }
         match self.trim(number) {
             Trimmed::Open => return self.postpone(number, serial, BlockReason::Open),
             Trimmed::Done | Trimmed::Busy => {}
@@ -145,6 +155,21 @@ impl Files {
         let changed = Duration::new(found.st_ctime.try_into().ok()?, found.st_ctime_nsec as u32);
         let age = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.checked_sub(changed)?;
         self.settle_time().checked_sub(age).filter(|rest| !rest.is_zero())
+    }
+
+    /// A program makes and removes names just now, so the durable tier's server has its requests to answer. What a small file costs
+    /// are such requests: it waits for a pause, and goes with others then; but not for long, nor where room may be wanted soon.
+    fn yields(&self, number: u32) -> bool {
+        if self.schedule.is_hurried() || self.schedule.since_told().is_none_or(|since| since >= BUSY) {
+            return false;
+        }
+        let device = &self.index.header.devices[self.device_of(number)];
+        if device.free() < device.capacity.load(Relaxed) / 2 {
+            return false;
+        }
+        let Ok(found) = rustix::fs::lstat(self.object_path(number)) else { return false };
+        let changed = UNIX_EPOCH + Duration::new(found.st_ctime.max(0) as u64, found.st_ctime_nsec as u32);
+        found.st_size <= SMALL_BYTES && changed.elapsed().is_ok_and(|age| age < self.settle_time() + YIELDING_MAX)
     }
 
     /// Sees to it that we hear when the file is closed. When it is to be looked at in any case.

@@ -16,6 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_core::policy::Mode as PolicyMode;
+use terrace_core::settings::Directories;
 use terrace_index::ring::{EventKind, EventPaths, NO_RECORD, Next};
 use terrace_index::table::root_key;
 use terrace_index::{PATH_MAX, State};
@@ -71,6 +72,9 @@ impl Files {
                     count += 1;
                 }
             }
+        }
+        if count > 0 {
+            self.schedule.note_told();
         }
         for (number, serial) in closed.files {
             if self.serial(number) == serial {
@@ -138,7 +142,7 @@ impl Files {
         }
         self.catalogue().set_path(number, serial, path);
         let record = self.record(number);
-        if record.state() != State::Current {
+        if !matches!(record.state(), State::Current | State::Directory) {
             return;
         }
         // Held until it is noted: a commit may remove the link, and its inode number must not be another file's by then, whose
@@ -151,7 +155,7 @@ impl Files {
             }
             self.index.table_put(root_key(found), number);
         }
-        if record.state() != State::Current && record.state() != State::Committing {
+        if !matches!(record.state(), State::Current | State::Committing | State::Directory) {
             self.forget_link(number);
         }
     }
@@ -161,9 +165,10 @@ impl Files {
     fn link_inode(&self, path: &[u8], number: u32) -> Option<(OwnedFd, u64)> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let link = rustix::fs::open(OsStr::from_bytes(path), flags, Mode::empty()).ok()?;
+        // First what the kernel knows since the link was made: reading a link changes its access time, and a server would be asked.
+        let found = rustix::fs::fstat(&link).ok()?;
         let text = rustix::fs::readlinkat(&link, "", Vec::new()).ok()?;
         let is_ours = text.as_bytes() == self.object_path(number).as_os_str().as_bytes();
-        let found = rustix::fs::fstat(&link).ok()?;
         is_ours.then_some((link, found.st_ino))
     }
 
@@ -184,9 +189,16 @@ impl Files {
         }
     }
 
-    fn removed(&self, number: u32) {
+    pub fn removed(&self, number: u32) {
         let serial = self.serial(number);
         let record = self.record(number);
+        if self.settings.directories != Directories::Off && record.state() == State::Dead {
+            // A directory's container has links in it, if they led a program on.
+            let container = self.container(number);
+            if container.is_dir() {
+                self.discard_container(&container);
+            }
+        }
         if matches!(record.state(), State::Clean | State::Durable) {
             // The root's file is gone; its replica goes as well, when no reader has it open.
             self.forget_durable(number);

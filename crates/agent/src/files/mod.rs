@@ -5,6 +5,8 @@
 
 pub mod catalogue;
 mod closings;
+mod crossing;
+pub mod directories;
 mod events;
 pub mod exchange;
 mod growth;
@@ -133,6 +135,9 @@ impl Files {
     }
 
     pub fn object_path(&self, number: u32) -> PathBuf {
+        if self.is_directory(number) {
+            return self.object_path_of_directory(number);
+        }
         self.devices[self.device_of(number)].dir.join(self.object_name(number))
     }
 

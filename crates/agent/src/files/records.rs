@@ -64,13 +64,16 @@ impl Files {
         (0..self.index.records_end()).any(|number| {
             let record = self.record(number);
             let serial = record.serial.load(Acquire);
+            if record.state() == State::Directory {
+                return self.catalogue().path(number, serial).is_some_and(|path| !self.mode_of(number, &path).evicts());
+            }
             if serial == 0 || !matches!(record.state(), State::Current | State::Committing | State::Moving) {
                 return false;
             }
             match self.catalogue().path(number, serial) {
                 Some(path) => self.mode(&path).flushes(),
                 // It has no name in the whole tree (a walk was made): a program was killed while it removed it.
-                None => false,
+                None => self.root_is_away(),
             }
         })
     }
@@ -119,12 +122,18 @@ impl Files {
                 let known =
                     terrace_index::parse_name(entry.file_name().as_encoded_bytes()).filter(|&(record, random)| {
                         self.index.record(record).is_some_and(|record| {
-                            record.state() == State::Current
+                            matches!(record.state(), State::Current | State::Directory)
                                 && record.random.load(Acquire) == random
                                 && record.device.load(Acquire) as usize == number
                         })
                     });
-                if known.is_none() {
+                let is_container = || {
+                    terrace_index::parse_name(entry.file_name().as_encoded_bytes()).is_some()
+                        && entry.file_type().is_ok_and(|kind| kind.is_dir())
+                };
+                if known.is_none() && is_container() {
+                    self.discard_container(&entry.path());
+                } else if known.is_none() {
                     let _ = std::fs::remove_file(entry.path());
                 }
             }

@@ -10,13 +10,14 @@
 use crate::files::Files;
 use crate::files::walk::{FoundLink, Walked};
 use crate::shared::path::as_path;
+use rustix::fs::FileType;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, SystemTime};
 use terrace_core::control::Failure;
 use terrace_index::table::root_key;
-use terrace_index::{FLAG_RENAMING, RECORDS, State, parse_name};
+use terrace_index::{DIRECTORY_SUFFIX, FLAG_RENAMING, RECORDS, State, parse_name};
 use terrace_tier::journal::{Batch, Snapshot, Task};
 use terrace_tier::{Stat, Tier};
 
@@ -109,9 +110,15 @@ impl Files {
     }
 
     fn object_stat(&self, link: &FoundLink) -> Option<Stat> {
-        let name = crate::shared::index_file::object_name(link.number, link.random);
+        let mut name = crate::shared::index_file::object_name(link.number, link.random);
+        if link.is_directory {
+            name.push(&DIRECTORY_SUFFIX[1..]);
+        }
         let found = rustix::fs::lstat(self.devices[link.device].dir.join(name)).ok()?;
-        Some(Stat::from(&found)).filter(Stat::is_file)
+        let is_as_said = |stat: &Stat| {
+            stat.is_file() != link.is_directory && (stat.is_file() || FileType::from_raw_mode(found.st_mode).is_dir())
+        };
+        Some(Stat::from(&found)).filter(is_as_said)
     }
 
     /// A new index: records are made for the links that are there, under the numbers that the links say.
@@ -132,7 +139,7 @@ impl Files {
         for number in numbers {
             let (link, stat) = &found[&number];
             let record = self.record(number);
-            let bytes = stat.allocated.max(stat.size) as i64;
+            let bytes = if link.is_directory { 0 } else { stat.allocated.max(stat.size) as i64 };
             record.random.store(link.random, Release);
             record.device.store(link.device as u32, Release);
             record.object_ino.store(stat.ino, Release);
@@ -142,13 +149,22 @@ impl Files {
                 record.ino.store(*ino, Release);
             }
             self.index.table_put(self.object_key(number), number);
-            record.set_state(State::Current);
+            if link.is_directory {
+                record.set_state(State::Directory);
+                self.index.header.directories.fetch_add(1, SeqCst);
+            } else {
+                record.set_state(State::Current);
+            }
             self.named(number, &link.path);
         }
         // Two agents' links with one number: the later ones become real files at once.
         for link in &walked.links {
             let is_taken = found.get(&link.number).is_some_and(|(taken, _)| taken.random != link.random);
-            if is_taken && self.object_stat(link).is_some() {
+            if is_taken && link.is_directory {
+                let reason =
+                    format!("{} can't be looked after: its record has another use", as_path(&link.path).display());
+                self.warn(reason);
+            } else if is_taken && self.object_stat(link).is_some() {
                 self.settle_foreign(link);
             }
         }
@@ -178,7 +194,7 @@ impl Files {
         let links: HashMap<(u32, u64), &FoundLink> =
             walked.links.iter().map(|link| ((link.number, link.random), link)).collect();
         let header = &self.index.header;
-        let (mut clean, mut durable) = (0, 0);
+        let (mut clean, mut durable, mut directories) = (0, 0, 0);
         for number in 0..self.index.records_end() {
             let record = self.record(number);
             let serial = record.serial.load(Acquire);
@@ -197,6 +213,15 @@ impl Files {
                         self.named(number, &link.path);
                     }
                 }
+                State::Directory => match link {
+                    Some(link) => {
+                        directories += 1;
+                        self.named(number, &link.path);
+                    }
+                    // Its program was killed as it made or removed it.
+                    None if walked.closed_directories == 0 => record.set_state(State::Dead),
+                    None => directories += 1,
+                },
                 State::Clean | State::Durable => {
                     record.flags.fetch_and(!FLAG_RENAMING, SeqCst);
                     let ino = record.durable_ino.load(Acquire);
@@ -216,6 +241,7 @@ impl Files {
             clean += counted.0 as i64;
             durable += counted.1 as i64;
         }
+        header.directories.store(directories, SeqCst);
         header.clean_count.store(clean, SeqCst);
         header.durable_count.store(durable, SeqCst);
     }
@@ -300,6 +326,7 @@ impl Files {
             }
             // The object may have been evicted, and the link replaced, since the walk.
             let still = crate::shared::path::read_link(&link.path).is_some_and(|text| {
+                let text = text.strip_suffix(DIRECTORY_SUFFIX.as_bytes()).unwrap_or(&text);
                 text.ends_with(
                     crate::shared::index_file::object_name(link.number, link.random).as_os_str().as_encoded_bytes(),
                 )
@@ -308,6 +335,12 @@ impl Files {
                 continue;
             }
             let path = PathBuf::from(as_path(&link.path));
+            if link.is_directory {
+                if let Err(error) = self.replace_lost_directory(&link.path) {
+                    self.warn(format!("can't make the directory {} again: {error}", path.display()));
+                }
+                continue;
+            }
             let held = self.held_dir().join(crate::shared::index_file::object_name(link.number, link.random));
             let is_file = rustix::fs::lstat(&held).is_ok_and(|found| Stat::from(&found).is_file());
             if is_file && rustix::fs::rename(&held, &path).is_ok() {
@@ -366,7 +399,11 @@ impl Files {
                         SystemTime::now().duration_since(time).is_ok_and(|age| age < CREATION_GRACE)
                     });
                 // With a fresh index no program is creating anything.
-                if !is_needed && (is_fresh || !is_young) && std::fs::remove_file(entry.path()).is_ok() {
+                let discard = || match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    true => self.discard_container(&entry.path()),
+                    false => std::fs::remove_file(entry.path()).is_ok(),
+                };
+                if !is_needed && (is_fresh || !is_young) && discard() {
                     count += 1;
                 }
             }

@@ -20,6 +20,18 @@ use terrace_index::State;
 use terrace_tier::Reading;
 
 const LOOK: Duration = Duration::from_millis(5);
+const LOOK_MIN: Duration = Duration::from_micros(200);
+
+/// Looks at what is under way: often at first, for most runs end with little left to do; then ever `LOOK`.
+#[derive(Default)]
+struct Looks(Duration);
+
+impl Looks {
+    fn pause(&mut self) {
+        self.0 = (self.0 * 2).clamp(LOOK_MIN, LOOK);
+        std::thread::sleep(self.0);
+    }
+}
 const PROGRESS: Duration = Duration::from_millis(100);
 /// A program that ends closes its files a moment before or after we are asked.
 const OPEN_PATIENCE: Duration = Duration::from_millis(300);
@@ -86,10 +98,13 @@ impl Files {
             self.schedule.now(Work::Flush, target.number);
         }
         let removes = options.end_of_run && is_last;
+        let _hurry = self.schedule.hurry();
         let removed = std::thread::scope(|threads| {
             // What is to go doesn't wait for what is to stay.
-            let removal = removes.then(|| threads.spawn(|| self.remove_files(self.removable(scope))));
+            let removable = if removes { self.removable(scope) } else { vec![] };
+            let removal = (!removable.is_empty()).then(|| threads.spawn(|| self.remove_files(removable)));
             let is_removing = || removal.as_ref().is_some_and(|removal| !removal.is_finished());
+            let mut looks = Looks::default();
             while !targets.is_empty() || is_removing() {
                 self.drain_events();
                 self.forget_exchanged();
@@ -109,7 +124,7 @@ impl Files {
                     }
                 }
                 if !targets.is_empty() || is_removing() {
-                    std::thread::sleep(LOOK);
+                    looks.pause();
                 }
             }
             removal.map_or_else(Removed::default, |removal| removal.join().expect("removal panics never"))

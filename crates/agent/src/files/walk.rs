@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirEntryExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::*;
-use terrace_index::{NAME_LEN, State, parse_name};
+use terrace_index::{DIRECTORY_SUFFIX, NAME_LEN, State, parse_name};
 
 /// A link into one of our object directories.
 pub struct FoundLink {
@@ -18,6 +18,8 @@ pub struct FoundLink {
     pub device: usize,
     pub number: u32,
     pub random: u64,
+    /// To a placed directory.
+    pub is_directory: bool,
 }
 
 #[derive(Default)]
@@ -33,6 +35,10 @@ impl Files {
     /// All links of ours below the root, and the names of `wanted` inodes.
     pub fn walk(&self, wanted: &HashMap<u64, u32>) -> Walked {
         let mut walked = Walked::default();
+        if self.root_is_away() {
+            walked.closed_directories = 1;
+            return walked;
+        }
         let mut pending: Vec<PathBuf> = vec![self.settings.root.clone()];
         while let Some(directory) = pending.pop() {
             let entries = match std::fs::read_dir(&directory) {
@@ -55,8 +61,8 @@ impl Files {
                         pending.push(path);
                     }
                 } else if kind.is_symlink() {
-                    if let Some((device, number, random)) = self.parse_link(bytes) {
-                        walked.links.push(FoundLink { path: bytes.to_vec(), device, number, random });
+                    if let Some((device, number, random, is_directory)) = self.parse_link(bytes) {
+                        walked.links.push(FoundLink { path: bytes.to_vec(), device, number, random, is_directory });
                     }
                 } else if kind.is_file() && wanted.contains_key(&entry.ino()) {
                     walked.files.insert(entry.ino(), bytes.to_vec());
@@ -66,12 +72,13 @@ impl Files {
         walked
     }
 
-    fn parse_link(&self, path: &[u8]) -> Option<(usize, u32, u64)> {
-        let text = read_link(path)?;
+    fn parse_link(&self, path: &[u8]) -> Option<(usize, u32, u64, bool)> {
+        let whole = read_link(path)?;
+        let text = whole.strip_suffix(DIRECTORY_SUFFIX.as_bytes()).unwrap_or(&whole);
         let (dir, name) = text.split_at_checked(text.len().checked_sub(NAME_LEN)?)?;
         let (number, random) = parse_name(name)?;
         let device = self.index.devices().iter().position(|device| device.dir.get() == dir)?;
-        Some((device, number, random))
+        Some((device, number, random, text.len() < whole.len()))
     }
 
     /// Finds the names of records by the tree itself. False: part of it could not be looked into.

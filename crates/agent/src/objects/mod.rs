@@ -2,13 +2,14 @@
 //!
 //! Clients of this node put and get by themselves (`crates/objects`); what is here may be killed at any moment.
 
+mod changing;
 mod codecs;
 mod fabric;
-mod gate;
+pub mod gate;
 mod incoming;
 mod listener;
 mod remote;
-mod server;
+pub mod server;
 mod staging;
 
 pub use listener::{TcpListening, serve_remote};

@@ -111,6 +111,11 @@ impl RemoteClient {
                 let removed = self.session.remove(&path, with_contents);
                 removed.inspect(|()| self.opened.forget(&path))
             }
+            Request::Rename { from, to } => {
+                self.forget(&from);
+                self.opened.forget(&from);
+                self.session.rename(&from, &to)
+            }
             Request::CreateArray { path, spec } => {
                 self.forget(&path);
                 // One that is there stays what it is to all.

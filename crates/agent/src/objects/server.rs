@@ -16,6 +16,9 @@ use terrace_core::objects::wire::{FRAME_BYTES, Frame, Request, Response, decode,
 use terrace_core::objects::{Kind, ObjectError, Result, check_key};
 use terrace_objects::{normal_path, placed};
 
+/// Memory for a message before any of it has come; nearly all are shorter.
+const MESSAGE_AT_ONCE: usize = 64 << 10;
+
 /// Accepts until the socket is shut down.
 pub fn serve(server: &Arc<Server>, listener: &UnixListener) {
     accept::each(
@@ -104,6 +107,14 @@ impl Server {
                 self.tags.lock().unwrap().forget(&name).map_err(|error| not_written(&error))?;
                 done
             }
+            Request::Renamed { from, to } => {
+                self.object_was_renamed(&self.checked_name(&from)?, &self.checked_name(&to)?)?;
+                done
+            }
+            Request::Reshape { path, shape } => {
+                self.reshape_array(&self.checked_path(&path)?, &shape)?;
+                done
+            }
             Request::Tags { path } => {
                 let tags = self.tags_of(&self.checked_name(&path)?);
                 Ok((Response::Tags { tags }, vec![]))
@@ -160,7 +171,7 @@ impl Server {
     }
 }
 
-fn not_written(error: &std::io::Error) -> ObjectError {
+pub fn not_written(error: &std::io::Error) -> ObjectError {
     ObjectError::new(Kind::System, format!("the tag could not be written down: {error}"))
 }
 
@@ -199,10 +210,9 @@ pub fn receive_request(connection: &mut impl Read, payload_max: u64) -> Result<O
     if frame.payload_bytes > payload_max {
         return Err(ObjectError::new(Kind::Protocol, "a payload that was not expected"));
     }
-    let mut message = vec![0; frame.message_bytes as usize];
-    if connection.read_exact(&mut message).is_err() {
-        return Ok(None);
-    }
+    // Nothing is allocated by what is claimed: a long message's memory comes with it.
+    let room = Vec::with_capacity((frame.message_bytes as usize).min(MESSAGE_AT_ONCE));
+    let Some(message) = receive_payload(connection, frame.message_bytes.into(), room) else { return Ok(None) };
     decode(&message).map(|request| Some((request, frame.payload_bytes)))
 }
 

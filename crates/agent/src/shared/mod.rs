@@ -136,6 +136,21 @@ impl Shared {
         rustix::fs::fstat(&self.root_directory).is_ok_and(|found| found.st_nlink == 0)
     }
 
+    /// The root is there, but not at its path: it was renamed, or unmounted. Names can't be looked up, and none is missing.
+    pub fn root_is_away(&self) -> bool {
+        let Ok(ours) = rustix::fs::fstat(&self.root_directory) else { return true };
+        let is_there = rustix::fs::stat(&self.settings.root)
+            .is_ok_and(|found| (found.st_dev, found.st_ino) == (ours.st_dev, ours.st_ino));
+        !is_there && ours.st_nlink != 0
+    }
+
+    pub fn away(&self) -> String {
+        format!(
+            "{} is not the directory any more that the run began in (it was renamed, or unmounted); put it back",
+            self.settings.root.display()
+        )
+    }
+
     /// At the root's path is another directory than the one that we serve.
     pub fn root_is_replaced(&self) -> bool {
         let Ok(ours) = rustix::fs::fstat(&self.root_directory) else { return false };

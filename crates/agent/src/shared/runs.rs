@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use terrace_core::control::{Response, RunStatus};
@@ -13,6 +14,9 @@ use terrace_core::control::{Response, RunStatus};
 const OTHERS_PATIENCE: Duration = Duration::from_secs(1);
 /// Who wants other settings waits longer, for it can't begin.
 const SETTINGS_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How many runs are connected to this process's agent, for its signal handler.
+pub static RUNS: AtomicUsize = AtomicUsize::new(0);
 
 #[derive(Default)]
 pub struct Runs {
@@ -49,6 +53,7 @@ impl Runs {
     pub fn begin(&mut self, pid: u32, command: Vec<String>) -> u64 {
         self.next += 1;
         self.connected.insert(self.next, Run { pid, command, started: Instant::now() });
+        RUNS.store(self.connected.len(), SeqCst);
         (self.idle_since, self.had_one) = (None, true);
         // The agent does not leave now.
         self.answer_waiting(|waiting| !waiting.wants_settings, &Response::Staying);
@@ -58,6 +63,7 @@ impl Runs {
     /// `connection`: it may wait for what comes now.
     pub fn end(&mut self, run: u64, connection: UnixStream) {
         self.connected.remove(&run);
+        RUNS.store(self.connected.len(), SeqCst);
         if !self.connected.is_empty() {
             super::accept::send(&connection, &Response::Staying);
             return;

@@ -6,7 +6,7 @@
 //! opened again at once isn't copied twice.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -50,9 +50,40 @@ pub struct Schedule {
     inner: Mutex<Inner>,
     wake: Condvar,
     at_end: Condvar,
+    /// How many wait for a flush.
+    hurries: AtomicUsize,
+    /// When a program last told of a name that it made or took away.
+    told: Mutex<Option<Instant>>,
+}
+
+/// Somebody waits for what is to be flushed; until it is dropped.
+pub struct Hurry<'a>(&'a Schedule);
+
+impl Drop for Hurry<'_> {
+    fn drop(&mut self) {
+        self.0.hurries.fetch_sub(1, SeqCst);
+    }
 }
 
 impl Schedule {
+    pub fn hurry(&self) -> Hurry<'_> {
+        self.hurries.fetch_add(1, SeqCst);
+        Hurry(self)
+    }
+
+    pub fn is_hurried(&self) -> bool {
+        self.hurries.load(SeqCst) > 0
+    }
+
+    /// A program works on names in the root just now.
+    pub fn note_told(&self) {
+        *self.told.lock().unwrap() = Some(Instant::now());
+    }
+
+    pub fn since_told(&self) -> Option<Duration> {
+        self.told.lock().unwrap().map(|told| told.elapsed())
+    }
+
     /// Do it after `delay`; replaces an earlier appointment, but not one that is ready already.
     pub fn after(&self, delay: Duration, work: Work, record: u32) {
         let mut inner = self.inner.lock().unwrap();

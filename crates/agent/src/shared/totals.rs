@@ -21,7 +21,8 @@ pub struct Totals {
     pub removed_bytes: AtomicU64,
     /// Bytes of flushes under way that are copied already.
     pub in_flight_bytes: AtomicU64,
-    /// By tier: files made there and their bytes, counted when a file is durable, removed or listed.
+    /// By tier: files made there and their bytes, counted when a file is durable or removed by policy. Those of which neither is
+    /// true yet are added where the totals are told; what the program itself removed is in none.
     pub written: Vec<(AtomicU64, AtomicU64)>,
 }
 
@@ -30,6 +31,14 @@ impl Totals {
     pub fn flushed(&self, tier: usize, size: u64) {
         let (files, bytes) = &self.written[tier];
         for (total, more) in [(&self.flushed_files, 1), (&self.flushed_bytes, size), (files, 1), (bytes, size)] {
+            total.fetch_add(more, Relaxed);
+        }
+    }
+
+    /// Policy has removed a file of this tier, with so many bytes.
+    pub fn removed(&self, tier: usize, size: u64) {
+        let (files, bytes) = &self.written[tier];
+        for (total, more) in [(&self.removed_files, 1), (&self.removed_bytes, size), (files, 1), (bytes, size)] {
             total.fetch_add(more, Relaxed);
         }
     }

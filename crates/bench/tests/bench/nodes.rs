@@ -37,9 +37,14 @@ impl Nodes {
         let unique = format!("{}n{count}", std::process::id());
         let net = (std::process::id() * 4 + count * 2) % 240;
         let name = format!("tb{unique}");
-        if !sh(&format!("unshare --uts --time --monotonic=5 --fork true && ip netns add {name} && ip netns del {name}"))
-        {
-            skipped("network, UTS and time namespaces need root");
+        // `ip netns exec` makes the root mount a slave, which a plain chroot has not.
+        let is_possible = format!(
+            "unshare --uts --time --monotonic=5 --fork true && ip netns add {name}
+             ip netns exec {name} true || {{ ip netns del {name}; exit 1; }}
+             ip netns del {name}"
+        );
+        if !sh(&is_possible) {
+            skipped("network, UTS and time namespaces need root, and a root directory that is a mount");
             return None;
         }
         let place = Place::new();

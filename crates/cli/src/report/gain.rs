@@ -93,7 +93,7 @@ mod tests {
     fn said(counters: Counters, flush_wait_s: f64) -> String {
         let ram = TierStatus { name: "ram".into(), written_files: counters.creates_tier, ..TierStatus::default() };
         let report = Report {
-            version: 1,
+            version: 2,
             terrace: "",
             command: vec![],
             root: "/root".into(),
@@ -108,7 +108,9 @@ mod tests {
             counters,
             hits: Hits { opens_tier: 0, opens_durable: 0, ratio: None },
             final_flush: None,
+            bandwidths: vec![],
             prediction: Prediction::None { reason: String::new() },
+            nodes: vec![],
             agent_restarts: 0,
             shared: false,
             warnings: vec![],

@@ -2,6 +2,7 @@
 //!
 //! This process waits with them: a signal ends them all, and when one ends by itself, so do the others.
 
+use crate::shell_words::quoted;
 use crate::signals::{self, Signals};
 use std::ffi::OsString;
 use std::io::Write;
@@ -150,11 +151,6 @@ fn passed_on(words: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsSt
         skips_next = text == "--hosts" || text == "--launcher";
         !(skips_next || text == "--slurm" || text.starts_with("--hosts=") || text.starts_with("--launcher="))
     })
-}
-
-/// For a shell: nothing in it has a meaning.
-fn quoted(bytes: &[u8]) -> String {
-    format!("'{}'", String::from_utf8_lossy(bytes).replace('\'', "'\\''"))
 }
 
 /// Why, if one has ended by itself.

@@ -2,15 +2,16 @@
 
 mod deploy;
 mod flight;
-mod hosts;
+
 mod leaving;
 pub mod listening;
 
 use crate::args::ServeArgs;
 use crate::keeper::Keeper;
+use crate::scheduler::TimeLeft;
 use crate::signals::Signals;
 use crate::web::{self, Web};
-use crate::{check, run};
+use crate::{check, hosts, run};
 use std::io::Write;
 use std::time::Duration;
 use terrace_core::members::{AGENTS_MAX, Membership};
@@ -102,7 +103,7 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
         }
     }
     drop((flight, web));
-    let flushed = run::flush_attended(settings, &signals, args.quiet)?;
+    let flushed = run::flush_attended(settings, &signals, args.quiet, &mut TimeLeft::new(None))?;
     drop(keeper);
     leaving::await_end(settings, &signals);
     if flushed.failures.is_empty() {

@@ -249,6 +249,22 @@ pub enum Request {
         path: String,
         key: String,
     },
+    /// Between agents of one root: of files that lie in tiers.
+    Peer(crate::peers::Ask),
+    Rename {
+        from: String,
+        to: String,
+    },
+    /// An object was renamed: its tags go with it, and what is staged of it is found by its new name.
+    Renamed {
+        from: String,
+        to: String,
+    },
+    /// Any shape of the same rank, for any array: made durable, dropped from the tiers, and cut.
+    Reshape {
+        path: String,
+        shape: Vec<u64>,
+    },
 }
 
 /// A file that a client has opened: the agent keeps it open, whatever becomes of its name. An agent that does not know it (any more)
@@ -320,6 +336,7 @@ pub enum Response {
         base: Option<Vec<u64>>,
         regions: Vec<Region>,
     },
+    Peer(crate::peers::Answer),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

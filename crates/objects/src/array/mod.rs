@@ -29,6 +29,7 @@ mod locks;
 mod log;
 mod mapped;
 mod metadata;
+mod reshape;
 mod segments;
 mod stage;
 mod tail;
@@ -42,6 +43,7 @@ pub use log::{LIVE, Log, RECORDS_MAX, ValueRange};
 pub use metadata::{
     ArrayMetadata, CHUNKS, METADATA_FILE, Metadata, create_array, create_group, read_metadata, write_metadata,
 };
+pub use reshape::{check_reshape, reshape};
 pub use stage::{
     ROOT_DEVICE, STAGED, Stage, all_devices, relative, remove_directory, remove_stage, room_of, stage_of, staged_link,
     stages, stages_dir, stages_on,

@@ -9,4 +9,4 @@ mod file;
 mod names;
 
 pub use file::BytesFile;
-pub use names::{Found, best_device, create, look, member_of, open, remove, remove_tree};
+pub use names::{Found, best_device, create, look, member_of, open, remove, remove_tree, rename, say_renamed};

@@ -5,7 +5,7 @@ use crate::calls;
 use crate::failure::{Context, system};
 use crate::place::{Place, random, sleep_us};
 use crate::placed::file::{BytesFile, Replica};
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use terrace_core::objects::{Kind, ObjectError, Result};
 use terrace_index::calls::CallKind;
 use terrace_index::guard::Domain;
-use terrace_index::ring::EventKind;
+use terrace_index::ring::{EventKind, NO_RECORD};
 use terrace_index::table::root_key;
 use terrace_index::{FLAG_UNLINKED, NAME_LEN, State, write_name};
 
@@ -220,9 +220,13 @@ pub fn best_device(place: &Place, tried: u32, room: i64) -> Option<u32> {
 
 /// Tells the agent of a name; gives up when its ring stays full: it then walks the tree.
 fn publish(place: &Place, kind: EventKind, record: u32, path: &Path) {
+    publish_all(place, kind, record, path.as_os_str().as_bytes(), b"");
+}
+
+fn publish_all(place: &Place, kind: EventKind, record: u32, path: &[u8], other: &[u8]) {
     for _ in 0..PUBLISH_TRIES {
         let index = place.index();
-        let pushed = index.ring_push(std::process::id(), kind, record, path.as_os_str().as_bytes(), b"");
+        let pushed = index.ring_push(std::process::id(), kind, record, path, other);
         if !pushed || index.ring_is_filling() {
             let bell = &index.header.bell;
             if bell.swap(0, AcqRel) != 0 {
@@ -234,6 +238,39 @@ fn publish(place: &Place, kind: EventKind, record: u32, path: &Path) {
         }
         sleep_us(500);
     }
+}
+
+/// Gives what lies at `from` another name, which nothing has.
+pub fn rename(from: &Path, to: &Path) -> Result<()> {
+    let renamed = match calls::rename_with(from, to, RenameFlags::NOREPLACE) {
+        // A file system that can't look and rename in one.
+        Err(Errno::INVAL | Errno::NOSYS) if !to.starts_with(from) => match calls::lstat(to) {
+            Ok(_) => Err(Errno::EXIST),
+            Err(Errno::NOENT) => calls::rename(from, to),
+            Err(errno) => Err(errno),
+        },
+        renamed => renamed,
+    };
+    match renamed {
+        Ok(()) => Ok(()),
+        Err(Errno::NOENT) if calls::lstat(from).is_err() => Err(system("rename", from, Errno::NOENT)),
+        Err(errno) => Err(system("rename to", to, errno)),
+    }
+}
+
+/// Tells the agent what was renamed: a directory with all that lies below it, or a file in a tier.
+pub fn say_renamed(place: &Place, from: &Path, to: &Path) {
+    let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
+    let found = calls::lstat(to).map(|found| FileType::from_raw_mode(found.st_mode));
+    let (record, from) = match found {
+        Ok(FileType::Directory) => (NO_RECORD, bytes(from)),
+        Ok(FileType::Symlink) => match record_at(place, to) {
+            Some(record) => (record, vec![]),
+            None => return,
+        },
+        _ => return,
+    };
+    publish_all(place, EventKind::Renamed, record, &from, &bytes(to));
 }
 
 /// Opens an existing file, wherever its bytes are.

@@ -3,7 +3,7 @@
 //! What can't be kept is told, never silently dropped: a scientist who loses an ACL wants to know.
 
 use super::file::stat_of;
-use crate::tier::{Attributes, AttributesReport, Timestamp};
+use crate::tier::{Attributes, AttributesReport, Stat, Timestamp};
 use crate::{Error, Result};
 use rustix::fs::{Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
@@ -38,27 +38,34 @@ pub(super) fn read(fd: &OwnedFd, path: &Path) -> Result<Attributes> {
     })
 }
 
-pub(super) fn write(fd: &OwnedFd, path: &Path, wanted: &Attributes) -> Result<AttributesReport> {
+/// `is_bare`: the file has no extended attributes, so nobody needs to ask which.
+pub(super) fn write(fd: &OwnedFd, path: &Path, wanted: &Attributes, is_bare: bool) -> Result<AttributesReport> {
     let mut report = AttributesReport::default();
-    let mode = wanted.mode & 0o7777 & !set_owner(fd, path, wanted, &mut report)?;
-    set_xattrs(fd, path, wanted, &mut report)?;
-    rustix::fs::fchmod(fd, Mode::from_raw_mode(mode)).map_err(|error| Error::io("set the mode of", path, error))?;
+    let found = stat_of(fd, path)?;
+    let mode = wanted.mode & 0o7777 & !set_owner(fd, &found, wanted, &mut report);
+    set_xattrs(fd, path, wanted, is_bare, &mut report)?;
+    // A change of owner may take bits away, and an ACL speaks of the same bits as the mode.
+    let is_as_wanted = is_bare
+        && wanted.xattrs.is_empty()
+        && (found.mode & 0o7777, found.uid, found.gid) == (mode, wanted.uid, wanted.gid);
+    if !is_as_wanted {
+        rustix::fs::fchmod(fd, Mode::from_raw_mode(mode)).map_err(|error| Error::io("set the mode of", path, error))?;
+    }
     let times = Timestamps { last_access: timespec(wanted.atime), last_modification: timespec(wanted.mtime) };
     rustix::fs::futimens(fd, &times).map_err(|error| Error::io("set the times of", path, error))?;
     Ok(report)
 }
 
 /// The bits that must not be set because the owner or group they speak of could not be kept.
-fn set_owner(fd: &OwnedFd, path: &Path, wanted: &Attributes, report: &mut AttributesReport) -> Result<u32> {
-    let stat = stat_of(fd, path)?;
+fn set_owner(fd: &OwnedFd, found: &Stat, wanted: &Attributes, report: &mut AttributesReport) -> u32 {
     let mut dropped = 0;
-    if stat.gid != wanted.gid
+    if found.gid != wanted.gid
         && let Err(error) = rustix::fs::fchown(fd, None, Some(Gid::from_raw(wanted.gid)))
     {
         report.lost.push((format!("group {}", wanted.gid), error.into()));
         dropped |= SET_GID & wanted.mode;
     }
-    if stat.uid != wanted.uid
+    if found.uid != wanted.uid
         && let Err(error) = rustix::fs::fchown(fd, Some(Uid::from_raw(wanted.uid)), None)
     {
         report.lost.push((format!("owner {}", wanted.uid), error.into()));
@@ -67,12 +74,19 @@ fn set_owner(fd: &OwnedFd, path: &Path, wanted: &Attributes, report: &mut Attrib
     if dropped != 0 {
         report.lost.push((format!("mode bits {dropped:o}"), io::Error::from_raw_os_error(libc::EPERM)));
     }
-    Ok(dropped)
+    dropped
 }
 
-fn set_xattrs(fd: &OwnedFd, path: &Path, wanted: &Attributes, report: &mut AttributesReport) -> Result<()> {
+fn set_xattrs(
+    fd: &OwnedFd,
+    path: &Path,
+    wanted: &Attributes,
+    is_bare: bool,
+    report: &mut AttributesReport,
+) -> Result<()> {
     // A new file may have some already: a default ACL, a security label.
-    for name in names(fd).map_err(|error| Error::io("list the extended attributes of", path, error))? {
+    let own = if is_bare { Ok(vec![]) } else { names(fd) };
+    for name in own.map_err(|error| Error::io("list the extended attributes of", path, error))? {
         let is_wanted = wanted.xattrs.iter().any(|(kept, _)| *kept == name);
         if !is_wanted && let Err(error) = rustix::fs::fremovexattr(fd, &name) {
             report.lost.push((format!("absence of {}", name.display()), error.into()));
@@ -90,6 +104,11 @@ fn set_xattrs(fd: &OwnedFd, path: &Path, wanted: &Attributes, report: &mut Attri
         }
     }
     Ok(())
+}
+
+/// The file has no extended attributes.
+pub(super) fn is_bare(fd: &OwnedFd) -> bool {
+    names(fd).is_ok_and(|names| names.is_empty())
 }
 
 /// Names of all extended attributes that are the file's; none where the file system has no such thing.

@@ -23,7 +23,7 @@ impl FileReading {
 
     /// Gives a file that is in place already another's attributes; its bytes stay.
     pub fn set_attributes(&self, attributes: &Attributes) -> Result<AttributesReport> {
-        attributes::write(&self.fd, &self.path, attributes)
+        attributes::write(&self.fd, &self.path, attributes, false)
     }
 
     pub(super) fn open_at(directory: &OwnedFd, name: &Path, path: PathBuf) -> Result<FileReading> {
@@ -113,13 +113,23 @@ pub(super) struct FileWriting {
     /// Relative to the tier.
     temporary: PathBuf,
     path: PathBuf,
+    /// It was made without extended attributes.
+    is_bare: bool,
     is_committed: bool,
 }
 
 impl FileWriting {
-    pub(super) fn new(tier: DirectoryTier, fd: OwnedFd, temporary: PathBuf) -> FileWriting {
+    pub(super) fn new(tier: DirectoryTier, fd: OwnedFd, temporary: PathBuf, is_bare: bool) -> FileWriting {
         let path = tier.directory.join(&temporary);
-        FileWriting { tier, fd, temporary, path, is_committed: false }
+        FileWriting { tier, fd, temporary, path, is_bare, is_committed: false }
+    }
+
+    /// The same file, not open for writing any more. By the descriptor: its name would have to be looked up again.
+    fn closed_for_writing(&self) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let itself = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        retry(|| rustix::fs::open(&itself, flags, Mode::empty()))
+            .or_else(|_| retry(|| openat(&*self.tier.fd, &self.temporary, flags | OFlags::NOFOLLOW, Mode::empty())))
     }
 }
 
@@ -136,7 +146,7 @@ impl Writing for FileWriting {
     }
 
     fn set_attributes(&mut self, attributes: &Attributes) -> Result<AttributesReport> {
-        attributes::write(&self.fd, &self.path, attributes)
+        attributes::write(&self.fd, &self.path, attributes, self.is_bare)
     }
 
     fn sync(&mut self) -> Result<()> {
@@ -155,9 +165,7 @@ impl Writing for FileWriting {
         let name = checked(name)?;
         let directory = &*self.tier.fd;
         // Closed for writing before it has its name: a program that somebody starts at once must not be busy.
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        self.fd = retry(|| openat(directory, &self.temporary, flags, Mode::empty()))
-            .map_err(|error| Error::io("open", &self.path, error))?;
+        self.fd = self.closed_for_writing().map_err(|error| Error::io("open", &self.path, error))?;
         retry(|| rustix::fs::renameat(directory, &self.temporary, directory, name))
             .map_err(|error| Error::io("put in place", self.tier.directory.join(name), error))?;
         self.is_committed = true;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::conformance;
-use crate::tier::TierExt;
+use crate::tier::{Attributes, TierExt, WritingExt};
 
 #[test]
 fn an_object_directory_is_a_tier() {
@@ -37,6 +37,40 @@ fn a_roots_temporaries_lie_in_one_private_place_and_are_discarded_after_a_crash(
     assert_eq!(tier.discard_temporaries([]).unwrap(), 2);
     assert_eq!(tier.discard_temporaries([]).unwrap(), 0);
     assert!(tier.exists(Path::new("kept")).unwrap());
+}
+
+#[test]
+fn temporaries_of_several_lanes_are_committed_and_discarded_as_others_are() {
+    let scratch = tempfile::tempdir_in("/var/tmp").unwrap();
+    let tier = DirectoryTier::open_root("root", scratch.path()).unwrap();
+    for lane in 0..20 {
+        let mut writing = tier.create_with_mode(Path::new("file"), 0o640, Some(lane)).unwrap();
+        writing.write_all_at(&[lane as u8], 0).unwrap();
+        if lane < 12 {
+            writing.commit(Path::new("file")).unwrap();
+            assert_eq!(tier.read(Path::new("file")).unwrap(), [lane as u8]);
+        } else {
+            std::mem::forget(writing); // as a crash would
+        }
+    }
+    assert_eq!(tier.discard_temporaries([]).unwrap(), 8);
+    assert_eq!(std::fs::read_dir(scratch.path().join(".terrace/tmp")).unwrap().count(), 0, "no lane stays");
+}
+
+#[test]
+fn a_temporary_is_made_with_its_files_mode_and_gets_it_whatever_the_umask() {
+    use std::os::unix::fs::MetadataExt;
+    let scratch = tempfile::tempdir_in("/var/tmp").unwrap();
+    let tier = DirectoryTier::open_root("root", scratch.path()).unwrap();
+    for mode in [0o600, 0o644, 0o666, 0o755, 0o400, 0o000, 0o4711, 0o2070] {
+        let mut writing = tier.create_with_mode(Path::new("file"), mode, None).unwrap();
+        let now = writing.stat().unwrap();
+        let wanted = Attributes { mode, uid: now.uid, gid: now.gid, ..Attributes::default() };
+        assert!(writing.set_attributes(&wanted).unwrap().is_complete());
+        writing.commit(Path::new("file")).unwrap();
+        let made = std::fs::metadata(scratch.path().join("file")).unwrap().mode() & 0o7777;
+        assert_eq!(made, mode, "{mode:o}");
+    }
 }
 
 #[test]

@@ -2,6 +2,14 @@
 #include "claim.h"
 enum { ROWS = 30, COLUMNS = 50 };
 
+/* Adds what it is given; refuses a region of one cell. */
+static int add(const terrace_region *region, const char *type, void *cells, size_t bytes, void *context) {
+    float *of = cells;
+    if (strcmp(type, "float32") != 0 || region->count[0] * region->count[1] * sizeof *of != bytes) return 1;
+    for (size_t i = 0; i < bytes / sizeof *of; i++) of[i] += *(float *)context;
+    return bytes == sizeof *of ? 9 : 0;
+}
+
 int main(void) {
     static float cells[ROWS][COLUMNS], halo[ROWS + 2][COLUMNS + 2], got[ROWS * COLUMNS];
     static uint64_t positions[ROWS * COLUMNS], counts[4];
@@ -51,6 +59,33 @@ int main(void) {
     from = 0, to = 9;
     CLAIM(terrace_histogram(a, NULL, 2, &from, &to, counts) == TERRACE_OK && counts[0] == 5 && counts[1] == 5);
     CLAIM(terrace_histogram(a, NULL, 0, &from, &to, counts) == TERRACE_INVALID);
+
+    /* Functions that are applied as cells are put and got. */
+    static float one = 1;
+    terrace_region row = {.rank = 2, .count = {1, COLUMNS}}, cell = {.rank = 2, .offset = {1, 1}, .count = {1, 1}};
+    CLAIM(terrace_array_hook(b, TERRACE_ON_PUT, add, &one) == TERRACE_OK && terrace_array_hook(b, 5, add, &one) == TERRACE_INVALID);
+    CLAIM(terrace_array_hook(b, TERRACE_ON_GET, NULL, NULL) == TERRACE_INVALID);
+    CLAIM(terrace_array_put(b, &row, cells, COLUMNS * sizeof(float)) == TERRACE_OK && cells[0][3] == 3);
+    CLAIM(terrace_array_get(b, &row, got, COLUMNS * sizeof(float)) == TERRACE_OK && got[3] == 4);
+    CLAIM(terrace_array_hook(b, TERRACE_ON_GET, add, &one) == TERRACE_OK);
+    CLAIM(terrace_array_get(b, &row, got, COLUMNS * sizeof(float)) == TERRACE_OK && got[3] == 5);
+    CLAIM(terrace_array_put(b, &cell, &one, sizeof one) == TERRACE_INVALID && strstr(terrace_error(), "9"));
+    CLAIM(terrace_array_unhook(b) == TERRACE_OK && terrace_array_get(b, &cell, got, sizeof one) == TERRACE_OK);
+    CLAIM(got[0] == cells[1][1]);
+    CLAIM(terrace_array_hook_library(b, TERRACE_ON_PUT, "/nothing.so", "add", NULL) == TERRACE_NOT_FOUND);
+
+    /* Another shape, also a smaller one; another name. */
+    int rank = 0;
+    uint64_t smaller[2] = {3, 60}, now[TERRACE_RANK_MAX];
+    CLAIM(terrace_array_resize(b, 2, smaller) == TERRACE_OK && terrace_array_shape(b, &rank, now) == TERRACE_OK);
+    CLAIM(rank == 2 && now[0] == 3 && now[1] == 60);
+    terrace_region last = {.rank = 2, .offset = {2, 49}, .count = {1, 2}};
+    CLAIM(terrace_array_get(b, &last, got, 2 * sizeof(float)) == TERRACE_OK && got[0] == cells[2][49] && got[1] == 0);
+    CLAIM(terrace_array_resize(b, 1, smaller) == TERRACE_INVALID);
+    CLAIM(terrace_array_close(b) == TERRACE_OK && terrace_rename(s, "run/b", "run/a") == TERRACE_EXISTS);
+    CLAIM(terrace_rename(s, "run/b", "other/c") == TERRACE_OK && terrace_rename(s, "run/b", "d") == TERRACE_NOT_FOUND);
+    CLAIM(terrace_array_open(s, "other/c", true, &b) == TERRACE_OK);
+    CLAIM(terrace_array_get(b, &last, got, 2 * sizeof(float)) == TERRACE_OK && got[0] == cells[2][49]);
 
     CLAIM(terrace_where_close(high) == TERRACE_OK && terrace_where_close(high) == TERRACE_BAD_HANDLE);
     CLAIM(terrace_where_close(both) == TERRACE_OK && terrace_where_close(either) == TERRACE_OK);

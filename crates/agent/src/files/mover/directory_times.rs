@@ -6,7 +6,9 @@
 //! The change time can't be put back, so it is noted in a record, as it is for files: the library shows the old one as long as
 //! the directory is as our rename left it. Programs such as tar compare it and say "file changed as we read it".
 //!
-//! Invariant: between two looks at one directory there is one rename of ours. A change by a program at the very same moment
+//! All renames of a batch in one directory go between two looks at it: each look is a request to the durable tier.
+//!
+//! Invariant: what happens between two looks at one directory are renames of ours. A change by a program at the very same moment
 //! shows in the modification time, which is left alone when it is recent.
 
 use crate::files::Files;
@@ -30,7 +32,7 @@ const DIRECTORIES_MAX: usize = 1 << 16;
 pub struct DirectoryTimes([Mutex<HashMap<u64, (u32, u64)>>; 16]);
 
 impl Files {
-    /// Does `rename`, which gives a name in `directory` to another file, so that the directory's times don't tell.
+    /// Does `rename`, which gives names in `directory` to other files, so that the directory's times don't tell.
     pub fn unseen_in<R>(&self, directory: &Path, rename: impl FnOnce() -> R) -> R {
         let Ok(found) = rustix::fs::stat(directory) else { return rename() };
         let parts = &self.directory_times.0;

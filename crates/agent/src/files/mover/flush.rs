@@ -4,16 +4,20 @@
 //!   prepare ─▶ copy ─▶ sync ─▶ Committing ─▶ grace ─▶ check, rename, Clean ─▶ sync directories ─▶ evict?
 //!   (lease)    (.terrace/tmp)                └── commit barrier ────┘
 //!
+//! Each step is done for many files at a time when somebody waits for the flush (`lanes.rs`), and for one after another while the
+//! program runs on, which asks the same server. A directory is looked at once for all renames in it.
+//!
 //! Invariant: until the rename, the link and the object are untouched; from it on, the real file is complete and synced.
 //! A step that fails leaves the file `Current`.
 
 use crate::error::text_of;
 use crate::files::Files;
 use crate::files::catalogue::BlockReason;
+use crate::files::mover::lanes::spread;
 use crate::shared::claims::Claim;
 use crate::shared::path::as_path;
 use crate::shared::schedule::Work;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
@@ -24,6 +28,8 @@ use terrace_index::{State, ring::NO_RECORD};
 use terrace_tier::journal::{StepId, Task};
 use terrace_tier::{CopyOptions, Lease, Reading, Stat, Step, Tier, Writing, copy, reached};
 
+/// In a hurry, so many small files are under way at a time for each mover thread.
+const LANES: usize = 8;
 /// A batch ends at so many files, or bytes.
 const BATCH_FILES: usize = 64;
 const BATCH_BYTES: u64 = 8 << 20;
@@ -137,10 +143,10 @@ impl Files {
         }
         let path = self.located(number, serial).ok_or_else(|| {
             // Between our looks it may have been removed.
-            if record.state() == State::Current {
-                Declined::BlockReason(BlockReason::Unlocated)
-            } else {
-                Declined::NotNeeded
+            match record.state() {
+                State::Current if self.root_is_away() => Declined::BlockReason(BlockReason::Failed(self.away())),
+                State::Current => Declined::BlockReason(BlockReason::Unlocated),
+                _ => Declined::NotNeeded,
             }
         })?;
         let relative = self.relative(&path).ok_or(Declined::NotNeeded)?.to_path_buf();
@@ -171,12 +177,14 @@ impl Files {
 
     /// Copies, syncs and commits. How many became durable.
     pub fn flush_batch(&self, mut batch: Vec<Flushing<'_>>, sync: bool) -> usize {
-        batch.retain_mut(|file| self.noted(self.copy_out(file, sync), file));
+        let lanes = self.lanes();
+        let has_lanes = lanes > 1 && batch.len() > lanes;
+        batch = self.each(lanes, batch, |file| self.copy_out(file, sync, has_lanes));
         reached(Step::FlushCopied);
         if sync {
-            batch.retain_mut(|file| {
+            batch = self.each(lanes, batch, |file| {
                 let result = file.sink.as_mut().expect("copied").sync();
-                self.noted(result.map_err(|error| BlockReason::Failed(text_of(&error))), file)
+                result.map_err(|error| BlockReason::Failed(text_of(&error)))
             });
         }
         reached(Step::FlushSynced);
@@ -194,17 +202,30 @@ impl Files {
         count
     }
 
-    fn noted(&self, result: Result<(), BlockReason>, file: &Flushing<'_>) -> bool {
-        match result {
-            Ok(()) => true,
-            Err(blocked_by) => {
-                self.postpone(file.number, file.serial, blocked_by);
-                false
-            }
-        }
+    /// While a program runs, its own requests come first.
+    fn lanes(&self) -> usize {
+        if self.schedule.is_hurried() { LANES } else { 1 }
     }
 
-    fn copy_out(&self, file: &mut Flushing<'_>, sync: bool) -> Result<(), BlockReason> {
+    /// Does a step for each file; the files for which it worked. For the others, what was in the way is noted.
+    fn each<'a>(
+        &self,
+        lanes: usize,
+        batch: Vec<Flushing<'a>>,
+        step: impl Fn(&mut Flushing<'a>) -> Result<(), BlockReason> + Sync,
+    ) -> Vec<Flushing<'a>> {
+        let done = spread(lanes, batch, |mut file| match step(&mut file) {
+            Ok(()) => Some(file),
+            Err(blocked_by) => {
+                self.postpone(file.number, file.serial, blocked_by);
+                None
+            }
+        });
+        done.into_iter().flatten().collect()
+    }
+
+    /// `has_lanes`: other threads do the same just now.
+    fn copy_out(&self, file: &mut Flushing<'_>, sync: bool, has_lanes: bool) -> Result<(), BlockReason> {
         let options = CopyOptions {
             cap: self.cap.as_ref(),
             abort: Some(&self.abort),
@@ -212,7 +233,11 @@ impl Files {
             progress: Some(&self.totals.in_flight_bytes),
             write_behind: sync,
         };
-        let mut sink = self.root_tier.create(&file.relative).map_err(|error| self.block_reason(file, &error))?;
+        let lane = has_lanes.then_some(file.number as usize);
+        let mut sink = self
+            .root_tier
+            .create_with_mode(&file.relative, file.stat.mode, lane)
+            .map_err(|error| self.block_reason(file, &error))?;
         let copied = copy(&*file.reading, &mut *sink, &options);
         let copied = copied.map_err(|error| self.block_reason(file, &error))?;
         if !copied.attributes.is_complete() {
@@ -254,18 +279,7 @@ impl Files {
         });
         let mut committed = vec![];
         if self.synchronize(Domain::Names) {
-            for mut file in batch {
-                match self.commit(&mut file) {
-                    Ok(()) => {
-                        let mode = self.policy.mode(&file.relative);
-                        committed.push((file, mode));
-                    }
-                    Err(blocked_by) => {
-                        self.record(file.number).change_state(State::Committing, State::Current);
-                        self.postpone(file.number, file.serial, blocked_by);
-                    }
-                }
-            }
+            committed = self.commit_by_directory(batch);
         } else {
             for file in batch {
                 self.record(file.number).change_state(State::Committing, State::Current);
@@ -282,6 +296,32 @@ impl Files {
         committed
     }
 
+    /// Several directories at a time, and several files of each; what became durable.
+    fn commit_by_directory<'a>(&self, batch: Vec<Flushing<'a>>) -> Vec<(Flushing<'a>, Mode)> {
+        let mut directories: BTreeMap<PathBuf, Vec<Flushing<'a>>> = BTreeMap::new();
+        for file in batch {
+            let directory = file.relative.parent().unwrap_or(Path::new(""));
+            directories.entry(self.settings.root.join(directory)).or_default().push(file);
+        }
+        let lanes = self.lanes();
+        // None is left when programs changed all of them meanwhile.
+        let lanes_inside = lanes / directories.len().max(1);
+        let committed = spread(lanes, directories.into_iter().collect(), |(directory, files)| {
+            self.unseen_in(&directory, || {
+                self.each(lanes_inside, files, |file| {
+                    self.commit(file).inspect_err(|_| {
+                        self.record(file.number).change_state(State::Committing, State::Current);
+                    })
+                })
+            })
+        });
+        let with_mode = |file: Flushing<'a>| {
+            let mode = self.policy.mode(&file.relative);
+            (file, mode)
+        };
+        committed.into_iter().flatten().map(with_mode).collect()
+    }
+
     fn flush_step(&self, file: &Flushing<'_>) -> terrace_tier::journal::StepEntry {
         let mut step = self.step(Task::Flush, Step::FlushSynced, file.number, &file.path);
         if let Some(sink) = &file.sink {
@@ -291,7 +331,8 @@ impl Files {
         step
     }
 
-    /// The critical section of one file: state `Committing`, no program inside a call on its name, the commit barrier up.
+    /// The critical section of one file: state `Committing`, no program inside a call on its name, the commit barrier up, and its
+    /// directory's times noted.
     fn commit(&self, file: &mut Flushing<'_>) -> Result<(), BlockReason> {
         let record = self.record(file.number);
         let is_unchanged = file.lease.as_ref().is_none_or(|lease| !lease.is_broken())
@@ -310,10 +351,8 @@ impl Files {
         record.durable_ino.store(durable.ino, Release);
         self.index.table_put(root_key(durable.ino), file.number);
         self.count_as(file.number, file.serial, (true, true));
-        let directory = file.relative.parent().unwrap_or(Path::new(""));
-        let directory = self.settings.root.join(directory);
         self.forget_link(file.number);
-        let after = match self.unseen_in(&directory, || sink.commit(&file.relative)) {
+        let after = match sink.commit(&file.relative) {
             Ok(after) => after,
             Err(error) => {
                 self.index.table_remove(root_key(durable.ino), file.number);
@@ -374,15 +413,15 @@ impl Files {
     }
 
     fn sync_directories(&self, committed: &[(Flushing<'_>, Mode)]) {
-        let mut synced = BTreeSet::new();
-        for (file, _) in committed {
-            if synced.insert(file.relative.parent().map(Path::to_path_buf))
-                && let Err(error) = self.root_tier.sync_name(&file.relative)
+        let directories: BTreeMap<_, _> =
+            committed.iter().map(|(file, _)| (file.relative.parent(), &*file.relative)).collect();
+        spread(self.lanes(), directories.into_values().collect(), |name: &Path| {
+            if let Err(error) = self.root_tier.sync_name(name)
                 && !error.is_not_found()
             {
                 self.warn(error.to_string());
             }
-        }
+        });
     }
 
     /// The link is about to go, and its inode may be another file's the next moment: it must not lead to this record then.

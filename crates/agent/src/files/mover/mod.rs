@@ -8,9 +8,11 @@
 pub mod directory_times;
 pub mod evict;
 pub mod flush;
+mod lanes;
 pub mod live;
 pub mod prefetch;
 pub mod promote;
+pub mod publish;
 pub mod remove;
 
 use crate::files::Files;

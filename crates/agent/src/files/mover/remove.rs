@@ -65,8 +65,7 @@ impl Files {
         if was_held {
             let _ = std::fs::remove_file(self.held_dir().join(self.object_name(number)));
         }
-        self.totals.removed_files.fetch_add(1, Relaxed);
-        self.totals.removed_bytes.fetch_add(bytes, Relaxed);
+        self.totals.removed(self.devices[self.device_of(number)].tier, bytes);
         reached(Step::RemoveDone);
         Removal::Done(reading)
     }

@@ -16,6 +16,30 @@ pub fn from_file(file: &Path) -> Result<Vec<String>> {
     checked(words.map(without_slots).collect(), &file.display().to_string())
 }
 
+/// As PBS writes them: a host has a line for each of its slots.
+pub fn from_slots(file: &Path) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(file).map_err(|error| Failure::io("read the hosts file", file, error))?;
+    let mut hosts: Vec<String> = vec![];
+    for word in text.lines().filter_map(|line| line.split('#').next()?.split_whitespace().next()) {
+        let host = word.split_once(':').map_or(word, |(host, _)| host);
+        if !hosts.iter().any(|found| found == host) {
+            hosts.push(host.to_owned());
+        }
+    }
+    checked(hosts, &file.display().to_string())
+}
+
+/// `n1,n2,n[5-7]`
+pub fn from_list(list: &str) -> Result<Vec<String>> {
+    let hosts = expand(list).ok_or_else(|| {
+        Failure::bad_input(
+            format!("`{list}` is neither a file nor a list of hosts"),
+            "write hosts:FILE, hosts:n1,n2 or hosts:n[1-4]",
+        )
+    })?;
+    checked(hosts, "--nodes")
+}
+
 pub fn from_slurm(environment: impl Fn(&str) -> Option<String>) -> Result<Vec<String>> {
     let list = environment("SLURM_JOB_NODELIST").or_else(|| environment("SLURM_NODELIST")).ok_or_else(|| {
         Failure::bad_input("SLURM_JOB_NODELIST is not set", "use --slurm inside an allocation (salloc, sbatch)")

@@ -1,0 +1,204 @@
+//! Over the edge of a placed directory: renames from it into the root, and back.
+//!
+//!   file out   its inode gets an object's name as well ─▶ link in the root ─▶ its name in the directory goes
+//!   file in    the object gets the name in the directory ─▶ the link in the root goes; a real file is copied before
+//!   directory out, where policy drops it too   a container and a link of its own
+//!
+//! Invariant: a file always has a name; who is killed in between leaves it with two. What would take a long copy, or could not be one
+//! step for those who look on, is refused (EXDEV), as between two file systems: programs then copy.
+
+use crate::files::Files;
+use crate::files::directories::CONTAINER_MODE;
+use crate::shared::index_file::{object_name, random_half};
+use crate::shared::path::{as_path, read_link};
+use rustix::fs::{AtFlags, CWD, FileType};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::sync::atomic::Ordering::*;
+use std::time::Duration;
+use terrace_index::guard::Domain;
+use terrace_index::{FLAG_UNLINKED, State};
+use terrace_tier::Lease;
+
+const PATIENCE: Duration = Duration::from_secs(1);
+/// A larger file is not copied while its program waits for a rename.
+const COPIED_MAX: u64 = 64 << 20;
+
+impl Files {
+    /// What lies at `from` goes to `to`: one of them in a placed directory, and the other not. Err: an errno for rename(2).
+    pub fn cross(&self, from: &[u8], to: &[u8]) -> Result<(), i32> {
+        match (self.index.inside(from), self.relative(to)) {
+            (Some((directory, _)), Some(_)) => self.leave_directory(directory, from, to),
+            (None, None) => match (self.relative(from), self.index.inside(to)) {
+                (Some(_), Some((directory, _))) => self.enter_directory(directory, from, to),
+                _ => Err(libc::EXDEV),
+            },
+            _ => Err(libc::EXDEV),
+        }
+    }
+
+    /// From a placed directory to a name in the root.
+    fn leave_directory(&self, directory: u32, from: &[u8], to: &[u8]) -> Result<(), i32> {
+        let found = rustix::fs::lstat(as_path(from)).map_err(|error| error.raw_os_error())?;
+        let kind = FileType::from_raw_mode(found.st_mode);
+        match kind {
+            FileType::RegularFile if found.st_nlink == 1 => self.file_leaves(directory, from, to, found.st_ino),
+            FileType::Directory if self.is_scratch(to) => self.directory_leaves(directory, from, to),
+            _ => Err(libc::EXDEV),
+        }
+    }
+
+    /// The file gets an object's name, the root a link to that; then it loses its name in the directory. It is never without one.
+    fn file_leaves(&self, directory: u32, from: &[u8], to: &[u8], ino: u64) -> Result<(), i32> {
+        let raw = |error: rustix::io::Errno| error.raw_os_error();
+        let target = rustix::fs::lstat(as_path(to));
+        match &target {
+            Ok(there) if FileType::from_raw_mode(there.st_mode).is_dir() => return Err(libc::EISDIR),
+            // What a link of ours leads to, or a file with a record, would have to go as well: the program copies.
+            Ok(_) => return Err(libc::EXDEV),
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.raw_os_error()),
+        }
+        let number = self.index.take_record().ok_or(libc::EXDEV)?;
+        let record = self.record(number);
+        record.random.store(random_half(), Release);
+        record.device.store(self.device_of(directory) as u32, Release);
+        record.object_ino.store(ino, Release);
+        record.flags.fetch_or(terrace_index::FLAG_MAPPED, SeqCst);
+        let object = self.object_path(number);
+        let undo = |errno: i32| {
+            let _ = std::fs::remove_file(&object);
+            self.index.table_remove(self.object_key(number), number);
+            self.index.free_record(number);
+            errno
+        };
+        rustix::fs::linkat(CWD, as_path(from), CWD, &object, AtFlags::empty()).map_err(raw).map_err(undo)?;
+        self.index.table_put(self.object_key(number), number);
+        record.set_state(State::Current);
+        rustix::fs::symlink(&object, as_path(to)).map_err(raw).map_err(undo)?;
+        let _ = std::fs::remove_file(as_path(from));
+        self.named(number, to);
+        self.written(number);
+        Ok(())
+    }
+
+    /// A directory inside of a placed one becomes one by itself.
+    fn directory_leaves(&self, directory: u32, from: &[u8], to: &[u8]) -> Result<(), i32> {
+        let number = self.index.take_record().ok_or(libc::EXDEV)?;
+        let record = self.record(number);
+        record.random.store(random_half(), Release);
+        record.device.store(self.device_of(directory) as u32, Release);
+        let (container, contents) = (self.container(number), self.object_path_of_directory(number));
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&container);
+        let linked = made.map_err(|_| libc::EXDEV).and_then(|()| {
+            rustix::fs::symlink(&contents, as_path(to)).map_err(|error| match error {
+                // An empty directory may be replaced, which takes two steps: the program copies.
+                rustix::io::Errno::EXIST => libc::EXDEV,
+                error => error.raw_os_error(),
+            })
+        });
+        let moved = linked.and_then(|()| {
+            rustix::fs::rename(as_path(from), &contents).map_err(|error| {
+                let _ = std::fs::remove_file(as_path(to));
+                error.raw_os_error()
+            })
+        });
+        if let Err(errno) = moved {
+            let _ = std::fs::remove_dir(&container);
+            self.index.free_record(number);
+            return Err(errno);
+        }
+        self.adopt_directory(number);
+        let _ = std::fs::set_permissions(&container, std::fs::Permissions::from_mode(CONTAINER_MODE));
+        self.index.header.directories.fetch_add(1, SeqCst);
+        self.named(number, to);
+        Ok(())
+    }
+
+    /// From a name in the root into a placed directory.
+    fn enter_directory(&self, directory: u32, from: &[u8], to: &[u8]) -> Result<(), i32> {
+        let found = rustix::fs::lstat(as_path(from)).map_err(|error| error.raw_os_error())?;
+        let kind = FileType::from_raw_mode(found.st_mode);
+        if kind == FileType::Symlink {
+            let text = read_link(from).ok_or(libc::EXDEV)?;
+            let number = self.index.record_of_link(&text).ok_or(libc::EXDEV)?;
+            return self.object_enters(number, directory, from, to);
+        }
+        let is_plain = kind == FileType::RegularFile && found.st_nlink == 1 && found.st_size as u64 <= COPIED_MAX;
+        if !is_plain {
+            return Err(libc::EXDEV);
+        }
+        // A flushed file: neither its commit nor its eviction is under way.
+        let number = self.index.record_of_root_ino(found.st_ino);
+        let _claim = match number {
+            Some(number) => Some(self.claims.take(number, PATIENCE).ok_or(libc::EXDEV)?),
+            None => None,
+        };
+        let is_flushed = |&number: &u32| {
+            matches!(self.record(number).state(), State::Clean | State::Durable)
+                && self.is_of_durable(number, found.st_ino)
+        };
+        if number.is_some_and(|number| !is_flushed(&number)) {
+            return Err(libc::EXDEV);
+        }
+        let entered = self.file_enters(directory, from, to).map_err(|error| match error.raw_os_error() {
+            Some(errno @ (libc::EACCES | libc::EPERM)) => errno,
+            _ => libc::EXDEV,
+        });
+        if let (Ok(()), Some(number)) = (&entered, number) {
+            self.record(number).flags.fetch_or(FLAG_UNLINKED, SeqCst);
+            self.removed(number);
+        }
+        entered
+    }
+
+    /// The object of a placed file becomes a file of the directory. Descriptors of it stay what they are.
+    fn object_enters(&self, number: u32, directory: u32, from: &[u8], to: &[u8]) -> Result<(), i32> {
+        let _claim = self.claims.take(number, PATIENCE).ok_or(libc::EXDEV)?;
+        let (record, serial) = (self.record(number), self.serial(number));
+        if self.device_of(number) != self.device_of(directory)
+            || !record.change_state(State::Current, State::Committing)
+        {
+            return Err(libc::EXDEV);
+        }
+        let _barrier = self.commit_barrier();
+        let object = self.object_path(number);
+        let renamed = match self.synchronize(Domain::Names) && self.links_to(from, number) {
+            true => rustix::fs::rename(&object, as_path(to)).map_err(|error| error.raw_os_error()),
+            false => Err(libc::EXDEV),
+        };
+        if let Err(errno) = renamed {
+            record.set_state(State::Current);
+            return Err(errno);
+        }
+        self.index.header.removals_seq.fetch_add(1, SeqCst);
+        let _ = std::fs::remove_file(as_path(from));
+        self.unreserve(number);
+        self.index.table_remove(self.object_key(number), number);
+        record.object_ino.store(0, Release);
+        record.set_state(State::Dead);
+        self.forget_link(number);
+        let mut catalogue = self.catalogue();
+        catalogue.set_path(number, serial, b"");
+        catalogue.entry(number, serial).since = std::time::Instant::now();
+        Ok(())
+    }
+
+    /// A copy, that nobody writes meanwhile, takes the name; then the root's file goes.
+    fn file_enters(&self, directory: u32, from: &[u8], to: &[u8]) -> std::io::Result<()> {
+        let busy = || std::io::Error::from_raw_os_error(libc::EXDEV);
+        let mut source = std::fs::File::open(as_path(from))?;
+        // Nobody has it open for writing, and who wants to waits until it is gone.
+        let lease = Lease::exclusive(source.as_fd()).ok().flatten().ok_or_else(busy)?;
+        let unnamed = self.devices[self.device_of(directory)]
+            .dir
+            .join(object_name(terrace_index::RECORDS as u32 - 1, random_half()));
+        let copied = crate::files::mover::publish::copy_one(&mut source, &unnamed);
+        let entered = copied.and_then(|()| match lease.is_broken() {
+            true => Err(busy()),
+            false => std::fs::rename(&unnamed, as_path(to)),
+        });
+        entered.inspect_err(|_| drop(std::fs::remove_file(&unnamed)))?;
+        std::fs::remove_file(as_path(from))
+    }
+}

@@ -1,0 +1,318 @@
+//! Placed directories: in the root a link, in a tier a directory with all that programs make in it.
+//!
+//!   asked for by a program ─▶ policy drops all below? ─▶ record, container ─▶ (the program makes directory and link)
+//!   end of the run ─▶ an empty directory takes the link's place ─▶ what was in the tier goes
+//!
+//! What lies below has no record, no event and no request to the root: the kernel walks the tier.
+//!
+//! Invariant: the name in the root is a link to the whole directory, or a directory; it is never absent in between (two names are
+//! exchanged). What policy does not drop is copied into the root, and synced, before.
+
+use crate::files::Files;
+use crate::shared::index_file::random_half;
+use crate::shared::path::{as_path, read_link};
+use crate::shared::request::{Outcome, Scope};
+use rustix::fs::{CWD, Mode, RenameFlags};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::*;
+use std::time::{Duration, Instant};
+use terrace_core::control::Failure;
+use terrace_core::policy::Mode as PolicyMode;
+use terrace_core::settings::Directories;
+use terrace_index::{DIRECTORY_SUFFIX, State};
+
+/// A device with less than this free takes no directories.
+const ROOM_MIN: i64 = 1 << 20;
+/// Nobody makes anything beside the directory; others get through it, where they get to it: root's programs may switch to another user.
+pub const CONTAINER_MODE: u32 = 0o511;
+/// Between two counts of what lies in directories pass so many times what the last one took.
+const COUNT_SHARE: u32 = 20;
+const COUNT_MIN: Duration = Duration::from_millis(200);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What lies in placed directories is counted by walking through them.
+#[derive(Default)]
+pub struct RoomCount {
+    next: Option<Instant>,
+}
+
+impl Files {
+    /// A program is about to make this directory: its record, with a container that waits for it. Err: an errno for mkdir(2), where
+    /// EOPNOTSUPP means that it is made in the root.
+    pub fn prepare_directory(&self, path: &[u8], (uid, _gid): (u32, u32)) -> Result<u32, i32> {
+        const NOT_HERE: i32 = libc::EOPNOTSUPP;
+        let relative = self.relative(path).ok_or(NOT_HERE)?;
+        let is_wanted = self.settings.directories != Directories::Off
+            && self.index.header.accepts.load(Acquire) != 0
+            && uid == rustix::process::geteuid().as_raw()
+            && self.policy.drops_all_below(relative);
+        if !is_wanted {
+            return Err(NOT_HERE);
+        }
+        let devices = self.index.devices().iter().enumerate();
+        let takes = devices.filter(|(_, device)| device.accepts.load(Relaxed) != 0 && device.free() >= ROOM_MIN);
+        let best = takes.min_by_key(|(_, device)| (device.tier.load(Relaxed), -device.free()));
+        let (device, _) = best.ok_or(NOT_HERE)?;
+        let number = self.index.take_record().ok_or(NOT_HERE)?;
+        let record = self.record(number);
+        record.random.store(random_half(), Release);
+        record.device.store(device as u32, Release);
+        let container = self.container(number);
+        if std::fs::DirBuilder::new().mode(0o700).create(&container).is_err() {
+            self.index.free_record(number);
+            return Err(NOT_HERE);
+        }
+        Ok(number)
+    }
+
+    /// The directory that holds nothing but a record's directory.
+    pub fn container(&self, number: u32) -> PathBuf {
+        self.devices[self.device_of(number)].dir.join(self.object_name(number))
+    }
+
+    pub fn is_directory(&self, number: u32) -> bool {
+        self.record(number).state() == State::Directory
+    }
+
+    /// Policy drops all that there may ever be below this path.
+    pub fn is_scratch(&self, path: &[u8]) -> bool {
+        self.relative(path).is_some_and(|relative| self.policy.drops_all_below(relative))
+    }
+
+    /// What becomes of a record's file, or of the files in its directory.
+    pub fn mode_of(&self, number: u32, path: &[u8]) -> PolicyMode {
+        if self.is_directory(number) && self.is_scratch(path) { PolicyMode::Remove } else { self.mode(path) }
+    }
+
+    /// A placed directory may go there by a rename of its link.
+    pub fn may_move_directory(&self, number: u32, to: &[u8]) -> Result<(), i32> {
+        if self.is_directory(number) && !self.is_scratch(to) {
+            return Err(libc::EXDEV);
+        }
+        Ok(())
+    }
+
+    fn directories_in(&self, scope: &Scope) -> Vec<(u32, u64, Vec<u8>)> {
+        let catalogue = self.catalogue();
+        let numbers = (0..self.index.records_end()).filter(|&number| self.is_directory(number));
+        let named = numbers.filter_map(|number| {
+            let serial = self.serial(number);
+            Some((number, serial, catalogue.path(number, serial)?))
+        });
+        named.filter(|(_, _, path)| scope.has(path)).collect()
+    }
+
+    /// At the end of the last run: no directory stays in a tier.
+    pub fn end_directories(&self, scope: &Scope, outcome: &mut Outcome) {
+        if self.index.header.directories.load(SeqCst) <= 0 {
+            return;
+        }
+        for (number, serial, path) in self.directories_in(scope) {
+            if self.serial(number) != serial {
+                continue;
+            }
+            let is_scratch = self.is_scratch(&path);
+            let done = if is_scratch { self.drop_directory(number) } else { self.publish_directory(number) };
+            match done {
+                Ok(()) if is_scratch => {}
+                Ok(()) => {
+                    outcome.files += 1;
+                    outcome.done.push(as_path(&path).into());
+                }
+                Err(error) => {
+                    outcome.failures.push(Failure { path: as_path(&path).into(), reason: error.to_string() });
+                }
+            }
+        }
+    }
+
+    /// An empty directory takes the link's place, with the attributes of the placed one.
+    fn drop_directory(&self, number: u32) -> std::io::Result<()> {
+        let _claim = self.claims.take(number, PATIENCE).ok_or_else(|| errno(libc::EBUSY))?;
+        let Some(path) = self.located_directory(number) else { return Ok(()) };
+        let (files, bytes) = count(&self.object_path(number));
+        let empty = self.tmp_dir().join(self.object_name(number));
+        let _ = std::fs::remove_dir(&empty);
+        std::fs::create_dir(&empty)?;
+        give_attributes(&self.object_path(number), &empty)?;
+        self.put_directory(number, &empty, &path)?;
+        self.totals.removed_files.fetch_add(files, Relaxed);
+        self.totals.removed_bytes.fetch_add(bytes, Relaxed);
+        Ok(())
+    }
+
+    /// All that is in it becomes durable, with the directory itself.
+    pub fn publish_directory(&self, number: u32) -> std::io::Result<()> {
+        let _claim = self.claims.take(number, PATIENCE).ok_or_else(|| errno(libc::EBUSY))?;
+        let Some(path) = self.located_directory(number) else { return Ok(()) };
+        let copy = self.tmp_dir().join(self.object_name(number));
+        let _ = std::fs::remove_dir_all(&copy);
+        let published =
+            crate::files::mover::publish::copy_tree(&self.object_path(number), &copy, self.settings.mover.fsync);
+        let (files, bytes) = published.inspect_err(|_| drop(std::fs::remove_dir_all(&copy)))?;
+        self.put_directory(number, &copy, &path)?;
+        if let Some(parent) = as_path(&path).parent().filter(|_| self.settings.mover.fsync) {
+            std::fs::File::open(parent)?.sync_all()?;
+        }
+        self.totals.flushed_files.fetch_add(files, Relaxed);
+        self.totals.flushed_bytes.fetch_add(bytes, Relaxed);
+        Ok(())
+    }
+
+    /// `directory` (below our private one) and the link at `path` exchange their names; then the link and all in the tier go.
+    fn put_directory(&self, number: u32, directory: &Path, path: &[u8]) -> std::io::Result<()> {
+        let Some(barrier) = self.commit_barrier() else { return Err(errno(libc::EBUSY)) };
+        let exchange = || {
+            rustix::fs::renameat_with(CWD, directory, CWD, as_path(path), RenameFlags::EXCHANGE)
+                .map_err(std::io::Error::from)
+        };
+        exchange().inspect_err(|_| drop(std::fs::remove_dir_all(directory)))?;
+        if read_link(directory.as_os_str().as_bytes())
+            .is_none_or(|text| text != self.object_path(number).as_os_str().as_bytes())
+        {
+            // A program was faster, and what has the name is not ours to take away.
+            exchange()?;
+            let _ = std::fs::remove_dir_all(directory);
+            return Err(errno(libc::EBUSY));
+        }
+        std::fs::remove_file(directory)?;
+        drop(barrier);
+        let contents = self.object_path(number);
+        let container = self.container(number);
+        self.directory_is_gone(number);
+        self.index.header.removals_seq.fetch_add(1, SeqCst);
+        remove_tree(&contents, &container);
+        Ok(())
+    }
+
+    /// The record of a directory that has no name any more.
+    fn directory_is_gone(&self, number: u32) {
+        let serial = self.serial(number);
+        if !self.record(number).change_state(State::Directory, State::Dead) {
+            return;
+        }
+        self.index.header.directories.fetch_sub(1, SeqCst);
+        self.index.table_remove(self.object_key(number), number);
+        self.forget_link(number);
+        self.unreserve(number);
+        let mut catalogue = self.catalogue();
+        catalogue.set_path(number, serial, b"");
+        catalogue.entry(number, serial).since = Instant::now();
+    }
+
+    fn located_directory(&self, number: u32) -> Option<Vec<u8>> {
+        let serial = self.serial(number);
+        if !self.is_directory(number) {
+            return None;
+        }
+        self.located(number, serial).or_else(|| {
+            self.drain_events();
+            self.walk_tree();
+            self.located(number, serial)
+        })
+    }
+
+    /// Counts what lies in placed directories, as far as it has changed: it is no record's.
+    pub fn count_directories(&self, state: &mut RoomCount) {
+        if self.index.header.directories.load(Relaxed) <= 0 || state.next.is_some_and(|next| Instant::now() < next) {
+            return;
+        }
+        let begun = Instant::now();
+        for number in (0..self.index.records_end()).filter(|&number| self.is_directory(number)) {
+            let (_, bytes) = count(&self.object_path(number));
+            let record = self.record(number);
+            let before = record.reserved.swap(bytes as i64, AcqRel);
+            self.index.header.devices[self.device_of(number)].used.fetch_add(bytes as i64 - before, AcqRel);
+        }
+        state.next = Some(Instant::now() + (begun.elapsed() * COUNT_SHARE).max(COUNT_MIN));
+    }
+
+    /// Files and bytes in a placed directory, for who asks what is in the tiers.
+    pub fn size_of_directory(&self, number: u32) -> (u64, u64) {
+        count(&self.object_path(number))
+    }
+
+    /// After a killed agent: the record of a directory whose link was found (`None`: it has no name).
+    pub fn adopt_directory(&self, number: u32) {
+        let Ok(found) = std::fs::symlink_metadata(self.object_path_of_directory(number)) else { return };
+        self.record(number).object_ino.store(found.ino(), Release);
+        self.index.table_put(self.object_key(number), number);
+        self.record(number).set_state(State::Directory);
+    }
+
+    pub fn object_path_of_directory(&self, number: u32) -> PathBuf {
+        self.container(number).join(&DIRECTORY_SUFFIX[1..])
+    }
+
+    /// A link to a placed directory that is not there any more (the machine was restarted, or its program killed as it removed it).
+    pub fn replace_lost_directory(&self, path: &[u8]) -> std::io::Result<()> {
+        let empty = self.tmp_dir().join("lost-directory");
+        let _ = std::fs::remove_dir(&empty);
+        std::fs::create_dir(&empty)?;
+        let exchanged = rustix::fs::renameat_with(CWD, &empty, CWD, as_path(path), RenameFlags::EXCHANGE);
+        match exchanged {
+            Ok(()) => std::fs::remove_file(&empty),
+            Err(error) => std::fs::remove_dir(&empty).and(Err(error.into())),
+        }
+    }
+
+    /// A container whose directory no name leads to.
+    pub fn discard_container(&self, container: &Path) -> bool {
+        remove_tree(&container.join(&DIRECTORY_SUFFIX[1..]), container);
+        std::fs::symlink_metadata(container).is_err()
+    }
+}
+
+fn errno(number: i32) -> std::io::Error {
+    std::io::Error::from_raw_os_error(number)
+}
+
+/// Mode, owner and times; what can't be given (another owner, where we are not root) is left.
+fn give_attributes(from: &Path, to: &Path) -> std::io::Result<()> {
+    let found = std::fs::symlink_metadata(from)?;
+    let own = std::fs::symlink_metadata(to)?;
+    if (own.uid(), own.gid()) != (found.uid(), found.gid()) {
+        let _ = std::os::unix::fs::chown(to, Some(found.uid()), Some(found.gid()));
+    }
+    rustix::fs::chmod(to, Mode::from_raw_mode(found.mode() & 0o7777))?;
+    Ok(())
+}
+
+/// Files below a directory, and the bytes that all take.
+fn count(directory: &Path) -> (u64, u64) {
+    let (mut files, mut bytes) = (0, 0);
+    let mut pending = vec![directory.to_owned()];
+    while let Some(directory) = pending.pop() {
+        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let Ok(found) = entry.metadata() else { continue };
+            if found.is_dir() {
+                pending.push(entry.path());
+            } else {
+                files += 1;
+            }
+            bytes += found.blocks() * 512;
+        }
+    }
+    (files, bytes)
+}
+
+/// Also where a program took its own right to look into a directory, or to change it.
+fn remove_tree(contents: &Path, container: &Path) {
+    let open = |path: &Path| std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700));
+    let _ = open(container);
+    if std::fs::remove_dir_all(contents).is_err() {
+        let mut pending = vec![contents.to_owned()];
+        while let Some(directory) = pending.pop() {
+            let _ = open(&directory);
+            let entries = std::fs::read_dir(&directory).into_iter().flatten().flatten();
+            pending.extend(
+                entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()),
+            );
+        }
+        let _ = std::fs::remove_dir_all(contents);
+    }
+    // With links in it that led programs on.
+    let _ = std::fs::remove_dir_all(container);
+}

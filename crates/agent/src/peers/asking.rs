@@ -1,0 +1,184 @@
+//! What this node asks the others for.
+
+use super::Peers;
+use crate::node::registered;
+use crate::shared::path::{as_path, read_link};
+use rustix::fs::{AtFlags, StatxFlags};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use terrace_client::Link;
+use terrace_core::nodes::{Owner, owner};
+use terrace_core::objects::wire::{Request, Response};
+use terrace_core::peers::{Answer, Ask, DOOR, Door};
+use terrace_index::NAME_LEN;
+
+/// An owner that was not reached for so long is EIO.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// After that, of whatever else it has, for a while: a walk through its files is not to wait for each.
+const PATIENCE_AGAIN: Duration = Duration::from_millis(500);
+const SILENCE: Duration = Duration::from_secs(30);
+/// A connection to one of its addresses; and a word on it.
+const CONNECTING: Duration = Duration::from_secs(2);
+const HEARING: Duration = Duration::from_secs(5);
+const REST_MIN: Duration = Duration::from_millis(2);
+const REST_MAX: Duration = Duration::from_millis(100);
+/// Connections that are kept for the next need, to one node.
+const IDLE_MAX: usize = 8;
+
+/// What a link's text says.
+struct Place {
+    tag: String,
+    object: String,
+}
+
+fn place(text: &[u8]) -> Option<Place> {
+    let path = Path::new(OsStr::from_bytes(text));
+    let is_object = |name: &[u8]| name.len() == NAME_LEN && terrace_index::parse_name(name).is_some();
+    match owner(path, is_object)? {
+        Owner::Node(tag) => Some(Place { tag, object: path.file_name()?.to_str()?.into() }),
+        Owner::OlderBuild => None,
+    }
+}
+
+impl Peers {
+    /// Has the file that the link `text` leads to made durable by its owner. `path`: the link's own, or empty. `Ok`: the name is
+    /// to be looked at again. Err: an errno.
+    pub fn bring(&self, text: &[u8], path: &[u8]) -> Result<(), i32> {
+        let Some(Place { tag, object }) = place(text).filter(|place| place.tag != self.own_tag()) else {
+            return Err(libc::EINVAL);
+        };
+        let begun = Instant::now();
+        let patience = match self.silent.lock().unwrap().get(&tag) {
+            Some(since) if since.elapsed() < SILENCE => PATIENCE_AGAIN,
+            _ => PATIENCE,
+        };
+        let ask = Ask::Settle { object, path: path.to_vec() };
+        let mut rest = REST_MIN;
+        loop {
+            let (errno, why) = match self.ask(&tag, &ask) {
+                Ok(Answer::Done) => {
+                    self.silent.lock().unwrap().remove(&tag);
+                    return Ok(());
+                }
+                Ok(Answer::Gone) => (libc::EIO, "it does not have the file's object any more".into()),
+                Ok(Answer::Busy) => (libc::EBUSY, "a program there has it mapped or locked".into()),
+                Ok(Answer::Failed { errno, reason }) => (errno, reason),
+                Ok(answer) => (libc::EIO, format!("its agent answered {answer:?}")),
+                Err(error) => (libc::EIO, error),
+            };
+            if !path.is_empty() && !self.leads_to(path, text) {
+                return Ok(());
+            }
+            if begun.elapsed() >= patience || self.schedule.has_ended() {
+                if errno == libc::EIO {
+                    self.silent.lock().unwrap().insert(tag.clone(), Instant::now());
+                }
+                let file = if path.is_empty() { as_path(text) } else { as_path(path) };
+                self.warn(format!("{} is on {}: {why}", file.display(), self.name_of(&tag)));
+                return Err(errno);
+            }
+            std::thread::sleep(rest);
+            rest = (rest * 2).min(REST_MAX);
+        }
+    }
+
+    /// The name is still this link. A file system's cache of names may be a second old.
+    fn leads_to(&self, path: &[u8], text: &[u8]) -> bool {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
+        let _ = rustix::fs::statx(rustix::fs::CWD, as_path(path), flags, StatxFlags::TYPE | StatxFlags::INO);
+        read_link(path).is_some_and(|now| now == text)
+    }
+
+    fn name_of(&self, tag: &str) -> String {
+        let known = registered(&self.settings.root).into_iter().find(|node| node.tag == tag);
+        known.map_or_else(|| format!("a node that has left (tag {tag})"), |node| format!("node {}", node.host))
+    }
+
+    /// All registered nodes hear of this one, so that their programs look for what it has. Before a program of this one runs.
+    pub fn announce(&self) {
+        let mut others = registered(&self.settings.root);
+        others.retain(|node| node.tag != self.own_tag());
+        std::thread::scope(|threads| {
+            for node in &others {
+                threads.spawn(move || {
+                    // One that was killed has left its registration, and listens no more: it has no programs that are served.
+                    let _ = self.ask(&node.tag, &Ask::Here);
+                });
+            }
+        });
+    }
+
+    #[allow(dead_code)] // `terrace flush --all-nodes` will ask
+    /// Every other node makes all that it has durable. What went wrong, by node.
+    pub fn flush_others(&self) -> Vec<(String, String)> {
+        let mut others = registered(&self.settings.root);
+        others.retain(|node| node.tag != self.own_tag());
+        let asked = std::thread::scope(|threads| {
+            let started: Vec<_> =
+                others.iter().map(|node| threads.spawn(move || self.ask(&node.tag, &Ask::Flush))).collect();
+            started.into_iter().map(|asked| asked.join().expect("asking panics never")).collect::<Vec<_>>()
+        });
+        let failed = |answer: Result<Answer, String>| match answer {
+            Ok(Answer::Done) => None,
+            Ok(Answer::Failed { reason, .. }) => Some(reason),
+            Ok(answer) => Some(format!("its agent answered {answer:?}")),
+            Err(error) => Some(error),
+        };
+        let all = others.into_iter().zip(asked);
+        all.filter_map(|(node, answer)| Some((node.host, failed(answer)?))).collect()
+    }
+
+    /// One question. Err: the node was not reached.
+    fn ask(&self, tag: &str, ask: &Ask) -> Result<Answer, String> {
+        let request = Request::Peer(ask.clone());
+        // A connection that was kept may be of an agent that has ended: then a new one is made.
+        let kept = self.idle.lock().unwrap().get_mut(tag).and_then(Vec::pop);
+        if let Some(mut link) = kept
+            && let Ok(answer) = hear(&mut link, &request)
+        {
+            self.keep(tag, link);
+            return Ok(answer);
+        }
+        self.idle.lock().unwrap().remove(tag);
+        let mut link = self.connect(tag)?;
+        let answer = hear(&mut link, &request).map_err(|error| format!("its agent does not answer: {error}"))?;
+        self.keep(tag, link);
+        Ok(answer)
+    }
+
+    fn keep(&self, tag: &str, link: Link) {
+        let mut idle = self.idle.lock().unwrap();
+        let kept = idle.entry(tag.into()).or_default();
+        if kept.len() < IDLE_MAX {
+            kept.push(link);
+        }
+    }
+
+    fn connect(&self, tag: &str) -> Result<Link, String> {
+        let read = std::fs::read(self.nodes().join(tag).join(DOOR));
+        let door: Door =
+            read.ok().and_then(|text| serde_json::from_slice(&text).ok()).ok_or("no agent of it is there")?;
+        let mut last = "it has no address".to_owned();
+        for address in &door.addresses {
+            let target = format!("tls://{address}");
+            match Link::connect_within(&target, &door.token, Some(door.fingerprint.clone()), CONNECTING, HEARING) {
+                Ok(link) => return Ok(link),
+                Err(error) => last = error.message,
+            }
+        }
+        Err(last)
+    }
+}
+
+fn hear(link: &mut Link, request: &Request) -> std::io::Result<Answer> {
+    let mut response = link.ask(request)?;
+    loop {
+        match response {
+            Response::Peer(Answer::Working) => response = link.receive()?,
+            Response::Peer(answer) => return Ok(answer),
+            other => return Err(std::io::Error::other(format!("it answered {other:?}"))),
+        }
+    }
+}

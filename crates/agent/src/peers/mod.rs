@@ -1,0 +1,65 @@
+//! The agents of one root: what lies in another node's tiers, and what others ask of ours.
+//!
+//! ```text
+//!  program ──Bring (call socket)──▶ our agent ──Settle (TCP, TLS, token)──▶ the owner's agent ──▶ the root's file
+//!                                       └───────── the name leads elsewhere now ◀───────────────────┘
+//! ```
+//!
+//! *Flush on demand*: who wants a file that lies in another node's tier has its owner make it a real file in the root, and opens
+//! that. The owner uses the moves that it has: a flush of a closed file, a live move of one that is open.
+//!
+//! Invariants:
+//! - The link decides. An owner acts on an object only while the name leads to it, and who asks looks at the name again after
+//!   every answer. So a lost, late or doubled message changes nothing but time.
+//! - The owner never asks anybody in order to answer: no two agents wait for each other. A program asks outside every guard, so
+//!   no grace period waits for it.
+//! - Before any program of a node runs, all registered nodes know of it (`announce`): whoever finds nothing at a name looks
+//!   whether it leads elsewhere.
+//! - An owner that can't be reached is EIO and a warning by name, after `PATIENCE`, never ENOENT and never an older version.
+//!
+//! Nothing is sent while nobody meets another node's link. Connections are made when they are needed, and kept for the next need.
+
+mod asking;
+mod door;
+mod owner;
+
+pub use door::{DoorKeeper, serve};
+
+use crate::files::Files;
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use terrace_client::Link;
+use terrace_index::PRIVATE_DIR;
+
+pub struct Peers {
+    files: Arc<Files>,
+    /// Connections on which nothing is under way, by the node's tag.
+    idle: Mutex<HashMap<String, Vec<Link>>>,
+    /// Nodes that could not be reached, and when that was.
+    silent: Mutex<HashMap<String, Instant>>,
+}
+
+impl Deref for Peers {
+    type Target = Files;
+
+    fn deref(&self) -> &Files {
+        &self.files
+    }
+}
+
+impl Peers {
+    pub fn new(files: Arc<Files>) -> Peers {
+        Peers { files, idle: Mutex::default(), silent: Mutex::default() }
+    }
+
+    fn nodes(&self) -> PathBuf {
+        terrace_core::nodes::directory(&self.settings.root, PRIVATE_DIR)
+    }
+
+    fn own_tag(&self) -> &str {
+        self.settings.node.as_deref().unwrap_or_default()
+    }
+}

@@ -1,0 +1,110 @@
+//! What is done for other nodes with files that lie in this one's tiers.
+
+use super::Peers;
+use crate::shared::path::as_path;
+use crate::shared::request::{FlushOptions, Scope};
+use crate::shared::runs::Serving;
+use rustix::fs::Stat;
+use std::sync::atomic::Ordering::*;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+use terrace_core::peers::{Answer, Ask, Attributes};
+use terrace_index::{NAME_LEN, State};
+
+/// How often one who waits hears that he is not forgotten.
+const WORD: Duration = Duration::from_secs(1);
+
+impl Peers {
+    /// Does it, and says so by `tell`.
+    pub fn answer(&self, ask: Ask, mut tell: impl FnMut(Answer) -> std::io::Result<()>) -> std::io::Result<()> {
+        // The agent stays until it has answered, and not as long as somebody might ask.
+        let _serving = Serving::new(&self.runs);
+        std::thread::scope(|threads| {
+            let (done, answers) = channel();
+            threads.spawn(move || {
+                let _ = done.send(self.do_for(ask));
+            });
+            loop {
+                match answers.recv_timeout(WORD) {
+                    Ok(answer) => return tell(answer),
+                    Err(RecvTimeoutError::Timeout) => tell(Answer::Working)?,
+                    Err(RecvTimeoutError::Disconnected) => {
+                        return tell(Answer::Failed { errno: libc::EIO, reason: "it failed there".into() });
+                    }
+                }
+            }
+        })
+    }
+
+    fn do_for(&self, ask: Ask) -> Answer {
+        match ask {
+            Ask::Here => {
+                self.look_for_nodes();
+                Answer::Done
+            }
+            Ask::Settle { object, path } => self.settle_for(&object, &path),
+            Ask::StatMany { objects } => {
+                Answer::Attributes(objects.iter().map(|object| self.attributes(object)).collect())
+            }
+            Ask::Flush => {
+                let options = FlushOptions { all: true, end_of_run: false, settle_open: false };
+                let (outcome, _) = self.flush_files(&Scope(vec![]), &options, &mut |_, _, _, _| true);
+                match outcome.failures.first() {
+                    None => Answer::Done,
+                    Some(first) => Answer::Failed {
+                        errno: libc::EIO,
+                        reason: format!("{} can't be made durable: {}", first.path.display(), first.reason),
+                    },
+                }
+            }
+        }
+    }
+
+    /// The record of an object by its name, while it is a file's newest bytes.
+    fn record_of(&self, object: &str) -> Option<u32> {
+        let (number, random) = terrace_index::parse_name(object.as_bytes()).filter(|_| object.len() == NAME_LEN)?;
+        let record = self.index.record(number)?;
+        let is_live =
+            matches!(record.state(), State::New | State::Current | State::Committing | State::Moving | State::Clean);
+        (is_live && record.random.load(Acquire) == random).then_some(number)
+    }
+
+    fn settle_for(&self, object: &str, path: &[u8]) -> Answer {
+        let Some(number) = self.record_of(object) else { return Answer::Gone };
+        let serial = self.serial(number);
+        if self.record(number).state() == State::New {
+            return Answer::Gone; // its program is about to give it a name
+        }
+        // Another node gave it this name: it need not be searched for.
+        if self.relative(path).is_some() && self.located(number, serial).is_none() && self.links_to(path, number) {
+            self.catalogue().set_path(number, serial, path);
+        }
+        match self.settle(number) {
+            Ok(()) => Answer::Done,
+            Err(libc::ENOENT) => Answer::Gone,
+            Err(libc::EBUSY) => Answer::Busy,
+            Err(errno) => {
+                let error = std::io::Error::from_raw_os_error(errno);
+                Answer::Failed { errno, reason: format!("{} can't be made durable: {error}", as_path(path).display()) }
+            }
+        }
+    }
+
+    fn attributes(&self, object: &str) -> Option<Attributes> {
+        let number = self.record_of(object)?;
+        let found: Stat = rustix::fs::lstat(self.object_path(number)).ok()?;
+        let nanoseconds = |seconds: i64, rest: i64| seconds * 1_000_000_000 + rest;
+        (self.record_of(object) == Some(number)).then_some(Attributes {
+            ino: self.record(number).ino.load(Acquire),
+            size: found.st_size as u64,
+            blocks: found.st_blocks as u64,
+            mode: found.st_mode,
+            uid: found.st_uid,
+            gid: found.st_gid,
+            nlink: found.st_nlink as u32,
+            atime_ns: nanoseconds(found.st_atime, found.st_atime_nsec as i64),
+            mtime_ns: nanoseconds(found.st_mtime, found.st_mtime_nsec as i64),
+            ctime_ns: nanoseconds(found.st_ctime, found.st_ctime_nsec as i64),
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! Names that lead to another node's object.
+//!
+//! The kernel finds nothing there, or sees a link. Before a program hears of either, the agent has the file's owner make it a real
+//! file in the root (`CallKind::Bring`), and the call is made again.
+//!
+//! Invariant: asked outside every guard. The owner waits for its own programs' guards; if one of those waited in its guard for us,
+//! both would wait for each other.
+//! While no other node is registered (`header.others`) nothing here makes a system call.
+
+use crate::agent_call::{Request, call};
+use crate::link::LINK_MAX;
+use crate::path::{Parent, Path};
+use crate::{gate, process};
+use core::ffi::{CStr, c_char};
+use core::sync::atomic::Ordering::*;
+use terrace_index::Index;
+use terrace_index::calls::CallKind;
+use terrace_index::ring::NO_RECORD;
+
+/// Links of the program's own on the way to one of ours, as many as the kernel follows.
+const LOOPS_MAX: usize = 40;
+/// A file that comes and goes between nodes as often as this while one call looks at it.
+const TRIES: usize = 100;
+
+pub enum Brought {
+    /// It does not lead to another node.
+    Not,
+    /// Look again.
+    Done,
+    /// The error, as the kernel returns one.
+    Failed(isize),
+}
+
+/// There are other nodes: a name may lead to one.
+pub fn is_possible(index: Index) -> bool {
+    index.header.others.load(Relaxed) > 0
+}
+
+/// The file that the name leads to, through links of the program's own if `follow`.
+pub fn bring(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Brought {
+    match is_possible(index) {
+        true => bring_surely(index, dirfd, path, follow),
+        false => Brought::Not,
+    }
+}
+
+/// As `bring`, also if no other node has been heard of yet.
+#[cold]
+pub fn bring_surely(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Brought {
+    let mut text = [0u8; LINK_MAX];
+    let read = |at: i32, name: *const c_char, text: &mut [u8; LINK_MAX]| {
+        // SAFETY: a path of the program's or of ours, which the kernel checks; our buffer, whose last byte stays the terminator.
+        unsafe {
+            gate::call4(libc::SYS_readlinkat, at as usize, name as usize, text.as_mut_ptr() as usize, LINK_MAX - 1)
+        }
+    };
+    let mut len = read(dirfd, path, &mut text);
+    if len <= 0 {
+        return Brought::Not;
+    }
+    if index.is_elsewhere(&text[..len as usize]) {
+        return ask(index, dirfd, path, &text[..len as usize]);
+    }
+    if !follow {
+        return Brought::Not;
+    }
+    let mut name = Path::new();
+    let mut parent: Option<Parent> = Parent::of(dirfd, path).ok().flatten();
+    for _ in 0..LOOPS_MAX {
+        let Some(directory) = &parent else { return Brought::Not };
+        name.clear();
+        if len as usize >= LINK_MAX - 1 || !name.push(&text[..len as usize]) {
+            return Brought::Not;
+        }
+        let Ok(Some(next)) = Parent::of(directory.fd, name.as_ptr()) else { return Brought::Not };
+        len = read(next.fd, next.base, &mut text);
+        if len <= 0 {
+            return Brought::Not;
+        }
+        if index.is_elsewhere(&text[..len as usize]) {
+            return ask(index, next.fd, next.base, &text[..len as usize]);
+        }
+        parent = Some(next);
+    }
+    Brought::Not
+}
+
+fn ask(index: Index, dirfd: i32, path: *const c_char, text: &[u8]) -> Brought {
+    let mut both = Path::new();
+    let mut whole = Path::new();
+    // SAFETY: readlink read it just now; a terminated path.
+    let has_name = !path.is_null() && !unsafe { CStr::from_ptr(path) }.is_empty();
+    both.push(text);
+    if has_name
+        && let Ok(Some(parent)) = Parent::of(dirfd, path)
+        && parent.path_below_root(index, &mut whole)
+        && text.len() + 1 + whole.get().len() < terrace_index::PATH_MAX
+    {
+        both.push(b"\0");
+        both.push(whole.get());
+    }
+    let request = Request { kind: CallKind::Bring, record: NO_RECORD, size: 0, path: both.get(), fd: -1 };
+    match call(index, &request).status {
+        0 => Brought::Done,
+        errno => Brought::Failed(-(errno as isize)),
+    }
+}
+
+/// Makes a call by a name that the kernel follows, again when what it leads to has been brought.
+pub fn retried(dirfd: i32, path: *const c_char, mut act: impl FnMut() -> isize) -> isize {
+    let mut result = act();
+    for _ in 0..TRIES {
+        if result != -(libc::ENOENT as isize) || path.is_null() {
+            return result;
+        }
+        match process::index().map_or(Brought::Not, |index| bring(index, dirfd, path, true)) {
+            Brought::Not => return result,
+            Brought::Failed(error) => return error,
+            Brought::Done => result = act(),
+        }
+    }
+    result
+}
+
+/// Before a call that must find a file of the root's own at the name: none of another node's is there any more, or the error.
+pub fn brought(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Result<(), isize> {
+    for _ in 0..TRIES {
+        match bring(index, dirfd, path, follow) {
+            Brought::Not => return Ok(()),
+            Brought::Failed(error) => return Err(error),
+            Brought::Done => process::sleep_us(10),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! Visits each state that a model can reach, breadth first: the first broken invariant has a shortest way to it.
+//!
+//! Of a state that was visited only a fingerprint of 128 bits and the number of the one before it are kept; the way is found again.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt::{Arguments, Debug};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+pub trait Model {
+    type State: Clone + Eq + Hash + Debug;
+
+    fn first(&self) -> Self::State;
+    /// What may happen next, each with its words.
+    fn next(&self, state: &Self::State, happens: &mut dyn FnMut(Arguments, Self::State));
+    /// The invariant that does not hold here.
+    fn broken(&self, state: &Self::State) -> Option<&'static str>;
+}
+
+/// How much may happen on a way. `TERRACE_MODEL_BOUNDS=wide` takes minutes and gigabytes.
+#[derive(Clone, Copy)]
+pub struct Bounds {
+    pub writes: u8,
+    pub ticks: u8,
+    pub crashes: u8,
+}
+
+impl Bounds {
+    pub const NARROW: Bounds = Bounds { writes: 1, ticks: 3, crashes: 1 };
+    pub const WIDE: Bounds = Bounds { writes: 2, ticks: 6, crashes: 2 };
+
+    pub fn wanted() -> Bounds {
+        match std::env::var("TERRACE_MODEL_BOUNDS").as_deref() {
+            Ok("wide") => Bounds::WIDE,
+            Ok(other) => panic!("TERRACE_MODEL_BOUNDS is `{other}`; it is `wide` or not set"),
+            Err(_) => Bounds::NARROW,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub enum Explored {
+    /// All invariants hold in so many states.
+    Holds(usize),
+    /// One does not: which, and the steps that lead there.
+    Broken { invariant: &'static str, steps: Vec<String> },
+}
+
+fn fingerprint(state: &impl Hash) -> u128 {
+    let half = |salt: u64| {
+        let mut hasher = DefaultHasher::new();
+        salt.hash(&mut hasher);
+        state.hash(&mut hasher);
+        u128::from(hasher.finish())
+    };
+    half(1) << 64 | half(2)
+}
+
+pub fn explore<M: Model>(model: &M) -> Explored {
+    let first = model.first();
+    let mut known = HashSet::from([fingerprint(&first)]);
+    // Of each state visited, the one before it and itself.
+    let mut ways: Vec<(usize, u128)> = vec![(0, fingerprint(&first))];
+    let mut open = VecDeque::from([(first, 0)]);
+    while let Some((state, at)) = open.pop_front() {
+        if let Some(invariant) = model.broken(&state) {
+            return Explored::Broken { invariant, steps: way(model, &ways, at) };
+        }
+        model.next(&state, &mut |_, next| {
+            let print = fingerprint(&next);
+            if known.insert(print) {
+                ways.push((at, print));
+                open.push_back((next, ways.len() - 1));
+            }
+        });
+    }
+    Explored::Holds(ways.len())
+}
+
+/// The steps to a state, and the state.
+fn way<M: Model>(model: &M, ways: &[(usize, u128)], mut at: usize) -> Vec<String> {
+    let mut prints = vec![];
+    while at != 0 {
+        prints.push(ways[at].1);
+        at = ways[at].0;
+    }
+    let mut state = model.first();
+    let mut steps = vec![];
+    for print in prints.into_iter().rev() {
+        let mut found = None;
+        model.next(&state, &mut |words, next| {
+            if found.is_none() && fingerprint(&next) == print {
+                steps.push(words.to_string());
+                found = Some(next);
+            }
+        });
+        state = found.expect("each state has a way from the first");
+    }
+    steps.push(format!("{state:?}"));
+    steps
+}

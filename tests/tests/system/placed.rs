@@ -1,0 +1,393 @@
+//! Directories that lie in a tier as a whole (`directories = "scratch"`): programs find what they would find in the root, by each door;
+//! nothing of it stays; and what is not scratch after all is made durable.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use terrace_tests::{Comparison, Outcome, Wish, Workplace, wait_until};
+
+const POLICY: &str = "flush = [\"**\", \"!work/**\", \"!tmp-*/**\"]\nevict = [\"work/**\", \"tmp-*/**\"]";
+const DOORS: [&str; 3] = ["preload", "both", "supervise"];
+
+fn wish(door: &str) -> Wish {
+    Wish::default()
+        .top(&format!("directories = \"scratch\"\ndoor = {door:?}"))
+        .policy(POLICY)
+        .tier("ram", "64MiB")
+        .settle("1h")
+}
+
+/// The same results as natively, by each door.
+#[track_caller]
+fn agrees(script: &str) {
+    for door in DOORS {
+        eprintln!("by {door}:");
+        Comparison::with(wish(door)).agrees_on(script).ok();
+    }
+}
+
+/// Where in a tier a name of the root lies as a directory.
+fn placed_at(place: &Workplace, name: &str) -> Option<PathBuf> {
+    std::fs::read_link(place.root().join(name))
+        .ok()
+        .filter(|target| target.starts_with(place.tier("ram")) && target.is_dir())
+}
+
+/// Waits until the run has written this file outside of the root.
+fn await_file(path: &Path) {
+    assert!(wait_until(60, || path.exists()), "{} did not come", path.display());
+}
+
+#[test]
+fn a_scratch_directory_lies_in_the_tier_as_a_whole_and_is_empty_in_the_root_afterwards() {
+    for door in DOORS {
+        let place = wish(door).build();
+        let run = place.start(
+            "mkdir -m 750 work; mkdir -p work/a/b; echo one > work/f; echo two > work/a/b/g; echo kept > out; touch $SCRATCH/made; \
+             until [ -e $SCRATCH/seen ]; do sleep 0.05; done; cat work/a/b/g",
+        );
+        await_file(&place.scratch().join("made"));
+        // From outside, on this node: all is where it was made.
+        let tier = placed_at(&place, "work").unwrap_or_else(|| panic!("{door}: not placed"));
+        assert_eq!(std::fs::read_to_string(place.root().join("work/a/b/g")).unwrap(), "two\n");
+        assert!(!tier.join("f").is_symlink() && tier.join("a/b").is_dir(), "what lies below has no links");
+        std::fs::write(place.scratch().join("seen"), "").unwrap();
+        let outcome = Outcome::of_child(100, run).ok();
+        assert_eq!(outcome.stdout, "two\n", "{outcome:?}");
+        place.wait_for_the_agents_end();
+        let tree = place.settled_tree();
+        assert_eq!(tree.leftovers(), Vec::<String>::new());
+        let work = std::fs::symlink_metadata(place.root().join("work")).unwrap();
+        assert!(work.is_dir() && work.mode() & 0o7777 == 0o750, "{work:?}");
+        assert_eq!(std::fs::read_dir(place.root().join("work")).unwrap().count(), 0);
+        assert_eq!(tree.bytes("out"), b"kept\n");
+        assert!(std::fs::symlink_metadata(&tier).is_err(), "{} is still there", tier.display());
+    }
+}
+
+/// What the names are in the root, as seen from outside, while a run is there that has made them.
+fn kinds(place: &Workplace, flags: &[&str], script: &str, names: &[&str]) -> Vec<&'static str> {
+    for file in ["made", "seen"] {
+        let _ = std::fs::remove_file(place.scratch().join(file));
+    }
+    let script = format!("{script}; touch $SCRATCH/made; until [ -e $SCRATCH/seen ]; do sleep 0.05; done");
+    let run = place.start_with(flags, &["bash", "-euo", "pipefail", "-c", &script]);
+    await_file(&place.scratch().join("made"));
+    let kind = |name: &&str| match std::fs::symlink_metadata(place.root().join(name)) {
+        Ok(found) if found.is_dir() => "directory",
+        Ok(_) if placed_at(place, name).is_some() => "placed",
+        Ok(_) => "other",
+        Err(_) => "nothing",
+    };
+    let kinds = names.iter().map(kind).collect();
+    std::fs::write(place.scratch().join("seen"), "").unwrap();
+    Outcome::of_child(100, run).ok();
+    kinds
+}
+
+#[test]
+fn it_is_off_unless_asked_for() {
+    let place = Wish::default().policy(POLICY).build();
+    assert_eq!(kinds(&place, &[], "mkdir work", &["work"]), ["directory"]);
+    assert_eq!(kinds(&place, &["--directories", "scratch"], "mkdir tmp-1", &["tmp-1"]), ["placed"]);
+    let wrong = place.run_with(&["--directories", "all"], &["true"]);
+    assert!(wrong.code == 2 && wrong.stderr.contains("`all` is none of off, scratch"), "{wrong:?}");
+}
+
+#[test]
+fn only_directories_in_which_policy_drops_every_file_are_placed() {
+    let place = Wish::default()
+        .top("directories = \"scratch\"")
+        .policy("flush = [\"**\", \"!work/**\", \"work/keep/**\", \"!other/**\"]\nevict = [\"work/**\"]")
+        .build();
+    let names = ["work", "work/keep", "work/x", "other", "out"];
+    let found = kinds(&place, &[], &format!("mkdir {}", names.join(" ")), &names);
+    assert_eq!(found, ["directory", "directory", "placed", "directory", "directory"]);
+}
+
+#[test]
+fn shells_know_where_they_are() {
+    agrees(
+        "mkdir work; cd work; mkdir x; cd x; pwd; pwd -P; bash -c 'pwd -P; cd ..; pwd -P; cd -P ..; pwd -P'; \
+         dash -c 'pwd -P; cd ..; pwd -P; ls'; cd -P ..; pwd; ls; cd -P ..; pwd; ls -F; cat work/../work/x/../../nothing || true; \
+         echo up > work/x/../../up; cat work/x/../../up; readlink -f work/x/../x; realpath work/x work/x/..; rm up; rm -r work",
+    );
+}
+
+#[test]
+fn python_knows_where_it_is_and_walks_removes_and_moves_trees() {
+    agrees(
+        "mkdir work; cat > $SCRATCH/p.py <<'END'
+import os, pathlib, shutil
+top = os.getcwd()
+os.mkdir('work/x'); os.makedirs('work/x/deep/er'); open('work/x/f', 'w').write('f'); open('work/x/deep/er/g', 'w').write('g')
+os.chdir('work/x'); print(os.getcwd()); print(pathlib.Path('deep/../f').resolve(), pathlib.Path('..').resolve())
+print(os.path.realpath('../x/./f'), os.readlink('/proc/self/cwd'))
+fd = os.open('deep', os.O_RDONLY); print(os.readlink(f'/proc/self/fd/{fd}'))
+up = os.open('..', os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd); print(sorted(os.listdir(up)), os.stat('f', dir_fd=up).st_size)
+above = os.open('../..', os.O_RDONLY | os.O_DIRECTORY, dir_fd=fd); print(sorted(os.listdir(above)))
+os.chdir('..'); print(os.getcwd()); os.chdir('..'); print(os.getcwd() == top, sorted(os.listdir('.')))
+for d, s, f in os.walk('work'): s.sort(); print(d, s, sorted(f))
+for d in ('work', 'work/x', 'work/x/deep'):
+    s = os.lstat(d); print(d, s.st_dev == os.stat(top).st_dev, os.path.ismount(d), os.path.islink(d), oct(s.st_mode))
+    assert (s.st_dev, s.st_ino) == (os.stat(d).st_dev, os.stat(d).st_ino)
+entries = {e.name: (e.is_dir(follow_symlinks=False), e.is_symlink(), e.inode() == e.stat().st_ino) for e in os.scandir('work/x')}; print(sorted(entries.items()))
+seen = {}
+for d, s, f in os.walk(top):
+    for n in s + f:
+        p = os.path.join(d, n); k = os.lstat(p); key = (k.st_dev, k.st_ino); assert key not in seen, (p, seen[key]); seen[key] = p
+print([n for n in ('work/x',) if os.path.samefile(n, n + '/deep/..')])
+shutil.move('work/x', 'work/y'); print(sorted(os.listdir('work')), open('work/y/deep/er/g').read())
+shutil.copytree('work/y', 'copy'); print(sorted(os.listdir('copy')))
+shutil.move('work/y/deep', 'moved'); print(sorted(os.listdir('moved/er')), sorted(os.listdir('work/y')))
+shutil.move('copy', 'work/back'); print(sorted(os.listdir('work/back')))
+shutil.rmtree('work/y'); shutil.rmtree('work'); print(sorted(os.listdir('.')))
+END
+python3 $SCRATCH/p.py",
+    );
+}
+
+#[test]
+fn walkers_find_a_placed_directory_where_it_is_and_stay_on_its_device() {
+    agrees(
+        "mkdir -p work/x/y work/z; echo 1 > work/x/f; echo 2 > work/x/y/g; ln -s f work/x/l; mkfifo work/x/p; \
+         find . -printf '%p %y\\n' | sort; find . -xdev -type f | sort; find work/x -maxdepth 1 | sort; find . -name g -execdir pwd \\; ; \
+         du -x -a --apparent-size work | wc -l; ls -RF work; ls -ld work | cut -c1; stat -c '%F %A' work work/x; \
+         rm -r --one-file-system work/x/y; tar -cf - --one-file-system work | tar -tf - | sort; cp -a work copy; find copy -printf '%P %y %m\\n' | sort; \
+         rsync -a --one-file-system work/ copy2/; diff -r --no-dereference work copy2 | grep -v 'fifo\\|Only' || true; rsync -a copy/ work/z/; ls work/z; \
+         cp -a copy work/in; find work/in | sort | wc -l; mv work/in in; find in -type f | sort; rm -r in work copy copy2; ls",
+    );
+}
+
+#[test]
+fn git_works_in_a_placed_directory() {
+    agrees(
+        "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b GIT_AUTHOR_DATE='1700000000 +0000' \
+         GIT_COMMITTER_DATE='1700000000 +0000' GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1; \
+         mkdir work; cd work; mkdir repo; cd repo; git init -q -b main; git rev-parse --show-toplevel; mkdir d; echo a > d/a; echo b > b; \
+         git add -A; git commit -qm one; git status --short; cd d; git rev-parse --show-prefix --show-cdup; cd ..; git clone -q . ../clone; \
+         git -C ../clone log --oneline | wc -l; git worktree add -q ../tree; git worktree list | cut -d' ' -f1; cat ../tree/d/a; git fsck; \
+         cd ../..; rm -rf work; ls",
+    );
+}
+
+#[test]
+fn make_goes_up_and_down() {
+    agrees(
+        "mkdir work; mkdir work/src work/build work/include; printf '#define N 3\\n' > work/include/n.h; \
+         printf '#include \"../include/n.h\"\\n#include <stdio.h>\\nint main(){printf(\"%%d\\\\n\", N);}\\n' > work/src/m.c; \
+         printf 'm: ../src/m.c ../include/n.h\\n\\t@cc -o $@ ../src/m.c && echo made in $(CURDIR)\\n' > work/build/Makefile; \
+         make -s -C work/build; work/build/m; cd work/build; ./../build/m; make -s; ../../work/build/m; cd ../..; rm -r work",
+    );
+}
+
+#[test]
+fn names_in_and_around_a_placed_directory_are_as_the_kernel_makes_them() {
+    agrees(
+        "cat > $SCRATCH/p.py <<'END'
+import os, errno
+def does(what, *args, **kw):
+    try: print(what.__name__, args, what(*args, **kw) and 'ok')
+    except OSError as e: print(what.__name__, args, errno.errorcode[e.errno])
+os.mkdir('work'); os.mkdir('work/a'); os.mkdir('work/b'); os.mkdir('real'); open('file', 'w').write('f'); open('work/a/f', 'w').write('a')
+does(os.mkdir, 'work'); does(os.mkdir, 'work/a/'); does(os.rmdir, 'work'); does(os.rmdir, 'work/a'); does(os.unlink, 'work'); does(os.unlink, 'work/a')
+does(os.rmdir, 'file'); does(os.rmdir, 'nothing'); does(os.readlink, 'work'); does(os.rename, 'work', 'work/a/in'); does(os.rename, 'file', 'work')
+does(os.rename, 'work', 'file'); does(os.rename, 'work', 'work'); does(os.link, 'work', 'other'); does(os.symlink, 'x', 'work')
+does(open, 'work'); does(open, 'work', 'w'); does(os.listdir, 'work/a/f'); does(os.truncate, 'work', 0)
+does(os.open, 'work', os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY) ; does(os.open, 'work', os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+os.chmod('work', 0o711); os.chmod('work/a', 0o700, follow_symlinks=True); os.utime('work', (1, 2), follow_symlinks=False)
+print(oct(os.stat('work').st_mode), os.lstat('work').st_mtime, oct(os.stat('work/a').st_mode)); os.chown('work', -1, -1, follow_symlinks=False)
+does(os.rename, 'work/b', 'work/c'); does(os.rename, 'work/c', 'work/a'); does(os.rename, 'work/a/f', 'work/f'); does(os.rename, 'work/c', 'work/a')
+os.mkdir('tmp-1'); os.mkdir('tmp-2'); open('tmp-2/x', 'w').write('x'); does(os.rename, 'tmp-1', 'tmp-2'); does(os.rename, 'tmp-2', 'tmp-1')
+print(sorted(os.listdir('.')), os.listdir('tmp-1'), open('tmp-1/x').read()); does(os.rename, 'tmp-1', 'tmp-4'); does(os.rename, 'real', 'tmp-3')
+os.unlink('tmp-4/x'); does(os.rename, 'tmp-3', 'tmp-4'); os.mkdir('tmp-5'); does(os.rename, 'tmp-5', 'tmp-4')
+os.rmdir('tmp-4')
+fd = os.open('work', os.O_RDONLY); os.mkdir('byfd', dir_fd=fd); os.mkdir('../made', dir_fd=fd); os.symlink('t', '../link', dir_fd=fd); os.rename('byfd', '../byfd', src_dir_fd=fd, dst_dir_fd=fd) if 0 else os.rmdir('byfd', dir_fd=fd)
+print(sorted(os.listdir('.')), os.access('work/../file', os.R_OK), os.access('work/../none', os.R_OK)); os.rmdir('work/../made'); os.unlink('work/../link'); os.mkfifo('work/../fifo'); os.unlink('fifo')
+os.unlink('work/f'); os.rmdir('work/a'); os.rmdir('work'); print(sorted(os.listdir('.'))); os.unlink('file')
+END
+python3 $SCRATCH/p.py",
+    );
+}
+
+#[test]
+fn a_file_goes_from_a_placed_directory_into_the_root_and_back_in_one_step() {
+    for door in DOORS {
+        let place = wish(door).build();
+        let outcome = place
+            .sh("mkdir work; cat > $SCRATCH/p.py <<'END'
+import os
+f = open('work/f', 'w'); f.write('before'); f.flush()
+os.rename('work/f', 'out')
+f.write(' after'); f.close(); print(open('out').read(), os.listdir('work'), os.path.islink('out'))
+os.rename('out', 'work/back'); print(open('work/back').read(), sorted(os.listdir('.')), os.path.islink('work/back'))
+os.rename('work/back', 'again'); print(os.listdir('work'), open('again').read())
+END
+python3 $SCRATCH/p.py")
+            .ok();
+        assert_eq!(
+            outcome.stdout, "before after [] False\nbefore after ['work'] False\n[] before after\n",
+            "{door}: {outcome:?}"
+        );
+        let tree = place.settled_tree();
+        assert_eq!((tree.bytes("again"), tree.leftovers()), (&b"before after"[..], vec![]), "{door}");
+    }
+}
+
+#[test]
+fn a_static_program_goes_up_and_knows_where_it_is() {
+    let source = r#"
+        #include <fcntl.h>
+        #include <stdio.h>
+        #include <string.h>
+        #include <sys/stat.h>
+        #include <unistd.h>
+        int main(int argc, char **argv) {
+            char here[4096], text[64] = "";
+            struct stat a, b;
+            if (mkdir("work", 0755) || mkdir("work/x", 0755) || chdir("work/x")) return 1;
+            printf("%s\n", getcwd(here, sizeof here));
+            int fd = open("f", O_CREAT | O_RDWR, 0644);
+            if (fd < 0 || write(fd, "inside", 6) != 6 || close(fd)) return 2;
+            fd = open("../../up", O_CREAT | O_RDWR, 0644);
+            if (fd < 0 || write(fd, "above", 5) != 5 || close(fd)) return 3;
+            if (access("../../up", R_OK) || !access("../../f", R_OK) || mkdir("../y", 0755) || symlink("t", "../../link")) return 4;
+            fd = open("../../up", O_RDONLY);
+            if (fd < 0 || read(fd, text, sizeof text) != 5) return 5;
+            if (lstat("../../work", &a) || lstat("..", &b) || a.st_ino != b.st_ino || a.st_dev != b.st_dev) return 6;
+            fd = open("../..", O_RDONLY | O_DIRECTORY);
+            if (fd < 0 || fstat(fd, &a) || fstatat(fd, "up", &b, 0) || a.st_dev != b.st_dev) return 7;
+            int nofollow = open("../../work", O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+            if (nofollow < 0) return 8;
+            printf("%s %d\n", text, (int)readlink("../../link", here, sizeof here));
+            if (unlink("f") || rmdir("../y") || chdir(argv[1]) || rmdir("work/x") || rmdir("work") || unlink("link") || unlink("up")) return 9;
+            return 0;
+        }"#;
+    for door in ["both", "supervise"] {
+        let comparison = Comparison::with(wish(door))
+            .prepare(&format!("cat > $SCRATCH/s.c <<'END'\n{source}\nEND\ncc -O1 -static -o $SCRATCH/s $SCRATCH/s.c"));
+        eprintln!("by {door}:");
+        comparison.agrees_on("$SCRATCH/s $PWD; ls").ok();
+    }
+}
+
+#[test]
+fn what_policy_needs_after_all_is_made_durable_whole() {
+    // The directory above is renamed, and what was scratch is not any more.
+    for door in ["preload", "both"] {
+        let place = wish(door).policy("").build();
+        let outcome = place.sh(
+            "mkdir up; mkdir tmp-1; mkdir tmp-1/d; echo data > tmp-1/d/f; chmod 640 tmp-1/d/f; ln tmp-1/d/f tmp-1/d/g; ln -s d/f tmp-1/l; \
+             touch -d @1000 tmp-1/d/f; mv tmp-1 up/kept; stat -c '%a %Y %h' up/kept/d/f; cat up/kept/l",
+        );
+        assert_eq!(outcome.ok().stdout, "640 1000 2\ndata\n", "{door}");
+        let tree = place.settled_tree();
+        assert_eq!(tree.leftovers(), Vec::<String>::new());
+        assert_eq!((tree.bytes("up/kept/d/f"), tree.bytes("up/kept/d/g")), (&b"data\n"[..], &b"data\n"[..]), "{door}");
+    }
+    let place = Wish::default()
+        .top("directories = \"scratch\"\ndoor = \"preload\"")
+        .policy("flush = [\"**\", \"!a/work/**\"]\nevict = [\"a/work/**\"]")
+        .build();
+    place.sh("mkdir a; mkdir a/work; mkdir a/work/d; echo data > a/work/d/f; mv a b; cat b/work/d/f; ls b").ok();
+    let tree = place.settled_tree();
+    assert_eq!((tree.bytes("b/work/d/f"), tree.leftovers()), (&b"data\n"[..], vec![]));
+    assert!(std::fs::symlink_metadata(place.root().join("b/work")).unwrap().is_dir());
+}
+
+#[test]
+fn what_lies_in_placed_directories_is_counted_and_told() {
+    let place = wish("preload").build();
+    let run = place.start(
+        "mkdir work; mkdir work/d; head -c 3000000 /dev/zero > work/d/f; touch work/g $SCRATCH/made; until [ -e $SCRATCH/seen ]; do sleep 0.05; done",
+    );
+    await_file(&place.scratch().join("made"));
+    let used = || place.status().map_or(0, |status| status.tiers[0].used_bytes);
+    assert!(wait_until(30, || used() >= 3_000_000), "{} bytes", used());
+    let status = place.status().unwrap();
+    assert_eq!(status.tiers[0].files, 2, "{status:?}");
+    assert_eq!(status.unflushed_files, 0);
+    let listed = Outcome::within(20, &mut place.terrace("ls")).ok().stdout;
+    assert!(
+        listed.lines().any(|line| line.contains("directory") && line.contains("remove") && line.ends_with("work")),
+        "{listed}"
+    );
+    let mut explain = place.terrace("explain");
+    let explained = Outcome::within(20, explain.arg(place.root().join("work"))).ok().stdout;
+    assert!(explained.contains("a placed directory"), "{explained}");
+    std::fs::write(place.scratch().join("seen"), "").unwrap();
+    Outcome::of_child(100, run).ok();
+}
+
+#[test]
+fn a_killed_agent_leaves_a_directory_that_the_next_one_takes_over() {
+    let place = wish("preload").build();
+    let run = place.start(
+        "mkdir work; mkdir work/d; echo data > work/d/f; touch $SCRATCH/made; until [ -e $SCRATCH/killed ]; do sleep 0.05; done; \
+         cat work/d/f; cd work/d; pwd -P; cd -P ../..; ls -F; mkdir tmp-2; touch tmp-2/x; rm -r work; ls -F",
+    );
+    await_file(&place.scratch().join("made"));
+    let pid = place.status().unwrap().agent_pid;
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    std::fs::write(place.scratch().join("killed"), "").unwrap();
+    let outcome = Outcome::of_child(100, run).ok();
+    assert_eq!(outcome.stdout, format!("data\n{}/work/d\nwork/\ntmp-2/\n", place.root().display()), "{outcome:?}");
+    assert_eq!(place.settled_tree().leftovers(), Vec::<String>::new());
+    assert!(std::fs::symlink_metadata(place.root().join("tmp-2")).unwrap().is_dir());
+}
+
+#[test]
+fn recover_clears_up_behind_a_run_that_was_killed_with_all_it_had() {
+    let place = wish("preload").build();
+    let run =
+        place.start("mkdir work; mkdir work/d; echo data > work/d/f; echo out > out; touch $SCRATCH/made; sleep 60");
+    await_file(&place.scratch().join("made"));
+    let pid = place.status().unwrap().agent_pid;
+    let tier = placed_at(&place, "work").unwrap();
+    Command::new("kill").args(["-9", &run.id().to_string(), &pid.to_string()]).status().unwrap();
+    // The program goes on without them; it is a group of its own to be ended.
+    let programs = format!(
+        "for p in /proc/[0-9]*; do if tr '\\0' '\\n' < $p/environ 2>/dev/null | grep -qx 'SCRATCH={}'; then kill -9 ${{p#/proc/}}; fi; done; true",
+        place.scratch().display()
+    );
+    Command::new("sh").args(["-c", &programs]).status().unwrap();
+    Outcome::within(100, &mut place.terrace("recover")).ok();
+    let tree = place.settled_tree();
+    assert_eq!((tree.bytes("out"), tree.leftovers()), (&b"out\n"[..], vec![]));
+    assert!(std::fs::symlink_metadata(place.root().join("work")).unwrap().is_dir());
+    assert!(std::fs::symlink_metadata(tier).is_err());
+}
+
+#[test]
+fn a_directory_whose_tier_was_emptied_is_an_empty_directory_again() {
+    let place = wish("preload").build();
+    std::os::unix::fs::symlink(place.tier("ram").join("nothing"), place.root().join("own")).unwrap();
+    let run = place.start("mkdir work; echo data > work/f; touch $SCRATCH/made; sleep 60");
+    await_file(&place.scratch().join("made"));
+    let tier = placed_at(&place, "work").unwrap();
+    let pid = place.status().unwrap().agent_pid;
+    Command::new("kill").args(["-9", &run.id().to_string(), &pid.to_string()]).status().unwrap();
+    let container = tier.parent().unwrap();
+    Command::new("chmod").args(["700", container.to_str().unwrap()]).status().unwrap();
+    std::fs::remove_dir_all(container).unwrap();
+    let programs = format!(
+        "for p in /proc/[0-9]*; do if tr '\\0' '\\n' < $p/environ 2>/dev/null | grep -qx 'SCRATCH={}'; then kill -9 ${{p#/proc/}}; fi; done; true",
+        place.scratch().display()
+    );
+    Command::new("sh").args(["-c", &programs]).status().unwrap();
+    let _ = Outcome::within(100, &mut place.terrace("recover"));
+    assert!(std::fs::symlink_metadata(place.root().join("work")).unwrap().is_dir());
+    assert!(place.root().join("own").is_symlink(), "a program's own link stays");
+}
+
+#[test]
+fn two_runs_share_a_placed_directory() {
+    let place = wish("preload").build();
+    let first = place
+        .start("mkdir work; touch $SCRATCH/one; until [ -e $SCRATCH/two ]; do sleep 0.05; done; cat work/from/two");
+    await_file(&place.scratch().join("one"));
+    let second = place.sh("cd work; pwd -P; mkdir from; echo hello > from/two; touch $SCRATCH/two").ok();
+    assert_eq!(second.stdout, format!("{}/work\n", place.root().display()));
+    assert_eq!(Outcome::of_child(100, first).ok().stdout, "hello\n");
+    assert_eq!(place.settled_tree().leftovers(), Vec::<String>::new());
+}
