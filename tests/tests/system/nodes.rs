@@ -266,7 +266,8 @@ fn a_file_that_is_open_for_writing_is_appended_to_from_elsewhere() {
         assert!(begun, "the second writer does not come: {on_a:?} {on_b:?}");
         (on_a, on_b)
     });
-    (on_a.ok(), on_b.ok());
+    on_a.ok();
+    on_b.ok();
     let text = std::fs::read_to_string(nodes.root().join("log")).unwrap();
     for node in ["nodea", "nodeb"] {
         for i in 1..=50 {
@@ -357,7 +358,8 @@ fn names_that_change_elsewhere_during_flushes_stay_as_they_were_changed() {
         let on_b = threads.spawn(|| b.run(changer));
         (on_a.join().unwrap(), on_b.join().unwrap())
     });
-    (on_a.ok(), on_b.ok());
+    on_a.ok();
+    on_b.ok();
     for i in 1..=200 {
         let text = format!("{i}\n");
         for name in ["to", "l", "m"] {
