@@ -29,7 +29,6 @@ mod limits;
 mod list;
 mod mounts;
 mod move_files;
-mod node_is_gone;
 mod npy;
 mod objects;
 mod places;

@@ -279,30 +279,6 @@ fn a_file_that_is_open_for_writing_is_appended_to_from_elsewhere() {
 }
 
 #[test]
-fn a_node_that_is_declared_dead_gives_its_files_back_and_commits_nothing_any_more() {
-    let Some(nodes) = Nodes::new() else { return };
-    let (a, b) = two(&nodes);
-    std::fs::write(nodes.root().join("p"), "v1\n").unwrap();
-    let run = a.start("echo v2 >p; echo new >f");
-    assert!(is_link(&nodes, "p") && is_link(&nodes, "f"), "the test shows nothing");
-    let refused = b.terrace(&["recover", "--node-is-gone", "nodea"]);
-    assert!(refused.code != 0 && refused.stderr.contains("answers"), "{refused:?}");
-    let unknown = b.terrace(&["recover", "--node-is-gone", "nodex"]);
-    assert!(unknown.code != 0 && unknown.stderr.contains("nodea"), "{unknown:?}");
-    a.cut();
-    let declared = b.terrace(&["recover", "--node-is-gone", "nodea"]);
-    assert!(declared.code != 0 && declared.stderr.contains("/f"), "{declared:?}");
-    assert!(declared.stdout.contains("p: its last durable version is restored"), "{declared:?}");
-    assert_eq!(b.run("cat p").ok().stdout, "v1\n");
-    // It lives after all: what it had is not put over what others have by now, and it says so.
-    b.run("echo v3 >p").ok();
-    let ended = a.end(run);
-    assert!(ended.code != 0, "{ended:?}");
-    assert_eq!(std::fs::read_to_string(nodes.root().join("p")).unwrap(), "v3\n");
-    assert!(is_link(&nodes, "f"), "a fenced node has committed: {ended:?}");
-}
-
-#[test]
 fn a_tree_of_another_nodes_files_is_copied_packed_and_built() {
     let Some(nodes) = Nodes::new() else { return };
     let (a, b) = two(&nodes);
