@@ -76,30 +76,34 @@ fn change(index: Index, look: impl Fn() -> Option<libc::stat>, set: impl Fn() ->
         let is_clean = state(known) == State::Clean;
         let result = set();
         if result == 0 {
-            changed = is_clean.then_some(known);
             note_version(index, &before, look());
+            match known {
+                // Within the guard: an eviction gives the root's file what the replica has, so it must not have less.
+                Known::Durable(number) if is_clean => renew_replica(index, number, &look, twin),
+                Known::Object(number) if is_clean => changed = Some(number),
+                _ => {}
+            }
         }
         result
     });
-    let Some(known) = changed else { return result };
+    let Some(number) = changed else { return result };
     // The agent carries the change when it takes an open replica away; that is under way.
-    while state(known) == State::Moving {
+    while state(Known::Object(number)) == State::Moving {
         process::sleep_us(WAIT_US);
     }
-    if state(known) != State::Clean {
-        return result;
-    }
-    match known {
-        Known::Object(number) => agent_call::carry(index, number),
-        Known::Durable(number) => {
-            let object = Object::of(index, number);
-            match twin {
-                Twin::Again(set) => drop(set(object.path())),
-                Twin::Status => drop(look().map(|status| copy_status(&status, object.path()))),
-            }
-        }
+    if state(Known::Object(number)) == State::Clean {
+        agent_call::carry(index, number);
     }
     result
+}
+
+/// The replica of a file that was changed becomes as that is.
+fn renew_replica(index: Index, number: u32, look: impl Fn() -> Option<libc::stat>, twin: Twin<'_>) {
+    let object = Object::of(index, number);
+    match twin {
+        Twin::Again(set) => drop(set(object.path())),
+        Twin::Status => drop(look().map(|status| copy_status(&status, object.path()))),
+    }
 }
 
 /// The root's file has another time of change now. That its bytes are still its replica's, the unchanged rest says.

@@ -13,6 +13,7 @@ use crate::shared::schedule::Work;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_core::policy::Mode;
+use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
 use terrace_index::{FLAG_UNLINKED, State};
 use terrace_tier::placement::{self, Replica, Watermarks};
@@ -84,9 +85,10 @@ impl Files {
         let Ok(object) = reading.stat() else { return Eviction::Later(Duration::from_millis(100)) };
         let known_ctime = self.catalogue().get(number, serial).map_or(0, |entry| entry.object_ctime_ns);
         if record.state() == State::Clean && known_ctime != 0 && object.ctime.as_ns() != known_ctime {
-            match self.carry_late_changes(number, serial, &object) {
-                Ok(true) => {}
-                Ok(false) => return Eviction::NotNeeded,
+            match self.carry_late_changes(number, serial, &*reading, &object) {
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => return Eviction::NotNeeded,
+                Ok(None) => return Eviction::Later(Duration::from_millis(100)),
                 Err(reason) => return Eviction::Failed(reason),
             }
         }
@@ -123,25 +125,43 @@ impl Files {
     }
 
     /// The object of a clean file changed after its flush: by descriptor (owner, mode, times), or by a program that we don't
-    /// reach and that resolved the link before. True: the root's file has it all now, the eviction may go on.
-    fn carry_late_changes(&self, number: u32, serial: u64, object: &Stat) -> Result<bool, String> {
+    /// reach and that resolved the link before. True: the root's file has it all now, the eviction may go on. `None`: not now.
+    fn carry_late_changes(
+        &self,
+        number: u32,
+        serial: u64,
+        reading: &dyn Reading,
+        object: &Stat,
+    ) -> Result<Option<bool>, String> {
         let record = self.record(number);
-        let Some(path) = self.durable_path(number, serial) else {
-            return Ok(true); // the root's file was replaced or removed: nobody misses the object
+        let is_same_data = |object: &Stat| {
+            object.size == record.durable_size.load(Acquire)
+                && object.mtime.as_ns() == record.durable_mtime_ns.load(Acquire)
         };
-        let is_same_data = object.size == record.durable_size.load(Acquire)
-            && object.mtime.as_ns() == record.durable_mtime_ns.load(Acquire);
-        if !is_same_data {
+        let Some(path) = self.durable_path(number, serial) else {
+            return Ok(Some(true)); // the root's file was replaced or removed: nobody misses the object
+        };
+        if !is_same_data(object) {
             return match self.make_current(number, &path) {
                 Ok(()) => {
                     self.schedule.now(Work::Flush, number);
-                    Ok(false)
+                    Ok(Some(false))
                 }
                 Err(errno) => Err(std::io::Error::from_raw_os_error(errno).to_string()),
             };
         }
-        self.carry_from(number, serial, &path, object).map_err(|error| text_of(&error))?;
-        Ok(true)
+        // A program that changes the root's file changes the replica with it, in a guard. While it is in there, what we carry would be
+        // older than what the root's file has.
+        if !record.change_state(State::Clean, State::Moving) {
+            return Ok(Some(false));
+        }
+        let latest = self.synchronize(Domain::Names).then(|| reading.stat().ok()).flatten();
+        let carried = match (latest.filter(is_same_data), self.durable_path(number, serial)) {
+            (Some(latest), Some(path)) => self.carry_from(number, serial, &path, &latest).map(|()| Some(true)),
+            _ => Ok(None),
+        };
+        record.change_state(State::Moving, State::Clean);
+        carried.map_err(|error| text_of(&error))
     }
 
     /// A program changed owner, mode, times or xattrs of a replica by descriptor, and says so: who looks by name sees it. Err: an errno.
