@@ -141,7 +141,7 @@ shutil.move('work/x', 'work/y'); print(sorted(os.listdir('work')), open('work/y/
 shutil.copytree('work/y', 'copy'); print(sorted(os.listdir('copy')))
 shutil.move('work/y/deep', 'moved'); print(sorted(os.listdir('moved/er')), sorted(os.listdir('work/y')))
 shutil.move('copy', 'work/back'); print(sorted(os.listdir('work/back')))
-shutil.rmtree('work/y'); shutil.rmtree('work'); print(sorted(os.listdir('.')))
+shutil.rmtree('work/y'); shutil.rmtree('work'); print(sorted(os.listdir(top)))
 END
 python3 $SCRATCH/p.py",
     );

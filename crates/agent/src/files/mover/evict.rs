@@ -7,11 +7,12 @@
 
 use crate::error::text_of;
 use crate::files::Files;
+use crate::files::mover::flush::TICK;
 use crate::files::{EVICTION_GRACE, EVICTION_GRACE_URGENT};
 use crate::shared::path::as_path;
 use crate::shared::schedule::Work;
 use std::sync::atomic::Ordering::*;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 use terrace_core::policy::Mode;
 use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
@@ -34,6 +35,12 @@ pub enum Eviction {
     /// A program has it open.
     Open,
     Failed(String),
+}
+
+/// Its attributes, since its change time was that. Two changes within one tick of the kernel's clock have one time of change.
+pub fn may_have_changed(object: &Stat, known_ctime_ns: i64) -> bool {
+    let since = UNIX_EPOCH.elapsed().map_or(0, |now| now.as_nanos() as i64) - object.ctime.as_ns();
+    known_ctime_ns != 0 && (object.ctime.as_ns() != known_ctime_ns || since < TICK.as_nanos() as i64)
 }
 
 impl Files {
@@ -84,7 +91,7 @@ impl Files {
         };
         let Ok(object) = reading.stat() else { return Eviction::Later(Duration::from_millis(100)) };
         let known_ctime = self.catalogue().get(number, serial).map_or(0, |entry| entry.object_ctime_ns);
-        if record.state() == State::Clean && known_ctime != 0 && object.ctime.as_ns() != known_ctime {
+        if record.state() == State::Clean && may_have_changed(&object, known_ctime) {
             match self.carry_late_changes(number, serial, &*reading, &object) {
                 Ok(Some(true)) => {}
                 Ok(Some(false)) => return Eviction::NotNeeded,

@@ -13,6 +13,7 @@
 use crate::error::text_of;
 use crate::files::Files;
 use crate::files::catalogue::BlockReason;
+use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::lanes::spread;
 use crate::shared::claims::Claim;
 use crate::shared::path::as_path;
@@ -20,7 +21,7 @@ use crate::shared::schedule::Work;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use terrace_core::policy::Mode;
 use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
@@ -31,7 +32,7 @@ use terrace_tier::{CopyOptions, Lease, Reading, Stat, Step, Tier, Writing, copy,
 /// In a hurry, so many small files are under way at a time for each mover thread.
 const LANES: usize = 8;
 /// More than the kernel's clock for times of files goes on at once (10 ms at 100 Hz), and a flush of a small file takes.
-const TICK: Duration = Duration::from_millis(50);
+pub const TICK: Duration = Duration::from_millis(50);
 /// A batch ends at so many files, or bytes.
 const BATCH_FILES: usize = 64;
 const BATCH_BYTES: u64 = 8 << 20;
@@ -400,11 +401,8 @@ impl Files {
     fn attributes_again(&self, file: &Flushing<'_>, after: Stat) {
         let record = self.record(file.number);
         let mut durable = after;
-        // Two changes within one tick of the kernel's clock have one time of change.
-        let since = UNIX_EPOCH.elapsed().map_or(0, |now| now.as_nanos() as i64) - file.stat.ctime.as_ns();
-        let is_blurred = since < TICK.as_nanos() as i64;
         if let Ok(now) = file.reading.stat()
-            && (is_blurred || now.ctime != file.stat.ctime)
+            && may_have_changed(&now, file.stat.ctime.as_ns())
         {
             match self.carry_attributes(file.number, &file.path) {
                 Ok(stat) => durable = stat,
