@@ -91,7 +91,7 @@ impl Files {
         };
         let Ok(object) = reading.stat() else { return Eviction::Later(Duration::from_millis(100)) };
         let known_ctime = self.catalogue().get(number, serial).map_or(0, |entry| entry.object_ctime_ns);
-        if record.state() == State::Clean && may_have_changed(&object, known_ctime) {
+        if record.state() == State::Clean && known_ctime != 0 && object.ctime.as_ns() != known_ctime {
             match self.carry_late_changes(number, serial, &*reading, &object) {
                 Ok(Some(true)) => {}
                 Ok(Some(false)) => return Eviction::NotNeeded,
