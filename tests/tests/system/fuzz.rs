@@ -273,8 +273,7 @@ fn an_agent_outlives_damaged_conversations_and_gives_nothing_away() {
                 furnish(&shared);
                 assert_eq!(place.status().map(|status| status.agent_pid), Some(agent), "the agent died");
             }
-            // The allocator's holdings grow at first and then no more, and the codecs' threads come with their first work:
-            // what is left behind grows all the time.
+            // The allocator's holdings grow at first and then no more: what is left behind grows all the time.
             if begun.elapsed() > CONNECTIONS_TIME / 2 && after_a_while.get().is_none() {
                 let _ = after_a_while.set(holdings(agent));
             }
@@ -288,7 +287,9 @@ fn an_agent_outlives_damaged_conversations_and_gives_nothing_away() {
     assert_eq!(array.get_values::<u8>(&Region::block(&[3, 3], &[1, 2]).unwrap()).unwrap(), [7, 7]);
     let middle = *after_a_while.get().expect("looked at in the middle");
     let told = || format!("{middle:?} at half-time, {:?} after {turns} conversations", holdings(agent));
-    assert!(wait_until(30, || holdings(agent).1 <= middle.1 + 2), "threads stay behind: {}", told());
+    // The codecs' pool comes with its first work, which may be late, and stays: a thread a core.
+    let pool = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    assert!(wait_until(30, || holdings(agent).1 <= middle.1 + pool + 2), "threads stay behind: {}", told());
     assert!(holdings(agent).0 <= middle.0 + 20, "descriptors stay behind: {}", told());
     assert!(holdings(agent).2 <= middle.2 + 48, "memory stays behind: {}", told());
     assert!(!Path::new(&outside).join("array").exists());
