@@ -22,6 +22,8 @@ use terrace_tier::{FileReading, Lease, Reading, Stat, Step, reached};
 
 /// How long a program waits for the mover to be done with the file.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a file that is renamed meanwhile is looked for.
+const LOOKS_MAX: u32 = 20;
 /// An open that waited for a lease has returned after so long.
 const LATE_OPENER: Duration = Duration::from_secs(10);
 
@@ -145,7 +147,8 @@ impl Files {
             object.size == record.durable_size.load(Acquire)
                 && object.mtime.as_ns() == record.durable_mtime_ns.load(Acquire)
         };
-        let Some(path) = self.durable_path(number, serial) else {
+        let found = self.found_durable(number, serial);
+        let Some((path, _)) = found.filter(|(_, found)| self.is_durable_version(number, found)) else {
             return Ok(Some(true)); // the root's file was replaced or removed: nobody misses the object
         };
         if !is_same_data(object) {
@@ -181,17 +184,22 @@ impl Files {
         // What the program did to names before.
         self.drain_events();
         let object = self.open_object(number).and_then(|object| object.stat()).map_err(|error| error.errno())?;
-        let is_of_this =
-            |found: &Stat| found.is_file() && found.size == object.size && self.is_of_durable(number, found.ino);
-        let carried = match self.durable_path(number, serial) {
-            Some(path) => self.carry_from(number, serial, &path, &object),
-            // Its times were set by name before, or somebody wrote it: it goes on being no known version.
-            None => match self.durable_name(number, serial, is_of_this) {
-                Some(path) => self.carry_attributes(number, &path).map(drop),
-                None => Ok(()),
-            },
-        };
-        carried.map_err(|error| error.errno())
+        for _ in 0..LOOKS_MAX {
+            let Some((path, found)) = self.found_durable(number, serial) else { return Ok(()) };
+            let carried = if self.is_durable_version(number, &found) {
+                self.carry_from(number, serial, &path, &object)
+            } else if found.size == object.size {
+                // Its times were set by name before: it goes on being no known version.
+                self.carry_attributes(number, &path).map(drop)
+            } else {
+                return Ok(()); // somebody wrote it
+            };
+            match carried {
+                Err(error) if error.is_not_found() => self.drain_events(),
+                carried => return carried.map_err(|error| error.errno()),
+            };
+        }
+        Err(libc::EBUSY)
     }
 
     /// Gives the root's file the attributes of the replica, which is `object`, and remembers both as equal.
@@ -212,6 +220,11 @@ impl Files {
         let fd = rustix::fs::open(as_path(path), flags, rustix::fs::Mode::empty())
             .map_err(|error| terrace_tier::Error::io("open", as_path(path), error))?;
         let durable = FileReading::from_fd(fd, as_path(path));
+        if durable.stat()?.ino != self.record(number).durable_ino.load(Acquire) {
+            // Renamed between our look and our open: what has the name now is not to get them.
+            let gone = std::io::Error::from_raw_os_error(libc::ENOENT);
+            return Err(terrace_tier::Error::io("find the file of", as_path(path), gone));
+        }
         let lost = durable.set_attributes(&attributes)?;
         if !lost.is_complete() {
             self.warn(format!("{} lost {lost}", as_path(path).display()));
@@ -225,8 +238,8 @@ impl Files {
     }
 
     /// The record's name, if what has it `is` the file; also after a directory above it was renamed.
-    fn durable_name(&self, number: u32, serial: u64, is: impl Fn(&Stat) -> bool) -> Option<Vec<u8>> {
-        let has_it = |path: &[u8]| rustix::fs::lstat(as_path(path)).is_ok_and(|found| is(&Stat::from(&found)));
+    fn durable_name(&self, number: u32, serial: u64, mut is: impl FnMut(&Stat) -> bool) -> Option<Vec<u8>> {
+        let mut has_it = |path: &[u8]| rustix::fs::lstat(as_path(path)).is_ok_and(|found| is(&Stat::from(&found)));
         let path = self.catalogue().path(number, serial)?;
         if has_it(&path) {
             return Some(path);
@@ -237,6 +250,27 @@ impl Files {
         }
         self.catalogue().set_path(number, serial, &later);
         Some(later)
+    }
+
+    /// The root's file under the record's name, whatever version it is. Where the name that we know is another file's by now, the
+    /// tree is searched: of a file with several names, and of one that is renamed while it moves, it may be.
+    fn found_durable(&self, number: u32, serial: u64) -> Option<(Vec<u8>, Stat)> {
+        let found = || {
+            let mut status = None;
+            let path = self.durable_name(number, serial, |found| {
+                status = Some(*found);
+                found.is_file() && self.is_of_durable(number, found.ino)
+            })?;
+            Some((path, status?))
+        };
+        found().or_else(|| {
+            if !self.is_of_durable(number, self.record(number).durable_ino.load(Acquire)) {
+                return None; // it has no name
+            }
+            self.catalogue().set_path(number, serial, b"");
+            self.walk_tree();
+            found()
+        })
     }
 
     /// The record's durable file had this inode, and still has a name.
