@@ -15,8 +15,8 @@ use terrace_core::objects::wire::{
 use terrace_core::objects::{Kind, Overlap};
 use terrace_tests::{Served, Wish, wait_until};
 
-const CODEC_TIME: Duration = Duration::from_secs(60);
-const CONNECTIONS_TIME: Duration = Duration::from_secs(40);
+const CODEC_TIME: Duration = Duration::from_secs(20);
+const CONNECTIONS_TIME: Duration = Duration::from_secs(30);
 
 /// One of each kind, on the objects of `furnish`.
 fn requests() -> Vec<Request> {
