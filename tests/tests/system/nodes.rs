@@ -372,6 +372,8 @@ fn files_of_other_nodes_are_told_by_node_and_never_called_lost() {
         let listed = node.terrace(&["ls"]).ok().stdout;
         let row = listed.lines().find(|line| line.ends_with(" f")).unwrap_or_else(|| panic!("{listed}")).to_owned();
         assert!(row.contains("node nodea") && row.contains("elsewhere"), "{listed}");
+        let explained = node.terrace(&["explain", "f"]).ok().stdout;
+        assert!(explained.contains("in a tier of node nodea"), "{explained}");
         let recovered = node.terrace(&["recover"]).ok();
         assert!(!recovered.stdout.contains("lost") && recovered.stdout.contains("nodea: 3"), "{recovered:?}");
         let doctor = node.terrace(&["doctor"]);
