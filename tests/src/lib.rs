@@ -140,6 +140,29 @@ pub fn is_root_among_users() -> bool {
     false
 }
 
+/// True where a program may have a user namespace; else said loudly. The kernel makes none in a plain chroot, some containers forbid it.
+pub fn has_user_namespaces() -> bool {
+    let has = succeeds("unshare", &["-U", "true"]);
+    if !has {
+        skipped("no user namespace can be made here: a plain chroot, or a container that forbids it");
+    }
+    has
+}
+
+/// True where processes that enter a namespace of mounts come upon the same root directory: anywhere but in a plain chroot.
+pub fn is_at_the_top() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let seen =
+        std::process::Command::new("nsenter").args(["--mount=/proc/self/ns/mnt", "stat", "-c", "%d:%i", "/"]).output();
+    let own = std::fs::metadata("/").map(|top| format!("{}:{}\n", top.dev(), top.ino()));
+    matches!((seen, own), (Ok(seen), Ok(own)) if seen.stdout == own.as_bytes())
+}
+
+pub(crate) fn succeeds(program: &str, words: &[&str]) -> bool {
+    let quiet = std::process::Stdio::null;
+    std::process::Command::new(program).args(words).stderr(quiet()).status().is_ok_and(|done| done.success())
+}
+
 /// True where every user may open /dev/fuse.
 pub fn fuse_is_open_to_all() -> bool {
     use std::os::unix::fs::PermissionsExt;
@@ -149,7 +172,7 @@ pub fn fuse_is_open_to_all() -> bool {
 /// False, and said loudly, where a private mount can't be had.
 pub fn has_mounts() -> bool {
     let unshare: &[&str] = if is_root() { &["-m", "true"] } else { &["-Urm", "true"] };
-    let has_namespaces = std::process::Command::new("unshare").args(unshare).status().is_ok_and(|done| done.success());
+    let has_namespaces = succeeds("unshare", unshare);
     let has_fuse = std::fs::File::options().read(true).write(true).open("/dev/fuse").is_ok();
     if !has_namespaces || !has_fuse {
         skipped("a private mount needs namespaces and /dev/fuse");

@@ -5,7 +5,7 @@
 //!
 //! Needs root; a test that can't have nodes says so loudly (`Nodes::new` gives `None`).
 
-use crate::{Outcome, is_root, skipped, terrace_binary, wait_until};
+use crate::{Outcome, is_at_the_top, is_root, skipped, succeeds, terrace_binary, wait_until};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -65,12 +65,9 @@ fn in_network(of: &str, script: &str) {
 
 impl Nodes {
     pub fn new() -> Option<Nodes> {
-        let can = || {
-            let unshare = ["-mnpuf", "--mount-proc", "mount", "-t", "tmpfs", "none", "/dev/shm"];
-            Command::new("unshare").args(unshare).status().is_ok_and(|done| done.success())
-        };
-        if !is_root() || !can() {
-            skipped("nodes need root and the right to make namespaces");
+        let can = || succeeds("unshare", &["-mnpuf", "--mount-proc", "mount", "-t", "tmpfs", "none", "/dev/shm"]);
+        if !is_root() || !is_at_the_top() || !can() {
+            skipped("nodes need root, the right to make namespaces, and a root directory that is no plain chroot's");
             return None;
         }
         // Not below what each node has for itself.

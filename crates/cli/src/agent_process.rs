@@ -8,7 +8,7 @@
 use crate::control_client::Client;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -22,22 +22,33 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_MIN: Duration = Duration::from_micros(500);
 const LOOK_MAX: Duration = Duration::from_millis(20);
 const STARTS_MAX: u32 = 20;
+/// Somebody who kills an agent that starts may kill the next one, too, but not for ever.
+const KILLS_MAX: u32 = 3;
 /// An agent whose connections have ended is gone after so long at the latest.
 const LAST_STEPS: Duration = Duration::from_secs(10);
 
 /// `again`: an agent of this run died; a fault that was asked for by the environment is not repeated.
 pub fn ensure(settings: &Settings, again: bool) -> Result<Client> {
-    let begun = Instant::now();
     let file = own_settings(settings);
+    let reached = reach(settings, &file, again);
+    let _ = std::fs::remove_file(&file);
+    if reached.is_err() {
+        // Made for an agent that never began. One that did has files in it.
+        let _ = std::fs::remove_dir(&settings.runtime);
+    }
+    reached
+}
+
+fn reach(settings: &Settings, file: &Path, again: bool) -> Result<Client> {
+    let begun = Instant::now();
     let mut own: Option<Child> = None;
-    let mut starts = 0;
+    let (mut starts, mut killed) = (0, 0);
     let mut told = false;
     loop {
         // Status also proves that it is not just about to end.
         if let Ok(mut client) = Client::connect(settings)
             && client.status().is_ok()
         {
-            let _ = std::fs::remove_file(&file);
             if let Some(mut child) = own.take() {
                 // Whoever dies before us is not to stay a zombie.
                 std::thread::spawn(move || child.wait());
@@ -46,7 +57,9 @@ pub fn ensure(settings: &Settings, again: bool) -> Result<Client> {
         }
         match own.as_mut().map(Child::try_wait) {
             Some(Ok(None)) => {}
-            Some(Ok(Some(status))) if !status.success() => return Err(died(settings, &status.to_string())),
+            Some(Ok(Some(status))) if !status.success() && (status.signal().is_none() || killed == KILLS_MAX) => {
+                return Err(died(settings, &status.to_string()));
+            }
             _ if starts >= STARTS_MAX => {
                 return Err(died(settings, "another agent holds its lock and does not answer"));
             }
@@ -54,10 +67,11 @@ pub fn ensure(settings: &Settings, again: bool) -> Result<Client> {
             _ if is_inside_a_run(settings) || crate::mounts::is_at(&settings.root) => {}
             _ => {
                 if starts > 0 {
-                    // Another one holds the lock: it is starting, or ending.
+                    // Another one holds the lock: it is starting, or ending. Or ours was killed.
                     std::thread::sleep(Duration::from_millis(100));
                 }
-                own = Some(spawn(settings, &file, again || starts > 0)?);
+                killed += own.is_some_and(|mut own| own.wait().is_ok_and(|status| status.signal().is_some())) as u32;
+                own = Some(spawn(settings, file, again || starts > 0)?);
                 starts += 1;
             }
         }

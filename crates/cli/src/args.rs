@@ -502,9 +502,6 @@ pub struct PathsArgs {
 pub struct RecoverArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
-    /// Take this node (host or tag) for dead: it commits nothing any more, and the last durable versions of its files are restored
-    #[arg(long, value_name = "NAME")]
-    pub node_is_gone: Option<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -102,6 +102,16 @@ fn is_object(path: &std::path::Path, settings: &Settings) -> bool {
 }
 
 fn seen_in_tree(path: &std::path::Path, settings: &Settings) -> String {
+    let is_link = path.is_symlink();
+    if let Some(file) = is_link.then(|| crate::elsewhere::files(settings, Some(path)).pop()).flatten() {
+        return match file.is_lost {
+            true => format!("lost: it was in the memory of node {}, which was started again since", file.whose),
+            false => format!(
+                "in a tier of node {}: programs of a run find it, others don't until it is flushed there",
+                file.whose
+            ),
+        };
+    }
     match path.symlink_metadata() {
         Err(_) => "does not exist".into(),
         Ok(found) if found.is_dir() => "a directory of the root itself".into(),

@@ -30,7 +30,6 @@ mod list;
 mod manual;
 mod mounts;
 mod move_files;
-mod node_is_gone;
 mod npy;
 mod objects;
 mod places;

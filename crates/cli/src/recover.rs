@@ -21,9 +21,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub fn recover(args: &RecoverArgs) -> Result<i32> {
     let resolved = resolve(&args.settings)?;
     check::root(&resolved.settings.root)?;
-    if let Some(name) = &args.node_is_gone {
-        return crate::node_is_gone::declare(&resolved.settings, name);
-    }
     let begun = Instant::now();
     loop {
         if let Some((mut client, status)) = running(&resolved.settings)? {

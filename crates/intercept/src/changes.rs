@@ -20,6 +20,10 @@ use terrace_index::{Index, State};
 const CWD: c_int = libc::AT_FDCWD;
 const NOFOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
 
+/// The file has moved, and this is what is left of it. No error of the kernel's.
+const MOVED: isize = isize::MIN + 1;
+const EXCHANGES_MAX: usize = 100;
+
 /// The file whose attributes are changed.
 #[derive(Clone, Copy)]
 enum Known {
@@ -73,33 +77,43 @@ fn change(index: Index, look: impl Fn() -> Option<libc::stat>, set: impl Fn() ->
         if state(known).is_busy() {
             return BUSY;
         }
+        // It moved while we waited: what has the name now is another object, or the root's file.
+        if let Known::Object(number) = known
+            && (state(known) == State::Moved || link::record(&index, number).moved_to.load(Acquire) != 0)
+        {
+            return MOVED;
+        }
         let is_clean = state(known) == State::Clean;
         let result = set();
         if result == 0 {
-            changed = is_clean.then_some(known);
             note_version(index, &before, look());
+            match known {
+                // Within the guard: an eviction gives the root's file what the replica has, so it must not have less.
+                Known::Durable(number) if is_clean => renew_replica(index, number, &look, twin),
+                Known::Object(number) if is_clean => changed = Some(number),
+                _ => {}
+            }
         }
         result
     });
-    let Some(known) = changed else { return result };
+    let Some(number) = changed else { return result };
     // The agent carries the change when it takes an open replica away; that is under way.
-    while state(known) == State::Moving {
+    while state(Known::Object(number)) == State::Moving {
         process::sleep_us(WAIT_US);
     }
-    if state(known) != State::Clean {
-        return result;
-    }
-    match known {
-        Known::Object(number) => agent_call::carry(index, number),
-        Known::Durable(number) => {
-            let object = Object::of(index, number);
-            match twin {
-                Twin::Again(set) => drop(set(object.path())),
-                Twin::Status => drop(look().map(|status| copy_status(&status, object.path()))),
-            }
-        }
+    if state(Known::Object(number)) == State::Clean {
+        agent_call::carry(index, number);
     }
     result
+}
+
+/// The replica of a file that was changed becomes as that is.
+fn renew_replica(index: Index, number: u32, look: impl Fn() -> Option<libc::stat>, twin: Twin<'_>) {
+    let object = Object::of(index, number);
+    match twin {
+        Twin::Again(set) => drop(set(object.path())),
+        Twin::Status => drop(look().map(|status| copy_status(&status, object.path()))),
+    }
 }
 
 /// The root's file has another time of change now. That its bytes are still its replica's, the unchanged rest says.
@@ -135,7 +149,7 @@ fn change_at(dirfd: c_int, path: *const c_char, flags: c_int, set: impl Fn() -> 
             if let Err(error) = elsewhere::brought(index, dirfd, path, flags & NOFOLLOW == 0) {
                 return error;
             }
-            change(index, || stat::kernel_stat(dirfd, path, flags & NOFOLLOW), set, twin)
+            until_moved(|| change(index, || stat::kernel_stat(dirfd, path, flags & NOFOLLOW), &set, twin), &set)
         }
         _ => set(),
     }
@@ -144,7 +158,19 @@ fn change_at(dirfd: c_int, path: *const c_char, flags: c_int, set: impl Fn() -> 
 /// A change by descriptor.
 fn change_open(fd: c_int, set: impl Fn() -> isize, twin: Twin<'_>) -> isize {
     let Some(index) = process::index() else { return set() };
-    data::reading(fd, || change(index, || data::fstat(fd), &set, twin))
+    until_moved(|| data::reading(fd, || change(index, || data::fstat(fd), &set, twin)), &set)
+}
+
+/// Tries again while what was found has moved: by then the name leads to another one, and the descriptor is exchanged.
+fn until_moved(attempt: impl Fn() -> isize, set: impl Fn() -> isize) -> isize {
+    for _ in 0..EXCHANGES_MAX {
+        match attempt() {
+            MOVED => process::sleep_us(WAIT_US),
+            result => return result,
+        }
+    }
+    // It can't be exchanged: its file goes on without it.
+    set()
 }
 
 /// The file at the name may need more than the kernel's call.

@@ -546,17 +546,8 @@ fn may_be_linked(dirfd: i32, path: *const c_char) -> bool {
 /// The name is taken, or its directory takes none.
 fn cannot_be_made(dirfd: i32, path: *const c_char) -> bool {
     let Ok(Some(parent)) = Parent::of(dirfd, path) else { return true };
-    // SAFETY: a terminated string.
-    let allowed = unsafe {
-        gate::call4(
-            libc::SYS_faccessat2,
-            parent.fd as usize,
-            c"".as_ptr() as usize,
-            (libc::W_OK | libc::X_OK) as usize,
-            (libc::AT_EACCESS | libc::AT_EMPTY_PATH) as usize,
-        )
-    };
-    stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some() || allowed == -(libc::EACCES as isize)
+    stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some()
+        || parent.may_change() == -(libc::EACCES as isize)
 }
 
 fn settle_descriptor(index: Index, fd: i32) {

@@ -45,6 +45,29 @@ pub enum Explored {
     Broken { invariant: &'static str, steps: Vec<String> },
 }
 
+impl Explored {
+    /// All of more than a few states hold.
+    #[track_caller]
+    pub fn must_hold(self) {
+        match self {
+            Explored::Holds(states) => {
+                println!("{states} states");
+                assert!(states > 10_000, "only {states} states");
+            }
+            Explored::Broken { invariant, steps } => panic!("{invariant}:\n{}", steps.join("\n")),
+        }
+    }
+
+    /// One does not hold whose words begin so.
+    #[track_caller]
+    pub fn must_break(self, expected: &str, slip: &impl Debug) {
+        match self {
+            Explored::Broken { invariant, .. } if invariant.starts_with(expected) => {}
+            other => panic!("{slip:?} should break {expected}: {other:?}"),
+        }
+    }
+}
+
 fn fingerprint(state: &impl Hash) -> u128 {
     let half = |salt: u64| {
         let mut hasher = DefaultHasher::new();

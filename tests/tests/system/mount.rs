@@ -7,7 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use terrace_tests::{
-    Kind, Outcome, Wish, Workplace, compile, fetched, has_mounts, is_root, is_root_among_users, skipped, wait_until,
+    Kind, Outcome, Wish, Workplace, compile, fetched, has_mounts, has_user_namespaces, is_root, is_root_among_users,
+    skipped, wait_until,
 };
 
 /// "nobody".
@@ -20,7 +21,7 @@ fn places(settle: &str) -> Vec<Workplace> {
     }
     let wish = || Wish::default().tier("ram", "64MiB").settle(settle).mount();
     let mut places = vec![wish().build()];
-    if is_root_among_users() {
+    if is_root_among_users() && has_user_namespaces() {
         places.push(wish().user(USER).build());
     }
     places

@@ -141,7 +141,7 @@ shutil.move('work/x', 'work/y'); print(sorted(os.listdir('work')), open('work/y/
 shutil.copytree('work/y', 'copy'); print(sorted(os.listdir('copy')))
 shutil.move('work/y/deep', 'moved'); print(sorted(os.listdir('moved/er')), sorted(os.listdir('work/y')))
 shutil.move('copy', 'work/back'); print(sorted(os.listdir('work/back')))
-shutil.rmtree('work/y'); shutil.rmtree('work'); print(sorted(os.listdir('.')))
+shutil.rmtree('work/y'); shutil.rmtree('work'); print(sorted(os.listdir(top)))
 END
 python3 $SCRATCH/p.py",
     );
@@ -336,21 +336,26 @@ fn a_killed_agent_leaves_a_directory_that_the_next_one_takes_over() {
     assert!(std::fs::symlink_metadata(place.root().join("tmp-2")).unwrap().is_dir());
 }
 
+/// Kills a run, its agent, and its programs, which go on without them.
+fn kill_all(place: &Workplace, mut run: std::process::Child) {
+    let pid = place.status().unwrap().agent_pid;
+    Command::new("kill").args(["-9", &run.id().to_string(), &pid.to_string()]).status().unwrap();
+    let programs = format!(
+        "for p in /proc/[0-9]*; do if tr '\\0' '\\n' < $p/environ 2>/dev/null | grep -qx 'SCRATCH={}'; then kill -9 ${{p#/proc/}}; fi; done; true",
+        place.scratch().display()
+    );
+    Command::new("sh").args(["-c", &programs]).status().unwrap();
+    run.wait().unwrap();
+}
+
 #[test]
 fn recover_clears_up_behind_a_run_that_was_killed_with_all_it_had() {
     let place = wish("preload").build();
     let run =
         place.start("mkdir work; mkdir work/d; echo data > work/d/f; echo out > out; touch $SCRATCH/made; sleep 60");
     await_file(&place.scratch().join("made"));
-    let pid = place.status().unwrap().agent_pid;
     let tier = placed_at(&place, "work").unwrap();
-    Command::new("kill").args(["-9", &run.id().to_string(), &pid.to_string()]).status().unwrap();
-    // The program goes on without them; it is a group of its own to be ended.
-    let programs = format!(
-        "for p in /proc/[0-9]*; do if tr '\\0' '\\n' < $p/environ 2>/dev/null | grep -qx 'SCRATCH={}'; then kill -9 ${{p#/proc/}}; fi; done; true",
-        place.scratch().display()
-    );
-    Command::new("sh").args(["-c", &programs]).status().unwrap();
+    kill_all(&place, run);
     Outcome::within(100, &mut place.terrace("recover")).ok();
     let tree = place.settled_tree();
     assert_eq!((tree.bytes("out"), tree.leftovers()), (&b"out\n"[..], vec![]));
@@ -365,16 +370,10 @@ fn a_directory_whose_tier_was_emptied_is_an_empty_directory_again() {
     let run = place.start("mkdir work; echo data > work/f; touch $SCRATCH/made; sleep 60");
     await_file(&place.scratch().join("made"));
     let tier = placed_at(&place, "work").unwrap();
-    let pid = place.status().unwrap().agent_pid;
-    Command::new("kill").args(["-9", &run.id().to_string(), &pid.to_string()]).status().unwrap();
+    kill_all(&place, run);
     let container = tier.parent().unwrap();
     Command::new("chmod").args(["700", container.to_str().unwrap()]).status().unwrap();
     std::fs::remove_dir_all(container).unwrap();
-    let programs = format!(
-        "for p in /proc/[0-9]*; do if tr '\\0' '\\n' < $p/environ 2>/dev/null | grep -qx 'SCRATCH={}'; then kill -9 ${{p#/proc/}}; fi; done; true",
-        place.scratch().display()
-    );
-    Command::new("sh").args(["-c", &programs]).status().unwrap();
     let _ = Outcome::within(100, &mut place.terrace("recover"));
     assert!(std::fs::symlink_metadata(place.root().join("work")).unwrap().is_dir());
     assert!(place.root().join("own").is_symlink(), "a program's own link stays");

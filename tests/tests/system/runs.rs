@@ -101,7 +101,8 @@ fn an_agent_that_cannot_begin_says_why_and_leaves_nothing() {
     // Root may raise its limits.
     let place = if is_root() { Wish::default().user(65534) } else { Wish::default() }.build();
     let binary = terrace_tests::terrace_binary();
-    for limit in ["-n 20", "-n 12", "-n 8", "-v 60000", "-f 100"] {
+    // The fewest stop the command, more stop its agent, at other places.
+    for limit in ["-n 20", "-n 12", "-n 11", "-n 8", "-n 7", "-n 5", "-v 60000", "-f 100"] {
         let run = format!(
             "ulimit {limit}; exec {} run -q --config {} -- sh -c 'echo never >f'",
             binary.display(),

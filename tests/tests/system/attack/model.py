@@ -58,8 +58,8 @@ def worker(w,seed,secs):
                 a=R.choice(names); k=R.randrange(0,len(files[a].d)+2000); os.truncate(a,k); o=files[a]; o.d=o.d[:k]+bytes(max(0,k-len(o.d))); log.append(("truncate",a,k))
             elif op==18:
                 a=R.choice(names); mode=R.choice([0o600,0o644,0o755]); fd=os.open(a,os.O_RDONLY) if R.random()<.5 else -1
-                os.chmod(a if fd<0 else fd,mode); s=os.stat(a); assert s.st_mode&0o777==mode,(w,seed,n,"mode",oct(s.st_mode),oct(mode),fd,log[-12:])
-                os.utime(a if fd<0 else fd,(1e9,1e9+n)); s=os.stat(a); assert s.st_mtime==1e9+n,(w,seed,n,"mtime",s.st_mtime,1e9+n,fd,log[-12:])
+                os.chmod(a if fd<0 else fd,mode); s=os.stat(a); assert s.st_mode&0o777==mode,(w,seed,n,a,"mode",oct(s.st_mode),oct(mode),fd,log[-12:])
+                os.utime(a if fd<0 else fd,(1e9,1e9+n)); s=os.stat(a); assert s.st_mtime==1e9+n,(w,seed,n,a,"mtime",s.st_mtime,1e9+n,fd,log[-12:])
                 log.append(("attributes",a,fd))
                 if fd>=0: os.close(fd)
             else:

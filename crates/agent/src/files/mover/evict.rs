@@ -7,12 +7,14 @@
 
 use crate::error::text_of;
 use crate::files::Files;
+use crate::files::mover::flush::TICK;
 use crate::files::{EVICTION_GRACE, EVICTION_GRACE_URGENT};
 use crate::shared::path::as_path;
 use crate::shared::schedule::Work;
 use std::sync::atomic::Ordering::*;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 use terrace_core::policy::Mode;
+use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
 use terrace_index::{FLAG_UNLINKED, State};
 use terrace_tier::placement::{self, Replica, Watermarks};
@@ -20,6 +22,8 @@ use terrace_tier::{FileReading, Lease, Reading, Stat, Step, reached};
 
 /// How long a program waits for the mover to be done with the file.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a file that is renamed meanwhile is looked for.
+const LOOKS_MAX: u32 = 20;
 /// An open that waited for a lease has returned after so long.
 const LATE_OPENER: Duration = Duration::from_secs(10);
 
@@ -33,6 +37,12 @@ pub enum Eviction {
     /// A program has it open.
     Open,
     Failed(String),
+}
+
+/// Its attributes, since its change time was that. Two changes within one tick of the kernel's clock have one time of change.
+pub fn may_have_changed(object: &Stat, known_ctime_ns: i64) -> bool {
+    let since = UNIX_EPOCH.elapsed().map_or(0, |now| now.as_nanos() as i64) - object.ctime.as_ns();
+    known_ctime_ns != 0 && (object.ctime.as_ns() != known_ctime_ns || since < TICK.as_nanos() as i64)
 }
 
 impl Files {
@@ -84,9 +94,10 @@ impl Files {
         let Ok(object) = reading.stat() else { return Eviction::Later(Duration::from_millis(100)) };
         let known_ctime = self.catalogue().get(number, serial).map_or(0, |entry| entry.object_ctime_ns);
         if record.state() == State::Clean && known_ctime != 0 && object.ctime.as_ns() != known_ctime {
-            match self.carry_late_changes(number, serial, &object) {
-                Ok(true) => {}
-                Ok(false) => return Eviction::NotNeeded,
+            match self.carry_late_changes(number, serial, &*reading, &object) {
+                Ok(Some(true)) => {}
+                Ok(Some(false)) => return Eviction::NotNeeded,
+                Ok(None) => return Eviction::Later(Duration::from_millis(100)),
                 Err(reason) => return Eviction::Failed(reason),
             }
         }
@@ -123,25 +134,44 @@ impl Files {
     }
 
     /// The object of a clean file changed after its flush: by descriptor (owner, mode, times), or by a program that we don't
-    /// reach and that resolved the link before. True: the root's file has it all now, the eviction may go on.
-    fn carry_late_changes(&self, number: u32, serial: u64, object: &Stat) -> Result<bool, String> {
+    /// reach and that resolved the link before. True: the root's file has it all now, the eviction may go on. `None`: not now.
+    fn carry_late_changes(
+        &self,
+        number: u32,
+        serial: u64,
+        reading: &dyn Reading,
+        object: &Stat,
+    ) -> Result<Option<bool>, String> {
         let record = self.record(number);
-        let Some(path) = self.durable_path(number, serial) else {
-            return Ok(true); // the root's file was replaced or removed: nobody misses the object
+        let is_same_data = |object: &Stat| {
+            object.size == record.durable_size.load(Acquire)
+                && object.mtime.as_ns() == record.durable_mtime_ns.load(Acquire)
         };
-        let is_same_data = object.size == record.durable_size.load(Acquire)
-            && object.mtime.as_ns() == record.durable_mtime_ns.load(Acquire);
-        if !is_same_data {
+        let found = self.found_durable(number, serial);
+        let Some((path, _)) = found.filter(|(_, found)| self.is_durable_version(number, found)) else {
+            return Ok(Some(true)); // the root's file was replaced or removed: nobody misses the object
+        };
+        if !is_same_data(object) {
             return match self.make_current(number, &path) {
                 Ok(()) => {
                     self.schedule.now(Work::Flush, number);
-                    Ok(false)
+                    Ok(Some(false))
                 }
                 Err(errno) => Err(std::io::Error::from_raw_os_error(errno).to_string()),
             };
         }
-        self.carry_from(number, serial, &path, object).map_err(|error| text_of(&error))?;
-        Ok(true)
+        // A program that changes the root's file changes the replica with it, in a guard. While it is in there, what we carry would be
+        // older than what the root's file has.
+        if !record.change_state(State::Clean, State::Moving) {
+            return Ok(Some(false));
+        }
+        let latest = self.synchronize(Domain::Names).then(|| reading.stat().ok()).flatten();
+        let carried = match (latest.filter(is_same_data), self.durable_path(number, serial)) {
+            (Some(latest), Some(path)) => self.carry_from(number, serial, &path, &latest).map(|()| Some(true)),
+            _ => Ok(None),
+        };
+        record.change_state(State::Moving, State::Clean);
+        carried.map_err(|error| text_of(&error))
     }
 
     /// A program changed owner, mode, times or xattrs of a replica by descriptor, and says so: who looks by name sees it. Err: an errno.
@@ -154,17 +184,22 @@ impl Files {
         // What the program did to names before.
         self.drain_events();
         let object = self.open_object(number).and_then(|object| object.stat()).map_err(|error| error.errno())?;
-        let is_of_this =
-            |found: &Stat| found.is_file() && found.size == object.size && self.is_of_durable(number, found.ino);
-        let carried = match self.durable_path(number, serial) {
-            Some(path) => self.carry_from(number, serial, &path, &object),
-            // Its times were set by name before, or somebody wrote it: it goes on being no known version.
-            None => match self.durable_name(number, serial, is_of_this) {
-                Some(path) => self.carry_attributes(number, &path).map(drop),
-                None => Ok(()),
-            },
-        };
-        carried.map_err(|error| error.errno())
+        for _ in 0..LOOKS_MAX {
+            let Some((path, found)) = self.found_durable(number, serial) else { return Ok(()) };
+            let carried = if self.is_durable_version(number, &found) {
+                self.carry_from(number, serial, &path, &object)
+            } else if found.size == object.size {
+                // Its times were set by name before: it goes on being no known version.
+                self.carry_attributes(number, &path).map(drop)
+            } else {
+                return Ok(()); // somebody wrote it
+            };
+            match carried {
+                Err(error) if error.is_not_found() => self.drain_events(),
+                carried => return carried.map_err(|error| error.errno()),
+            };
+        }
+        Err(libc::EBUSY)
     }
 
     /// Gives the root's file the attributes of the replica, which is `object`, and remembers both as equal.
@@ -185,6 +220,11 @@ impl Files {
         let fd = rustix::fs::open(as_path(path), flags, rustix::fs::Mode::empty())
             .map_err(|error| terrace_tier::Error::io("open", as_path(path), error))?;
         let durable = FileReading::from_fd(fd, as_path(path));
+        if durable.stat()?.ino != self.record(number).durable_ino.load(Acquire) {
+            // Renamed between our look and our open: what has the name now is not to get them.
+            let gone = std::io::Error::from_raw_os_error(libc::ENOENT);
+            return Err(terrace_tier::Error::io("find the file of", as_path(path), gone));
+        }
         let lost = durable.set_attributes(&attributes)?;
         if !lost.is_complete() {
             self.warn(format!("{} lost {lost}", as_path(path).display()));
@@ -198,8 +238,8 @@ impl Files {
     }
 
     /// The record's name, if what has it `is` the file; also after a directory above it was renamed.
-    fn durable_name(&self, number: u32, serial: u64, is: impl Fn(&Stat) -> bool) -> Option<Vec<u8>> {
-        let has_it = |path: &[u8]| rustix::fs::lstat(as_path(path)).is_ok_and(|found| is(&Stat::from(&found)));
+    fn durable_name(&self, number: u32, serial: u64, mut is: impl FnMut(&Stat) -> bool) -> Option<Vec<u8>> {
+        let mut has_it = |path: &[u8]| rustix::fs::lstat(as_path(path)).is_ok_and(|found| is(&Stat::from(&found)));
         let path = self.catalogue().path(number, serial)?;
         if has_it(&path) {
             return Some(path);
@@ -210,6 +250,27 @@ impl Files {
         }
         self.catalogue().set_path(number, serial, &later);
         Some(later)
+    }
+
+    /// The root's file under the record's name, whatever version it is. Where the name that we know is another file's by now, the
+    /// tree is searched: of a file with several names, and of one that is renamed while it moves, it may be.
+    fn found_durable(&self, number: u32, serial: u64) -> Option<(Vec<u8>, Stat)> {
+        let found = || {
+            let mut status = None;
+            let path = self.durable_name(number, serial, |found| {
+                status = Some(*found);
+                found.is_file() && self.is_of_durable(number, found.ino)
+            })?;
+            Some((path, status?))
+        };
+        found().or_else(|| {
+            if !self.is_of_durable(number, self.record(number).durable_ino.load(Acquire)) {
+                return None; // it has no name
+            }
+            self.catalogue().set_path(number, serial, b"");
+            self.walk_tree();
+            found()
+        })
     }
 
     /// The record's durable file had this inode, and still has a name.

@@ -13,6 +13,7 @@
 use crate::error::text_of;
 use crate::files::Files;
 use crate::files::catalogue::BlockReason;
+use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::lanes::spread;
 use crate::shared::claims::Claim;
 use crate::shared::path::as_path;
@@ -30,6 +31,8 @@ use terrace_tier::{CopyOptions, Lease, Reading, Stat, Step, Tier, Writing, copy,
 
 /// In a hurry, so many small files are under way at a time for each mover thread.
 const LANES: usize = 8;
+/// More than the kernel's clock for times of files goes on at once (10 ms at 100 Hz), and a flush of a small file takes.
+pub const TICK: Duration = Duration::from_millis(50);
 /// A batch ends at so many files, or bytes.
 const BATCH_FILES: usize = 64;
 const BATCH_BYTES: u64 = 8 << 20;
@@ -399,7 +402,7 @@ impl Files {
         let record = self.record(file.number);
         let mut durable = after;
         if let Ok(now) = file.reading.stat()
-            && now.ctime != file.stat.ctime
+            && may_have_changed(&now, file.stat.ctime.as_ns())
         {
             match self.carry_attributes(file.number, &file.path) {
                 Ok(stat) => durable = stat,

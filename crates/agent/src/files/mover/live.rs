@@ -12,6 +12,7 @@ use crate::files::Files;
 use crate::files::catalogue::BlockReason;
 use crate::files::exchange::MovedFile;
 use crate::files::mover::evict::Eviction;
+use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::flush::{Declined, PrepareOptions};
 use crate::files::reopen::{handle_of, reopen};
 use crate::shared::claims::Claim;
@@ -185,7 +186,9 @@ impl Files {
             return Err(libc::EBUSY);
         }
         self.index.header.moves_seq.fetch_add(1, SeqCst);
-        let moved = if !self.synchronize(Domain::Data) || record.flags.load(SeqCst) & FLAG_MAPPED != 0 {
+        // Who changes its attributes at this moment is in a guard of names, and the copy has them.
+        let is_still = self.synchronize(Domain::Data) && self.synchronize(Domain::Names);
+        let moved = if !is_still || record.flags.load(SeqCst) & FLAG_MAPPED != 0 {
             Err(libc::EBUSY)
         } else {
             self.carry(number, path.as_deref(), source.as_fd(), destination)
@@ -297,7 +300,7 @@ impl Files {
     fn carry_open(&self, number: u32, serial: u64, path: &[u8], source: &OwnedFd) -> bool {
         let Ok(object) = rustix::fs::fstat(source).map(|found| Stat::from(&found)) else { return false };
         let known = self.catalogue().get(number, serial).map_or(0, |entry| entry.object_ctime_ns);
-        known == 0 || object.ctime.as_ns() == known || self.carry_from(number, serial, path, &object).is_ok()
+        !may_have_changed(&object, known) || self.carry_from(number, serial, path, &object).is_ok()
     }
 
     /// Copies, and puts the new place under the name. The old record is `Moving`.
