@@ -115,7 +115,7 @@ fn wait_for_the_end(listener: &Listener) {
 
 fn this_thread() -> Target {
     // SAFETY: no arguments.
-    Target { thread: unsafe { libc::gettid() } as u32 }
+    Target { thread: unsafe { libc::syscall(libc::SYS_gettid) } as u32 }
 }
 
 extern "C" fn about_to_wait() {

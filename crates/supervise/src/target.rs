@@ -337,7 +337,7 @@ mod tests {
 
     fn own() -> Target {
         // SAFETY: no arguments.
-        Target { thread: unsafe { libc::gettid() } as u32 }
+        Target { thread: unsafe { libc::syscall(libc::SYS_gettid) } as u32 }
     }
 
     #[test]
