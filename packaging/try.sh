@@ -4,6 +4,9 @@ set -euo pipefail
 export PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LC_ALL=C.UTF-8
 there() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /packages -o -path /tmp -o -path /var/cache -o -path /var/log \
     -o -path '/var/lib/dpkg' -o -name __pycache__ \) -prune -o -print | sort; }
+# What an earlier try that failed has left is not of this one.
+rm -rf /opt/somewhere /tmp/env /var/tmp/terrace-0
+dpkg -P terrace >/tmp/dpkg 2>&1 || true
 there >/tmp/before
 left() { there | diff /tmp/before - && echo "ok      $1: nothing is left"; }
 works() {
@@ -19,9 +22,12 @@ works() {
 
 mkdir -p /opt/somewhere && tar -C /opt/somewhere -xf /packages/terrace-[0-9]*.tar.xz --strip-components=1
 PATH=/opt/somewhere/bin:$PATH works tarball
-if [ -e /packages/terrace-sql ]; then
-    tar -C /opt/somewhere -xf /packages/terrace-sql-*.tar.xz --strip-components=1
-    PATH=/opt/somewhere/bin:$PATH terrace sql --help >/dev/null
+if sql=$(compgen -G '/packages/terrace-sql-*.tar.xz'); then
+    tar -C /opt/somewhere -xf "$sql" --strip-components=1
+    PATH=/opt/somewhere/bin:$PATH terrace sql --help >/tmp/help
+    echo "ok      tarball: the SQL engine over it"
+else
+    echo "-       the SQL engine: not built"
 fi
 rm -rf /opt/somewhere /var/tmp/terrace-0 && left tarball
 
@@ -30,7 +36,7 @@ dpkg -P terrace >/tmp/dpkg && rm -rf /var/tmp/terrace-0 && left "Debian package"
 
 if python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     python3 -m venv /tmp/env
-    /tmp/env/bin/pip install --quiet --disable-pip-version-check --no-index --find-links /packages terrace
+    /tmp/env/bin/pip install --quiet --disable-pip-version-check --no-index --find-links /packages /packages/terrace-[0-9]*.whl
     PATH=/tmp/env/bin:$PATH works wheel
     mkdir /tmp/example && cd /tmp/example
     PATH=/tmp/env/bin:$PATH terrace run --quiet -- python3 /packages/try.py

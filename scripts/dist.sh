@@ -111,7 +111,7 @@ Installed-Size: $(du -sk "$top/usr" | cut -f1)
 Description: $2
 END
     find "$top" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
-    dpkg-deb --root-owner-group -Zxz -b "$top" "$dist/$1_${version}_amd64.deb" >/dev/null
+    dpkg-deb --root-owner-group -Zxz -z9 -b "$top" "$dist/$1_${version}_amd64.deb" >/dev/null
 }
 
 export TERRACE_BUILT=$built TERRACE_WITHOUT_SQL=1

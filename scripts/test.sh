@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs all tests and ends with one line of totals in cargo's own form, so that whoever reads the last summary reads all.
 # Arguments go to `cargo test` (scripts/test.sh -p terrace-slowfs). Without any, a part of the system's tests runs again by each single
-# way to reach programs (scripts/test-doors.sh), and the tests of the Python package run.
+# way to reach programs (scripts/test-doors.sh), and the tests of the Python package run; packages are tried where `make dist` made some.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p build
@@ -52,6 +52,11 @@ if ((with_python)); then
     else
         echo "SKIPPED: the Python package's tests (make python)" | tee -a "$log"
     fi
+fi
+
+if ((with_python)); then
+    scripts/try-packages.sh --or-skip 2>&1 | tee -a "$log"
+    ((PIPESTATUS[0] == 0)) || status=1
 fi
 
 awk -v status="$status" -v seconds="$(($(date +%s) - start))" '

@@ -1,4 +1,5 @@
 //! The command as its users meet it.
 
 mod bad_input;
+mod manual;
 mod run;
