@@ -4,6 +4,7 @@
 #   bin/terrace, terrace-*     lib/terrace/   libraries that `terrace run` preloads
 #   lib/libterrace.so           include/       terrace.h and the Fortran module terrace.f90
 #   lib/pkgconfig/terrace.pc    so that `pkg-config --cflags --libs terrace` says how to use them
+#   lib/cmake/Terrace/          so that `find_package(Terrace)` finds them
 #   share/                      man pages, completions for bash, zsh and fish, module files for Lmod and Environment Modules
 #
 # What is installed may be moved: everything finds its neighbours by where it lies.
@@ -32,7 +33,9 @@ install -D -m 755 -t "$to/lib/terrace" "$built/libterrace_intercept.so" "$built/
 [ ! -e "$built/spank_terrace.so" ] || install -D -m 755 -t "$to/lib/terrace" "$built/spank_terrace.so"
 install -D -m 644 -t "$to/include" crates/capi/include/terrace.h crates/capi/fortran/terrace.f90 \
     crates/capi/fortran/terrace_c.f90
-install -D -m 644 -t "$to/include/terrace" crates/capi/include/terrace/staging.hpp
+install -D -m 644 -t "$to/include/terrace" crates/capi/include/terrace/{staging,terrace}.hpp
+install -D -m 644 -t "$to/lib/cmake/Terrace" crates/capi/cmake/TerraceConfig.cmake
+sed -e "s|@VERSION@|$version|" crates/capi/cmake/TerraceConfigVersion.cmake.in >"$to/lib/cmake/Terrace/TerraceConfigVersion.cmake"
 mkdir -p "$to/lib/pkgconfig" "$to/share/modulefiles/terrace"
 sed -e "s|@VERSION@|$version|" crates/capi/terrace.pc.in >"$to/lib/pkgconfig/terrace.pc"
 sed -e "s|@VERSION@|$version|" packaging/terrace.lua >"$to/share/modulefiles/terrace/$version.lua"

@@ -135,6 +135,62 @@ fn every_claim_about_values_and_memory_holds_in_c() {
 }
 
 #[test]
+fn every_claim_about_the_cpp_header_holds() {
+    let place = Wish::default().tier("ram", "64MiB").build();
+    let program = place.scratch().join("face");
+    let output = Command::new("c++")
+        .args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I"])
+        .arg(checkout().join("crates/capi/include"))
+        .arg(checkout().join("tests/tests/system/capi/face.cpp"))
+        .arg(library("libterrace.so"))
+        .arg(format!("-Wl,-rpath,{}", library("libterrace.so").parent().unwrap().display()))
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .expect("a C++ compiler is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let outcome = place.run(&[program.to_str().unwrap()]);
+    assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, "all claims hold\n", ""));
+    place.wait_for_the_agents_end();
+}
+
+#[test]
+fn a_cmake_project_finds_an_installed_terrace_wherever_it_was_moved() {
+    if Command::new("cmake").arg("--version").output().is_err() {
+        return skipped("no cmake here (apt install cmake)");
+    }
+    let place = Wish::default().tier("ram", "64MiB").build();
+    let (first, prefix) = (place.scratch().join("first"), place.scratch().join("moved here"));
+    let installed = Command::new(checkout().join("scripts/install.sh")).arg(&first).output().unwrap();
+    assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
+    std::fs::rename(&first, &prefix).unwrap();
+    let example = checkout().join("examples/cpp/heat");
+    let script = format!(
+        "cd $SCRATCH; cmake -S {} -B build '-DCMAKE_PREFIX_PATH={}'; cmake --build build",
+        example.display(),
+        prefix.display()
+    );
+    let built = place.native_sh(&script);
+    assert_eq!(built.code, 0, "{}{}", built.stdout, built.stderr);
+    let outcome = place.run(&[place.scratch().join("build/heat").to_str().unwrap()]);
+    let wanted = "20 steps of 64 x 48\nstep 0: 1000 K\nstep 5: 349.504 K\nstep 10: 326.933 K\nstep 15: 318.108 K\nheat in step 4: 700 K\n";
+    assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, wanted, ""));
+
+    // Another version than the one that is wanted is refused, by name.
+    let other = place.scratch().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let text = std::fs::read_to_string(example.join("CMakeLists.txt")).unwrap();
+    let changed = text.replace("Terrace 0.1", "Terrace 7.0");
+    assert_ne!(changed, text);
+    std::fs::write(other.join("CMakeLists.txt"), changed).unwrap();
+    std::fs::write(other.join("heat.cpp"), "").unwrap();
+    let script = format!("cd $SCRATCH; cmake -S other -B refused '-DCMAKE_PREFIX_PATH={}'", prefix.display());
+    let refused = place.native_sh(&script);
+    assert!(refused.code != 0 && refused.stderr.contains("7.0"), "{}{}", refused.stdout, refused.stderr);
+    place.wait_for_the_agents_end();
+}
+
+#[test]
 fn every_claim_about_staging_and_steps_holds_in_c() {
     let place = Wish::default().tier("ram", "64MiB").build();
     assert_eq!(run_c(&place, "tests/tests/system/capi/staging.c"), "all claims hold\n");
