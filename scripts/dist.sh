@@ -7,8 +7,8 @@
 #   terrace_sql-VERSION-py3-none-manylinux_2_28….whl the SQL engine: what `terrace[sql]` depends on
 #   terrace_VERSION_amd64.deb, terrace-sql_…
 #
-# Linked for glibc 2.28 (Debian 10, RHEL 8) by zig, which has the C library's interfaces of each version. The same commit gives the same
-# bytes: times are the commit's, paths are replaced.
+# Linked for glibc 2.28 (Debian 10, RHEL 8) by zig, which has the C library's interfaces of each version. Times are the commit's and
+# paths are replaced, so that the same programs give the same packages, byte for byte; that two builds give the same programs has not been shown.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
