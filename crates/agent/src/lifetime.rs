@@ -171,8 +171,10 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
         Ok(keeper) => {
             sockets.push(keeper.socket().context("use the socket", &agent.settings.runtime)?);
             peers.tell_door(&keeper)?;
-            let shared = peers.clone();
-            threads.push(spawn("peers", move || peers::serve(&shared, &keeper))?);
+            let (shared, all) = (peers.clone(), agent.clone());
+            let flush: Arc<peers::FlushAll> =
+                Arc::new(move |scope, options| all.flush(scope, options, &mut |_, _, _, _| true));
+            threads.push(spawn("peers", move || peers::serve(&shared, &keeper, &flush))?);
         }
         Err(error) => agent.warn(format!("other nodes of this root can't reach this one: {error}")),
     }

@@ -134,6 +134,9 @@ impl Agent {
             Request::Flush { paths, all, end_of_run } => {
                 self.flush(&scope(paths), &FlushOptions { all, end_of_run, settle_open: false }, progress).response()
             }
+            Request::FlushElsewhere { paths, all } => {
+                Response::FlushedElsewhere { nodes: self.peers.flush_others(&scope(paths), all) }
+            }
             Request::Evict { paths } => self.evict_all(&scope(paths), progress).response(),
             Request::Prefetch { paths } => self.prefetch_all(&scope(paths), progress).response(),
             Request::List { prefix } => {

@@ -480,6 +480,9 @@ pub struct FlushArgs {
     /// Also flush what the policy keeps on its tier
     #[arg(long)]
     pub all: bool,
+    /// Also flush what lies on other nodes of the root, by their agents
+    #[arg(long)]
+    pub all_nodes: bool,
     /// Print only errors
     #[arg(long, short)]
     pub quiet: bool,

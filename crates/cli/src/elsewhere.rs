@@ -37,7 +37,8 @@ pub fn files(settings: &Settings, below: Option<&Path>) -> Vec<Elsewhere> {
     let nodes: BTreeMap<String, Node> = nodes(settings).into_iter().map(|node| (node.tag.clone(), node)).collect();
     let (host, machine, boot_id) = (node::host(), node::machine(), node::boot_id());
     let private = settings.root.join(terrace_index::PRIVATE_DIR);
-    let walk = walkdir::WalkDir::new(below.unwrap_or(&settings.root)).sort_by_file_name().into_iter();
+    let walk =
+        walkdir::WalkDir::new(below.unwrap_or(&settings.root)).follow_root_links(false).sort_by_file_name().into_iter();
     let walk = walk.filter_entry(|entry| entry.path() != private).flatten();
     let found = walk.filter_map(|entry| {
         let text = entry.path_is_symlink().then(|| std::fs::read_link(entry.path()).ok()).flatten()?;

@@ -3,10 +3,11 @@
 use crate::agent_process::{self, ensure};
 use crate::args::{FlushArgs, PathsArgs};
 use crate::check;
-use crate::control_client::{Client, Moved, lost, running};
+use crate::control_client::{Client, Moved, lost, running, unexpected};
+use crate::elsewhere;
 use crate::places::all_below_root;
 use crate::progress::Progress;
-use terrace_core::control::Request;
+use terrace_core::control::{NodeFlushed, Request, Response};
 use terrace_core::settings::Settings;
 use terrace_core::size::show_bytes;
 use terrace_tool::failure::{Failure, Result, code, warn};
@@ -16,8 +17,46 @@ use terrace_tool::resolve::resolve;
 pub fn flush(args: &FlushArgs) -> Result<i32> {
     let settings = resolve(&args.settings)?.settings;
     let paths = all_below_root(&args.paths, &settings)?;
-    let request = Request::Flush { all: args.all || !paths.is_empty(), paths, end_of_run: false };
-    tell(ask_an_agent(&settings, &request, "flushing", args.quiet)?, "flushed", args.quiet)
+    let all = args.all || !paths.is_empty();
+    let request = Request::Flush { all, paths: paths.clone(), end_of_run: false };
+    let mut flushed = vec![(None, ask_an_agent(&settings, &request, "flushing", args.quiet)?)];
+    let mut unreached = vec![];
+    if args.all_nodes {
+        for node in flush_elsewhere(&settings, &Request::FlushElsewhere { paths, all })? {
+            match node.unreached {
+                Some(reason) => unreached.push(format!("\n  {}: {reason}", node.node)),
+                None => {
+                    let NodeFlushed { files, bytes, failures, open_files, .. } = node;
+                    flushed.push((Some(node.node), Moved { files, bytes, failures, open_files }));
+                }
+            }
+        }
+    } else if !args.quiet
+        && let Some(words) = elsewhere::in_words(&settings)
+    {
+        warn(format!("{words}; `terrace flush --all-nodes` has them flushed"));
+    }
+    let mut failed = vec![];
+    for (node, moved) in flushed {
+        let beginning = node.map_or_else(|| "flushed".into(), |node| format!("node {node}: flushed"));
+        failed.extend(tell_of(moved, "flushed", &beginning, args.quiet).err());
+    }
+    if !unreached.is_empty() {
+        let nodes = format!("{} nodes could not be reached:{}", unreached.len(), unreached.concat());
+        let hint =
+            "what they have stays in their tiers; `terrace ls` lists it, `terrace recover` on them finds it again";
+        failed.push(Failure::new(nodes).hint(hint).code(code::NOT_DURABLE));
+    }
+    let last = failed.pop();
+    failed.iter().for_each(Failure::print);
+    last.map_or(Ok(0), Err)
+}
+
+fn flush_elsewhere(settings: &Settings, request: &Request) -> Result<Vec<NodeFlushed>> {
+    match an_agent(settings)?.ask(request, |_| {}).map_err(lost)? {
+        Response::FlushedElsewhere { nodes } => Ok(nodes),
+        other => Err(lost(unexpected(other))),
+    }
 }
 
 pub fn evict(args: &PathsArgs) -> Result<i32> {
@@ -39,19 +78,22 @@ pub fn prefetch(args: &PathsArgs) -> Result<i32> {
     tell(ask(&mut client, &request, "prefetching", args.quiet)?, "prefetched", args.quiet)
 }
 
+/// The agent that runs, or a new one with the settings that were last in force.
+fn an_agent(settings: &Settings) -> Result<Client> {
+    if let Some((client, _)) = running(settings)? {
+        return Ok(client);
+    }
+    let last = agent_process::in_force(settings).unwrap_or_else(|| settings.clone());
+    check::settings(&last, true)?;
+    ensure(&last, false)
+}
+
 /// Asks the agent that runs, or a new one with the settings that were last in force: it may have left files in its tiers.
 fn ask_an_agent(settings: &Settings, request: &Request, what: &'static str, quiet: bool) -> Result<Moved> {
     let mut tries = 0;
     loop {
         tries += 1;
-        let mut client = match running(settings)? {
-            Some((client, _)) => client,
-            None => {
-                let last = agent_process::in_force(settings).unwrap_or_else(|| settings.clone());
-                check::settings(&last, true)?;
-                ensure(&last, false)?
-            }
-        };
+        let mut client = an_agent(settings)?;
         match ask(&mut client, request, what, quiet) {
             // It was just about to end.
             Err(_) if tries < 5 && Client::connect(settings).is_err() => {}
@@ -66,8 +108,12 @@ fn ask(client: &mut Client, request: &Request, what: &'static str, quiet: bool) 
 }
 
 fn tell(moved: Moved, done: &str, quiet: bool) -> Result<i32> {
+    tell_of(moved, done, done, quiet)
+}
+
+fn tell_of(moved: Moved, done: &str, beginning: &str, quiet: bool) -> Result<i32> {
     if !quiet {
-        outln!("{done} {} files, {}", moved.files, show_bytes(moved.bytes));
+        outln!("{beginning} {} files, {}", moved.files, show_bytes(moved.bytes));
         for path in &moved.open_files {
             warn(format!("{} is open for writing", path.display()));
         }

@@ -23,6 +23,12 @@ pub enum Request {
         all: bool,
         end_of_run: bool,
     },
+    /// As `Flush`, by the agents of all other nodes that are registered at the root, each with its own policy. Answered by `FlushedElsewhere`.
+    FlushElsewhere {
+        #[serde(with = "crate::paths::list")]
+        paths: Vec<PathBuf>,
+        all: bool,
+    },
     /// Free the faster tiers of what lies below `paths` (empty: everywhere), flushing first what is not durable.
     /// `Progress`…, then `Flushed`.
     Evict {
@@ -73,6 +79,9 @@ pub enum Response {
         #[serde(with = "crate::paths::list")]
         open_files: Vec<PathBuf>,
     },
+    FlushedElsewhere {
+        nodes: Vec<NodeFlushed>,
+    },
     Files {
         files: Vec<FileEntry>,
     },
@@ -90,6 +99,19 @@ impl Response {
     pub fn is_last(&self) -> bool {
         !matches!(self, Response::Progress { .. })
     }
+}
+
+/// What another node's flush came to.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct NodeFlushed {
+    pub node: String,
+    pub files: u64,
+    pub bytes: u64,
+    pub failures: Vec<Failure>,
+    #[serde(with = "crate::paths::list")]
+    pub open_files: Vec<PathBuf>,
+    /// Why it was not reached: nothing is known of its files.
+    pub unreached: Option<String>,
 }
 
 /// A file that could not be made durable, and why.

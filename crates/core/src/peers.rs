@@ -28,8 +28,8 @@ pub enum Ask {
     Settle { object: String, path: Vec<u8> },
     /// What the file of each of these objects looks like; answered by `Attributes`, in the same order.
     StatMany { objects: Vec<String> },
-    /// Make all files durable.
-    Flush,
+    /// Make durable what is below these paths of the root (none: everywhere), and what policy keeps, too, if `all`; answered by `Flushed`.
+    Flush { paths: Vec<Vec<u8>>, all: bool },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -47,6 +47,17 @@ pub enum Answer {
         reason: String,
     },
     Attributes(Vec<Option<Attributes>>),
+    Flushed(Flushed),
+}
+
+/// What a flush came to. Paths are of the root.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Flushed {
+    pub files: u64,
+    pub bytes: u64,
+    pub open_files: Vec<Vec<u8>>,
+    /// Each with its reason.
+    pub failures: Vec<(Vec<u8>, String)>,
 }
 
 /// Of a file, as programs on its own node see them.

@@ -1,7 +1,7 @@
 //! Several nodes that share a root, each with memory and state of its own: what one has in its tiers, no other one touches.
 
 use std::path::Path;
-use terrace_tests::{Node, Nodes, Outcome};
+use terrace_tests::{Node, Nodes, Outcome, wait_until};
 
 fn is_link(nodes: &Nodes, name: &str) -> bool {
     nodes.root().join(name).is_symlink()
@@ -172,6 +172,37 @@ fn an_owner_that_cannot_be_reached_is_an_error_by_name_and_never_old_data() {
     assert_eq!(b.run("cat p f").ok().stdout, "v2\nnew\n");
     a.end(run).ok();
     assert_durable(&nodes, &[("p", "v2\n"), ("f", "new\n")]);
+}
+
+/// From a node without any agent, whoever wrote it; and what could not be reached is an error by name.
+#[test]
+fn one_command_has_all_nodes_of_a_root_flush_what_they_have() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let login = nodes.node("login");
+    let running = [(&a, a.start("mkdir d; echo one >d/f; echo two >g")), (&b, b.start("echo three >h"))];
+    assert!(["d/f", "g", "h"].iter().all(|name| is_link(&nodes, name)), "the test shows nothing");
+    let own = login.terrace(&["flush"]).ok();
+    assert!(own.stderr.contains("--all-nodes") && is_link(&nodes, "g"), "{own:?}");
+
+    let part = login.terrace(&["flush", "--all-nodes", "d"]).ok();
+    assert!(part.stdout.contains("node nodea: flushed 1 files, 4 B"), "{part:?}");
+    assert!(part.stdout.contains("node nodeb: flushed 0 files") && is_link(&nodes, "h"), "{part:?}");
+    assert_eq!(login.native("cat d/f").ok().stdout, "one\n");
+
+    b.cut();
+    let cut = login.terrace(&["flush", "--all-nodes"]);
+    assert!(cut.code == 74 && cut.stderr.contains("nodeb: ") && cut.stdout.contains("nodea: flushed "), "{cut:?}");
+    assert!(is_link(&nodes, "h") && !is_link(&nodes, "g"));
+    b.mend();
+    assert!(login.terrace(&["flush", "--all-nodes"]).ok().stdout.contains("node nodeb: flushed "));
+    assert_eq!(login.native("cat d/f g h").ok().stdout, "one\ntwo\nthree\n");
+    for (node, run) in running {
+        node.end(run).ok();
+    }
+    // The login node's agent stays for a moment.
+    assert!(wait_until(20, || !nodes.root().join(".terrace").exists()));
+    assert_durable(&nodes, &[("d/f", "one\n"), ("g", "two\n"), ("h", "three\n")]);
 }
 
 #[test]

@@ -3,13 +3,15 @@
 use super::Peers;
 use crate::node::registered;
 use crate::shared::path::{as_path, read_link};
+use crate::shared::request::Scope;
 use rustix::fs::{AtFlags, StatxFlags};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use terrace_client::Link;
-use terrace_core::nodes::{Owner, owner};
+use terrace_core::control::{Failure, NodeFlushed};
+use terrace_core::nodes::{Node, Owner, owner};
 use terrace_core::objects::wire::{Request, Response};
 use terrace_core::peers::{Answer, Ask, DOOR, Door};
 use terrace_index::NAME_LEN;
@@ -98,8 +100,7 @@ impl Peers {
 
     /// All registered nodes hear of this one, so that their programs look for what it has. Before a program of this one runs.
     pub fn announce(&self) {
-        let mut others = registered(&self.settings.root);
-        others.retain(|node| node.tag != self.own_tag());
+        let others = self.others();
         std::thread::scope(|threads| {
             for node in &others {
                 threads.spawn(move || {
@@ -110,24 +111,49 @@ impl Peers {
         });
     }
 
-    #[allow(dead_code)] // `terrace flush --all-nodes` will ask
-    /// Every other node makes all that it has durable. What went wrong, by node.
-    pub fn flush_others(&self) -> Vec<(String, String)> {
+    /// Every other node makes what it has below these paths durable.
+    pub fn flush_others(&self, scope: &Scope, all: bool) -> Vec<NodeFlushed> {
+        let others = self.others();
+        let below = |path: &PathBuf| Some(path.strip_prefix(&self.settings.root).ok()?.as_os_str().as_bytes().to_vec());
+        let ask = Ask::Flush { paths: scope.0.iter().filter_map(below).collect(), all };
+        std::thread::scope(|threads| {
+            let started: Vec<_> = others.iter().map(|node| threads.spawn(|| self.ask(&node.tag, &ask))).collect();
+            let asked = started.into_iter().map(|asked| asked.join().expect("asking panics never"));
+            let all = others.iter().zip(asked);
+            // One that has left meanwhile has left nothing to be flushed.
+            let is_there = |node: &Node| self.nodes().join(&node.tag).exists();
+            let all = all.filter(|(node, answer)| answer.is_ok() || is_there(node));
+            all.map(|(node, answer)| self.flushed_by(&node.host, answer)).collect()
+        })
+    }
+
+    fn flushed_by(&self, node: &str, answer: Result<Answer, String>) -> NodeFlushed {
+        let node = node.to_owned();
+        let unreached = |reason| NodeFlushed { node: node.clone(), unreached: Some(reason), ..NodeFlushed::default() };
+        let whole = |path: &[u8]| self.settings.root.join(as_path(path));
+        match answer {
+            Ok(Answer::Flushed(done)) => NodeFlushed {
+                files: done.files,
+                bytes: done.bytes,
+                open_files: done.open_files.iter().map(|path| whole(path)).collect(),
+                failures: done
+                    .failures
+                    .into_iter()
+                    .map(|(path, reason)| Failure { path: whole(&path), reason })
+                    .collect(),
+                node,
+                unreached: None,
+            },
+            Ok(Answer::Failed { reason, .. }) | Err(reason) => unreached(reason),
+            Ok(answer) => unreached(format!("its agent answered {answer:?}")),
+        }
+    }
+
+    /// Nodes that are registered at this root, but for this one.
+    fn others(&self) -> Vec<Node> {
         let mut others = registered(&self.settings.root);
         others.retain(|node| node.tag != self.own_tag());
-        let asked = std::thread::scope(|threads| {
-            let started: Vec<_> =
-                others.iter().map(|node| threads.spawn(move || self.ask(&node.tag, &Ask::Flush))).collect();
-            started.into_iter().map(|asked| asked.join().expect("asking panics never")).collect::<Vec<_>>()
-        });
-        let failed = |answer: Result<Answer, String>| match answer {
-            Ok(Answer::Done) => None,
-            Ok(Answer::Failed { reason, .. }) => Some(reason),
-            Ok(answer) => Some(format!("its agent answered {answer:?}")),
-            Err(error) => Some(error),
-        };
-        let all = others.into_iter().zip(asked);
-        all.filter_map(|(node, answer)| Some((node.host, failed(answer)?))).collect()
+        others
     }
 
     /// One question. Err: the node was not reached.

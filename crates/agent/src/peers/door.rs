@@ -3,7 +3,7 @@
 //! All three are told in a file beside the node's registration, which only this user can read; it goes with the agent. Nothing is
 //! read of who has not shown the token but a greeting (`objects::gate`).
 
-use super::Peers;
+use super::{FlushAll, Peers};
 use crate::error::{Context, Result};
 use crate::objects::gate::{self, Known};
 use crate::objects::server::{receive_request, send};
@@ -122,15 +122,15 @@ impl Peers {
 }
 
 /// Accepts other agents until the socket is shut down.
-pub fn serve(peers: &Arc<Peers>, keeper: &DoorKeeper) {
+pub fn serve(peers: &Arc<Peers>, keeper: &DoorKeeper, flush: &Arc<FlushAll>) {
     let shared = peers.clone();
     let known = move |connection| {
-        let peers = shared.clone();
+        let (peers, flush) = (shared.clone(), flush.clone());
         // Who leaves in the middle of something is nobody's loss.
         let attend = move || {
             let _ = match connection {
                 Known::Plain(_) => Ok(()),
-                Known::Tls(mut connection) => peers.attend(&mut *connection),
+                Known::Tls(mut connection) => peers.attend(&mut *connection, &*flush),
             };
         };
         if let Err(error) = std::thread::Builder::new().name("peer".into()).spawn(attend) {
@@ -144,7 +144,7 @@ pub fn serve(peers: &Arc<Peers>, keeper: &DoorKeeper) {
 }
 
 impl Peers {
-    fn attend(&self, connection: &mut (impl Read + Write)) -> std::io::Result<()> {
+    fn attend(&self, connection: &mut (impl Read + Write), flush: &FlushAll) -> std::io::Result<()> {
         send(connection, &Response::Done, &[])?;
         loop {
             let request = match receive_request(connection, 0) {
@@ -157,7 +157,9 @@ impl Peers {
                 return Ok(());
             }
             match request {
-                Request::Peer(ask) => self.answer(ask, |answer| send(connection, &Response::Peer(answer), &[]))?,
+                Request::Peer(ask) => {
+                    self.answer(ask, flush, |answer| send(connection, &Response::Peer(answer), &[]))?
+                }
                 other => {
                     let error = ObjectError::new(Kind::Protocol, format!("{other:?} is not what agents ask for here"));
                     return send(connection, &Response::Failed(error), &[]);

@@ -26,6 +26,7 @@ mod owner;
 pub use door::{DoorKeeper, serve};
 
 use crate::files::Files;
+use crate::shared::request::{FlushOptions, Outcome, Scope};
 use std::collections::HashMap;
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -33,6 +34,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use terrace_client::Link;
 use terrace_index::PRIVATE_DIR;
+
+/// What of this agent's a flush makes durable: arrays, too, which peers know nothing of.
+pub type FlushAll = dyn Fn(&Scope, &FlushOptions) -> Outcome + Send + Sync;
 
 pub struct Peers {
     files: Arc<Files>,

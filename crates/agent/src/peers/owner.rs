@@ -1,14 +1,16 @@
 //! What is done for other nodes with files that lie in this one's tiers.
 
-use super::Peers;
+use super::{FlushAll, Peers};
 use crate::shared::path::as_path;
-use crate::shared::request::{FlushOptions, Scope};
+use crate::shared::request::{FlushOptions, Outcome, Scope};
 use crate::shared::runs::Serving;
 use rustix::fs::Stat;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use terrace_core::peers::{Answer, Ask, Attributes};
+use terrace_core::peers::{Answer, Ask, Attributes, Flushed};
 use terrace_index::{NAME_LEN, State};
 
 /// How often one who waits hears that he is not forgotten.
@@ -16,13 +18,18 @@ const WORD: Duration = Duration::from_secs(1);
 
 impl Peers {
     /// Does it, and says so by `tell`.
-    pub fn answer(&self, ask: Ask, mut tell: impl FnMut(Answer) -> std::io::Result<()>) -> std::io::Result<()> {
+    pub fn answer(
+        &self,
+        ask: Ask,
+        flush: &FlushAll,
+        mut tell: impl FnMut(Answer) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
         // The agent stays until it has answered, and not as long as somebody might ask.
         let _serving = Serving::new(&self.runs);
         std::thread::scope(|threads| {
             let (done, answers) = channel();
             threads.spawn(move || {
-                let _ = done.send(self.do_for(ask));
+                let _ = done.send(self.do_for(ask, flush));
             });
             loop {
                 match answers.recv_timeout(WORD) {
@@ -36,7 +43,7 @@ impl Peers {
         })
     }
 
-    fn do_for(&self, ask: Ask) -> Answer {
+    fn do_for(&self, ask: Ask, flush: &FlushAll) -> Answer {
         match ask {
             Ask::Here => {
                 self.look_for_nodes();
@@ -46,17 +53,22 @@ impl Peers {
             Ask::StatMany { objects } => {
                 Answer::Attributes(objects.iter().map(|object| self.attributes(object)).collect())
             }
-            Ask::Flush => {
-                let options = FlushOptions { all: true, end_of_run: false, settle_open: false };
-                let (outcome, _) = self.flush_files(&Scope(vec![]), &options, &mut |_, _, _, _| true);
-                match outcome.failures.first() {
-                    None => Answer::Done,
-                    Some(first) => Answer::Failed {
-                        errno: libc::EIO,
-                        reason: format!("{} can't be made durable: {}", first.path.display(), first.reason),
-                    },
-                }
+            Ask::Flush { paths, all } => {
+                let scope = Scope(paths.iter().map(|path| self.settings.root.join(as_path(path))).collect());
+                let options = FlushOptions { all, end_of_run: false, settle_open: false };
+                Answer::Flushed(self.flushed(flush(&scope, &options)))
             }
+        }
+    }
+
+    fn flushed(&self, outcome: Outcome) -> Flushed {
+        let below =
+            |path: &Path| path.strip_prefix(&self.settings.root).unwrap_or(path).as_os_str().as_bytes().to_vec();
+        Flushed {
+            files: outcome.files,
+            bytes: outcome.bytes,
+            open_files: outcome.open_files.iter().map(|path| below(path)).collect(),
+            failures: outcome.failures.into_iter().map(|failure| (below(&failure.path), failure.reason)).collect(),
         }
     }
 
