@@ -26,6 +26,7 @@
 
 mod axis;
 mod catalogue;
+mod control;
 mod error;
 mod exec;
 mod grid;
@@ -42,12 +43,13 @@ mod tables;
 mod watch;
 
 pub use axis::Axis;
+pub use control::{Control, End, Limits, Query, Register, answer, on_behalf};
 pub use error::{Error, Result};
 pub use exec::STACK_BYTES;
 pub use grid::{Column, Dimension, Grid, Meaning, MemoryArray, Source};
 pub use rules::ArrayPlans;
 pub use scan::GridTable;
-pub use session::{Batches, Engine, Options, Queries, context, plan, stream};
+pub use session::{Batches, Engine, Options, Queries, asked, context, plan, stream};
 pub use sum::exact_sum;
 pub use tables::{Objects, complete_steps, dimension_names, tags};
 pub use watch::{Answer, Watch};
