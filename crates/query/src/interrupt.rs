@@ -1,12 +1,13 @@
 //! What ends queries from outside while they are computed: Ctrl-C, and the end of the program that asked.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use terrace_analysis::{End, Engine};
 use terrace_tool::failure::Failure;
 
 /// As a shell tells that a program was interrupted.
-pub const INTERRUPTED: i32 = 130;
+const INTERRUPTED: i32 = 130;
 /// For queries to be let go of, and to be said to have ended.
 const PATIENCE: Duration = Duration::from_millis(500);
 
@@ -19,6 +20,13 @@ pub fn who() -> String {
         (Some(name), Some(parent)) => format!("{user}, {} ({parent})", name.trim()),
         _ => user,
     }
+}
+
+static IS_INTERRUPTED: AtomicBool = AtomicBool::new(false);
+
+/// A failure as it is told to the shell: one that Ctrl-C has caused has a code of its own.
+pub fn as_told(failure: Failure) -> Failure {
+    if IS_INTERRUPTED.load(Relaxed) { failure.code(INTERRUPTED) } else { failure }
 }
 
 /// Ctrl-C ends the query that runs; where none does, or it is pressed again, this program.
@@ -34,6 +42,7 @@ pub fn ends_queries(engine: &Engine) -> Result<(), Failure> {
     let taken = move || {
         runtime.block_on(async {
             while interrupts.recv().await.is_some() {
+                IS_INTERRUPTED.store(true, Relaxed);
                 let ended = queries.upgrade().map_or(0, |queries| queries.end_all(End::Cancelled));
                 if ended == 0 {
                     std::process::exit(INTERRUPTED);

@@ -137,7 +137,7 @@ fn main() {
         Ok(Err(_)) => std::process::exit(101),
         Err(error) => Err(Failure::new(format!("no thread can be started: {error}"))),
     };
-    if let Err(failure) = done {
+    if let Err(failure) = done.map_err(interrupt::as_told) {
         failure.print_as("");
         std::process::exit(failure.code);
     }

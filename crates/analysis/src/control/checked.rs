@@ -47,10 +47,14 @@ fn with_checked_filter(plan: Arc<dyn ExecutionPlan>, control: &Arc<Control>) -> 
         let filter = of(filter);
         return Ok(Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(Some(filter)).build()?));
     }
-    if let Some(join) = plan.downcast_ref::<HashJoinExec>()
-        && let Some(filter) = join.filter()
-    {
-        return join.builder().with_filter(Some(of(filter))).build_exec();
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        // Keys are computed for each batch that goes into the table.
+        let key = |(left, right): &(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)| {
+            let left = CheckedExpr { expression: left.clone(), control: control.clone() };
+            (Arc::new(left) as Arc<dyn PhysicalExpr>, right.clone())
+        };
+        let on = join.on().iter().map(key).collect();
+        return join.builder().with_on(on).with_filter(join.filter().map(of)).build_exec();
     }
     Ok(plan)
 }
