@@ -28,6 +28,7 @@ mod axis;
 mod catalogue;
 mod control;
 mod error;
+mod exact;
 mod exec;
 mod grid;
 mod nesting;

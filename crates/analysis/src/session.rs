@@ -2,6 +2,7 @@
 
 use crate::control::{self, Limits, Query, Register, answer, checked, on_behalf, with_memory_of};
 use crate::error::{Error, Result};
+use crate::exact;
 use crate::exec::STACK_BYTES;
 use crate::nesting;
 use crate::rules::ArrayPlans;
@@ -127,7 +128,12 @@ pub async fn plan(context: &SessionContext, text: &str) -> Result<DataFrame> {
     nesting::check(text)?;
     let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     let (context, text) = (context.clone(), text.to_owned());
-    aside(async move { Ok(context.sql_with_options(&text, options).await?) }).await
+    aside(async move {
+        exact::check(&text)?;
+        let (state, plan) = context.sql_with_options(&text, options).await?.into_parts();
+        Ok(DataFrame::new(state, exact::exact(plan)?))
+    })
+    .await
 }
 
 /// Runs a plan: its rows as they come. It is run for the query on whose behalf this is called.
