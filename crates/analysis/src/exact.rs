@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use arrow::compute::kernels::numeric::{add, mul, sub};
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRewriter};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::logical_expr::expr::{Between, Case, InList};
@@ -67,7 +67,7 @@ pub fn exact(plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
         let names = NamePreserver::new(&plan);
         let changed = plan.map_expressions(|expr| {
             let name = names.save(&expr);
-            let changed = expr.transform_up(|expr| rewritten(expr, &schema))?;
+            let changed = expr.rewrite(&mut Rewriter { schema: &schema, operands: vec![] })?;
             Ok(changed.update_data(|expr| name.restore(expr)))
         })?;
         match changed.transformed {
@@ -78,37 +78,76 @@ pub fn exact(plan: LogicalPlan) -> DataFusionResult<LogicalPlan> {
     .data()
 }
 
-fn rewritten(expr: Expr, schema: &DFSchema) -> DataFusionResult<Transformed<Expr>> {
-    let is_single = |expr: &Expr| !is_literal(expr) && matches!(expr.get_type(schema), Ok(DataType::Float32));
-    Ok(match expr {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) => {
-            let same = |left: Expr, right: Expr| Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)));
-            match (is_single(&left), is_single(&right)) {
-                (true, false) => Transformed::yes(same(*left, as_single(*right))),
-                (false, true) => Transformed::yes(same(as_single(*left), *right)),
-                _ => Transformed::no(same(*left, *right)),
+/// From the leaves up. What is known of the operands of each level is kept, so that a chain of any length is looked at once.
+struct Rewriter<'a> {
+    schema: &'a DFSchema,
+    operands: Vec<Vec<Option<Whole>>>,
+}
+
+impl TreeNodeRewriter for Rewriter<'_> {
+    type Node = Expr;
+
+    fn f_down(&mut self, expr: Expr) -> DataFusionResult<Transformed<Expr>> {
+        self.operands.push(vec![]);
+        Ok(Transformed::no(expr))
+    }
+
+    fn f_up(&mut self, expr: Expr) -> DataFusionResult<Transformed<Expr>> {
+        let operands = self.operands.pop().unwrap_or_default();
+        let (changed, known) = match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op, right })
+                if matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply) =>
+            {
+                let mut operands = operands.into_iter();
+                let of = |known: Option<Whole>, expr: &Expr| known.or_else(|| Whole::of(expr, self.schema));
+                let known = of(operands.next().flatten(), &left).zip(of(operands.next().flatten(), &right));
+                arithmetic(*left, op, *right, known)
             }
+            other => (self.compared(other), None),
+        };
+        if let Some(level) = self.operands.last_mut() {
+            level.push(known);
         }
-        Expr::BinaryExpr(BinaryExpr { left, op, right })
-            if matches!(op, Operator::Plus | Operator::Minus | Operator::Multiply) =>
-        {
-            arithmetic(*left, op, *right, schema)
+        Ok(changed)
+    }
+}
+
+impl Rewriter<'_> {
+    fn is_single(&self, expr: &Expr) -> bool {
+        matches!(expr.get_type(self.schema), Ok(DataType::Float32))
+    }
+
+    fn compared(&self, expr: Expr) -> Transformed<Expr> {
+        match expr {
+            Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) => {
+                let same =
+                    |left: Expr, right: Expr| Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)));
+                match (is_decimal(&left), is_decimal(&right)) {
+                    (false, true) if self.is_single(&left) => Transformed::yes(same(*left, as_single(*right))),
+                    (true, false) if self.is_single(&right) => Transformed::yes(same(as_single(*left), *right)),
+                    _ => Transformed::no(same(*left, *right)),
+                }
+            }
+            Expr::InList(InList { expr, list, negated }) if list.iter().any(is_decimal) && self.is_single(&expr) => {
+                let list = list.into_iter().map(as_single).collect();
+                Transformed::yes(Expr::InList(InList { expr, list, negated }))
+            }
+            Expr::Between(Between { expr, negated, low, high })
+                if (is_decimal(&low) || is_decimal(&high)) && self.is_single(&expr) =>
+            {
+                let (low, high) = (Box::new(as_single(*low)), Box::new(as_single(*high)));
+                Transformed::yes(Expr::Between(Between { expr, negated, low, high }))
+            }
+            Expr::Case(Case { expr: Some(expr), when_then_expr, else_expr })
+                if when_then_expr.iter().any(|(when, _)| is_decimal(when)) && self.is_single(&expr) =>
+            {
+                let when_then_expr =
+                    when_then_expr.into_iter().map(|(when, then)| (Box::new(as_single(*when)), then)).collect();
+                Transformed::yes(Expr::Case(Case { expr: Some(expr), when_then_expr, else_expr }))
+            }
+            other => Transformed::no(other),
         }
-        Expr::InList(InList { expr, list, negated }) if is_single(&expr) => {
-            let list = list.into_iter().map(as_single).collect();
-            Transformed::yes(Expr::InList(InList { expr, list, negated }))
-        }
-        Expr::Between(Between { expr, negated, low, high }) if is_single(&expr) => {
-            let (low, high) = (Box::new(as_single(*low)), Box::new(as_single(*high)));
-            Transformed::yes(Expr::Between(Between { expr, negated, low, high }))
-        }
-        Expr::Case(Case { expr: Some(expr), when_then_expr, else_expr }) if is_single(&expr) => {
-            let when_then_expr =
-                when_then_expr.into_iter().map(|(when, then)| (Box::new(as_single(*when)), then)).collect();
-            Transformed::yes(Expr::Case(Case { expr: Some(expr), when_then_expr, else_expr }))
-        }
-        other => Transformed::no(other),
-    })
+    }
 }
 
 fn is_comparison(op: Operator) -> bool {
@@ -116,10 +155,10 @@ fn is_comparison(op: Operator) -> bool {
     matches!(op, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
-fn is_literal(expr: &Expr) -> bool {
+fn is_decimal(expr: &Expr) -> bool {
     match expr {
-        Expr::Literal(..) => true,
-        Expr::Negative(inner) => is_literal(inner),
+        Expr::Literal(ScalarValue::Float64(Some(_)), _) => true,
+        Expr::Negative(inner) => is_decimal(inner),
         _ => false,
     }
 }
@@ -139,35 +178,34 @@ fn as_single(expr: Expr) -> Expr {
 #[derive(Clone, Copy)]
 struct Bounds(i128, i128);
 
-impl Bounds {
-    fn of(expr: &Expr, schema: &DFSchema) -> Option<Bounds> {
-        let whole = |expr: &Expr| of_type(&expr.get_type(schema).ok()?);
-        match expr {
-            Expr::Alias(alias) => Bounds::of(&alias.expr, schema),
-            Expr::Literal(value, _) => {
-                whole(expr)?;
-                let value: i128 = match value.cast_to(&DataType::Decimal128(38, 0)).ok()? {
-                    ScalarValue::Decimal128(Some(value), ..) => value,
-                    _ => return None,
-                };
-                Some(Bounds(value, value))
-            }
-            Expr::Cast(inner) => {
-                let own = whole(expr)?;
-                // A cast that does not fit is an error.
-                Some(
-                    Bounds::of(&inner.expr, schema).map_or(own, |inner| Bounds(inner.0.max(own.0), inner.1.min(own.1))),
-                )
-            }
-            Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-                let own = whole(expr)?;
-                let inner = Bounds::of(left, schema).zip(Bounds::of(right, schema));
-                Some(inner.and_then(|(left, right)| left.with(*op, right)).map_or(own, |found| found.within(own)))
-            }
-            other => whole(other),
-        }
-    }
+/// What is known of an expression that is a whole number.
+struct Whole {
+    data_type: DataType,
+    bounds: Bounds,
+}
 
+impl Whole {
+    /// Of what is no arithmetic.
+    fn of(expr: &Expr, schema: &DFSchema) -> Option<Whole> {
+        let data_type = expr.get_type(schema).ok()?;
+        let own = of_type(&data_type)?;
+        let bounds = match expr {
+            Expr::Literal(value, _) => match value.cast_to(&DataType::Decimal128(38, 0)).ok()? {
+                ScalarValue::Decimal128(Some(value), ..) => Bounds(value, value),
+                _ => own,
+            },
+            // A cast that does not fit is an error.
+            Expr::Cast(inner) => match inner.expr.get_type(schema).ok().as_ref().and_then(of_type) {
+                Some(inner) => Bounds(inner.0.max(own.0), inner.1.min(own.1)),
+                None => own,
+            },
+            _ => own,
+        };
+        Some(Whole { data_type, bounds })
+    }
+}
+
+impl Bounds {
     fn with(self, op: Operator, other: Bounds) -> Option<Bounds> {
         Some(match op {
             Operator::Plus => Bounds(self.0.checked_add(other.0)?, self.1.checked_add(other.1)?),
@@ -184,10 +222,6 @@ impl Bounds {
             }
             _ => return None,
         })
-    }
-
-    fn within(self, own: Bounds) -> Bounds {
-        if self.fits(own) { self } else { own }
     }
 
     fn fits(self, other: Bounds) -> bool {
@@ -209,32 +243,34 @@ fn of_type(data_type: &DataType) -> Option<Bounds> {
     })
 }
 
-fn arithmetic(left: Expr, op: Operator, right: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let same = |left, right| Transformed::no(Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right))));
-    let bounds = Bounds::of(&left, schema).zip(Bounds::of(&right, schema));
-    let types = left.get_type(schema).ok().zip(right.get_type(schema).ok());
-    let (Some((of_left, of_right)), Some((left_type, right_type))) = (bounds, types) else { return same(left, right) };
-    let is_unsigned = |data_type: &DataType| *data_type == DataType::UInt64;
-    let wanted = match (is_unsigned(&left_type), is_unsigned(&right_type)) {
+fn arithmetic(
+    left: Expr,
+    op: Operator,
+    right: Expr,
+    known: Option<(Whole, Whole)>,
+) -> (Transformed<Expr>, Option<Whole>) {
+    let binary = |left, right| Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)));
+    let Some((of_left, of_right)) = known else { return (Transformed::no(binary(left, right)), None) };
+    let is_unsigned = |known: &Whole| known.data_type == DataType::UInt64;
+    let wanted = match (is_unsigned(&of_left), is_unsigned(&of_right)) {
         (false, false) => DataType::Int64,
         (true, true) => DataType::UInt64,
-        // DataFusion makes decimals of 20 digits of both, where a literal does not fit the column's type.
-        (true, false) if of_right.0 >= 0 => DataType::UInt64,
-        (false, true) if of_left.0 >= 0 => DataType::UInt64,
-        _ => return same(left, right),
+        (true, false) if of_right.bounds.0 >= 0 => DataType::UInt64,
+        (false, true) if of_left.bounds.0 >= 0 => DataType::UInt64,
+        // DataFusion makes decimals of 20 digits of both.
+        _ => return (Transformed::no(binary(left, right)), None),
     };
-    let as_wanted = |expr: Expr, data_type: &DataType| match *data_type == wanted {
+    let as_wanted = |expr: Expr, known: &Whole| match known.data_type == wanted {
         true => expr,
         false => cast(expr, wanted.clone()),
     };
-    let (left, right) = (as_wanted(left, &left_type), as_wanted(right, &right_type));
+    let (left, right) = (as_wanted(left, &of_left), as_wanted(right, &of_right));
     let room = of_type(&wanted).expect("a type of whole numbers");
-    match of_left.with(op, of_right) {
-        Some(found) if found.fits(room) => {
-            Transformed::yes(Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right))))
-        }
-        _ => Transformed::yes(checked(op).call(vec![left, right])),
-    }
+    let (expr, bounds) = match of_left.bounds.with(op, of_right.bounds) {
+        Some(found) if found.fits(room) => (binary(left, right), found),
+        _ => (checked(op).call(vec![left, right]), room),
+    };
+    (Transformed::yes(expr), Some(Whole { data_type: wanted, bounds }))
 }
 
 /// The function in an operator's place.
