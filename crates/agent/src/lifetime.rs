@@ -499,6 +499,8 @@ impl Agent {
         let _ = std::fs::remove_file(settings.objects_socket());
         let _ = std::fs::remove_file(settings.control_socket());
         let _ = std::fs::remove_file(settings.call_socket());
+        // Records of queries (crates/analysis), of nobody's data.
+        let _ = std::fs::remove_dir_all(settings.runtime.join("queries"));
         if !keeps_index {
             self.index.header.magic.store(0, SeqCst);
             if std::fs::symlink_metadata(settings.index()).is_ok_and(|found| found.ino() == self.index_ino) {

@@ -26,7 +26,9 @@
 
 mod axis;
 mod catalogue;
+mod control;
 mod error;
+mod exact;
 mod exec;
 mod grid;
 mod nesting;
@@ -42,12 +44,13 @@ mod tables;
 mod watch;
 
 pub use axis::Axis;
+pub use control::{Control, End, Limits, Query, Register, answer, on_behalf};
 pub use error::{Error, Result};
 pub use exec::STACK_BYTES;
 pub use grid::{Column, Dimension, Grid, Meaning, MemoryArray, Source};
 pub use rules::ArrayPlans;
 pub use scan::GridTable;
-pub use session::{Batches, Engine, Options, Queries, context, plan, stream};
+pub use session::{Batches, Engine, Options, Queries, asked, context, plan, stream};
 pub use sum::exact_sum;
 pub use tables::{Objects, complete_steps, dimension_names, tags};
 pub use watch::{Answer, Watch};

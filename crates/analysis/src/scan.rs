@@ -2,6 +2,7 @@
 //!
 //! Predicates are evaluated on the columns that they need; coordinates and other columns are made for the rows that pass.
 
+use crate::control::{Control, of_task, reading};
 use crate::error::Result;
 use crate::exec::{ArrayExec, Work};
 use crate::grid::{Column, Grid, Meaning, Selection, Tile, TileReader, is_of_rows, select, tiles};
@@ -19,6 +20,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 #[derive(Debug)]
 pub struct GridTable(pub Arc<Grid>);
@@ -142,7 +144,7 @@ impl Work for Scan {
         let cells = (0..self.grid.rank()).map(|d| self.selection.count(d)).product::<u64>();
         self.limit.map_or(cells as usize, |limit| limit.min(cells as usize))
     }
-    fn stream(&self, partition: usize, _: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+    fn stream(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let share = |number: usize| self.tiles.len() * number / self.partitions;
         let rows = Rows {
             grid: self.grid.clone(),
@@ -154,6 +156,7 @@ impl Work for Scan {
             end: share(partition + 1),
             batch_size: self.batch_size as u64,
             limit: self.limit.unwrap_or(usize::MAX),
+            control: of_task(&context),
             mask: vec![],
             ready: VecDeque::new(),
         };
@@ -161,16 +164,19 @@ impl Work for Scan {
         let mut stream = RecordBatchReceiverStream::builder(self.schema.clone(), BATCHES_AHEAD);
         let sender = stream.tx();
         let (grid, predicate) = (self.grid.clone(), self.predicate.clone());
+        let control = of_task(&context);
         stream.spawn_blocking(move || {
-            for batch in rows {
-                // Nobody asks for more.
-                if sender.blocking_send(batch.map_err(Into::into)).is_err() {
-                    return Ok(());
+            reading(&control, || {
+                for batch in rows {
+                    // Nobody asks for more.
+                    if sender.blocking_send(batch.map_err(Into::into)).is_err() {
+                        return;
+                    }
                 }
-            }
-            if let Some(predicate) = predicate {
-                predicate.learn_ranges(&grid);
-            }
+                if let Some(predicate) = predicate {
+                    predicate.learn_ranges(&grid);
+                }
+            });
             Ok(())
         });
         Ok(stream.build())
@@ -190,6 +196,7 @@ struct Rows {
     end: usize,
     batch_size: u64,
     limit: usize,
+    control: Arc<Control>,
     mask: Mask,
     ready: VecDeque<RecordBatch>,
 }
@@ -218,10 +225,12 @@ impl Iterator for Rows {
 
 impl Rows {
     fn read(&mut self, number: usize) -> Result<()> {
+        self.control.check()?;
         let tiles = self.tiles.clone();
         let grid = self.grid.clone();
         let mut reader = TileReader::new(&grid, &tiles[number]);
         let cells = reader.cells();
+        self.control.cells.fetch_add(cells, Relaxed);
         let Some(predicate) = &self.predicate else {
             let mut first = 0;
             while first < cells && (first as usize) < self.limit {

@@ -1,6 +1,8 @@
 //! A session of queries: SQL and plans over the tables of one root.
 
+use crate::control::{self, Limits, Query, Register, answer, checked, on_behalf, with_memory_of};
 use crate::error::{Error, Result};
+use crate::exact;
 use crate::exec::STACK_BYTES;
 use crate::nesting;
 use crate::rules::ArrayPlans;
@@ -14,6 +16,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
 use futures::{FutureExt, StreamExt};
@@ -21,6 +24,7 @@ use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use terrace_client::{Kind, Session};
 
 /// What a session may use, and how it plans.
@@ -32,13 +36,27 @@ pub struct Options {
     pub spill: Option<PathBuf>,
     /// Threads, at most 1024; `None`: one for each processor.
     pub threads: Option<usize>,
+    /// Bytes that one query may hold; `None`: as all together.
+    pub query_memory_bytes_max: Option<usize>,
+    /// How long a query may take, from when it is asked until its last row; `None`: as long as it takes.
+    pub query_time_max: Option<Duration>,
+    /// Who asks, for `terrace.queries`.
+    pub who: String,
     /// Array-native plans; without them every query goes DataFusion's way, for comparison.
     pub array_plans: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { memory_bytes_max: None, spill: None, threads: None, array_plans: true }
+        Options {
+            memory_bytes_max: None,
+            spill: None,
+            threads: None,
+            query_memory_bytes_max: None,
+            query_time_max: None,
+            who: String::new(),
+            array_plans: true,
+        }
     }
 }
 
@@ -47,6 +65,7 @@ impl Default for Options {
 pub struct Queries {
     context: SessionContext,
     objects: Arc<Objects>,
+    who: Arc<str>,
 }
 
 /// Rows of a batch: larger than DataFusion's own choice, because batches are mostly views of tier memory.
@@ -109,12 +128,26 @@ pub async fn plan(context: &SessionContext, text: &str) -> Result<DataFrame> {
     nesting::check(text)?;
     let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     let (context, text) = (context.clone(), text.to_owned());
-    aside(async move { Ok(context.sql_with_options(&text, options).await?) }).await
+    aside(async move {
+        exact::check(&text)?;
+        let (state, plan) = context.sql_with_options(&text, options).await?.into_parts();
+        Ok(DataFrame::new(state, exact::exact(plan)?))
+    })
+    .await
 }
 
-/// Runs a plan: its rows as they come.
+/// Runs a plan: its rows as they come. It is run for the query on whose behalf this is called.
 pub async fn stream(frame: DataFrame) -> Result<SendableRecordBatchStream> {
-    let stream = aside(async move { Ok(frame.execute_stream().await?) }).await?;
+    let control = control::current();
+    let task = frame.task_ctx();
+    let config = task.session_config().clone().with_extension(control.clone());
+    let environment = with_memory_of(&control, &task.runtime_env());
+    let task = Arc::new(task.with_session_config(config).with_runtime(environment));
+    let stream = aside(async move {
+        let plan = checked(frame.create_physical_plan().await?, &control)?;
+        Ok(execute_stream(plan, task)?)
+    })
+    .await?;
     let schema = stream.schema();
     let batches = AssertUnwindSafe(stream).catch_unwind();
     let batches = batches.map(|batch| batch.unwrap_or_else(|_| Err(engine_failed().into())));
@@ -143,10 +176,12 @@ pub fn engine_failed() -> Error {
 
 impl Queries {
     pub fn new(session: Session, options: &Options) -> Result<Queries> {
-        let objects = Arc::new(Objects::new(session));
+        let limits = Limits { memory_bytes_max: options.query_memory_bytes_max, time_max: options.query_time_max };
+        let queries = Register::new(session.runtime_directory(), limits);
+        let objects = Arc::new(Objects::new(session, queries));
         let context = context(options)?;
         context.register_catalog(CATALOG, Arc::new(Names(objects.clone())));
-        Ok(Queries { context, objects })
+        Ok(Queries { context, objects, who: options.who.as_str().into() })
     }
 
     /// What DataFusion's own interfaces need: registering functions, building plans.
@@ -160,6 +195,11 @@ impl Queries {
     /// Plans a query. Nothing is changed by SQL: statements that would are refused.
     pub async fn sql(&self, text: &str) -> Result<DataFrame> {
         plan(&self.context, text).await
+    }
+
+    /// A query is in `terrace.queries` from now on. `answer` gives its rows, of plans that are made `on_behalf` of its control.
+    pub fn begin(&self, text: &str) -> Query {
+        self.objects.queries.begin(text, &self.who)
     }
 
     /// The table of a name, to build a plan on.
@@ -176,9 +216,21 @@ impl Queries {
     }
 }
 
+/// What is asked, unless the query is to end before; the query knows what failed.
+pub async fn asked<T>(query: &Query, asking: impl Future<Output = Result<T>>) -> Result<T> {
+    let control = query.control();
+    let done = tokio::select! {
+        biased;
+        error = control.ending() => Err(error),
+        done = on_behalf(control.clone(), asking) => done,
+    };
+    done.inspect_err(|error| query.failed(&error.message))
+}
+
 /// Queries for programs that don't wait in an async runtime: it brings its own.
 pub struct Engine {
     runtime: tokio::runtime::Runtime,
+    threads: Option<usize>,
     queries: Queries,
 }
 
@@ -197,31 +249,42 @@ impl Engine {
             .enable_all()
             .build()
             .map_err(|error| Error::new(Kind::System, format!("no runtime for queries can be started: {error}")))?;
-        Ok(Engine { runtime, queries: Queries::new(session, options)? })
+        Ok(Engine { runtime, threads: options.threads, queries: Queries::new(session, options)? })
     }
 
     pub fn queries(&self) -> &Queries {
         &self.queries
+    }
+    /// As many as were wanted.
+    pub fn threads(&self) -> Option<usize> {
+        self.threads
     }
     pub fn runtime(&self) -> &tokio::runtime::Runtime {
         &self.runtime
     }
 
     pub fn sql(&self, text: &str) -> Result<Batches<'_>> {
-        self.batches(async {
+        self.batches(text, async {
             let frame = self.queries.sql(text).await?;
             stream(frame).await
         })
     }
 
+    /// It is in no list of queries.
     pub fn run(&self, frame: DataFrame) -> Result<Batches<'_>> {
-        self.batches(stream(frame))
+        let stream = self.runtime.block_on(stream(frame))?;
+        Ok(Batches { engine: self, stream })
     }
 
-    /// What a front end of another language answers: its rows on this runtime.
-    pub fn batches(&self, answer: impl Future<Output = Result<SendableRecordBatchStream>>) -> Result<Batches<'_>> {
-        let stream = self.runtime.block_on(answer)?;
-        Ok(Batches { engine: self, stream })
+    /// What a front end of another language answers to this text: its rows on this runtime.
+    pub fn batches(
+        &self,
+        text: &str,
+        asking: impl Future<Output = Result<SendableRecordBatchStream>>,
+    ) -> Result<Batches<'_>> {
+        let query = self.queries.begin(text);
+        let stream = self.runtime.block_on(asked(&query, asking))?;
+        Ok(Batches { engine: self, stream: answer(query, stream) })
     }
 }
 

@@ -254,6 +254,12 @@ pub struct ServeArgs {
     /// Memory limit for all Flight SQL queries together [default: 50% of free memory]
     #[arg(long, value_name = "SIZE", requires = "flight")]
     pub query_memory: Option<OsString>,
+    /// Memory limit for each Flight SQL query [default: as for all together]
+    #[arg(long, value_name = "SIZE", requires = "flight")]
+    pub query_memory_each: Option<OsString>,
+    /// Time limit for each Flight SQL query
+    #[arg(long, value_name = "DURATION", requires = "flight")]
+    pub query_timeout: Option<OsString>,
     /// Also serve objects over HTTP with the same token; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["hosts", "slurm"])]
     pub http: Option<String>,
@@ -352,6 +358,9 @@ pub struct AskedArgs {
     /// Memory limit for queries
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<OsString>,
+    /// Time limit for each query
+    #[arg(long, value_name = "DURATION")]
+    pub query_timeout: Option<OsString>,
     /// Spill sorts and joins that exceed the memory limit to this directory
     #[arg(long, value_name = "DIR")]
     pub spill: Option<PathBuf>,
@@ -373,6 +382,9 @@ pub struct SqlArgs {
     /// First step to watch [default: 0]
     #[arg(long, value_name = "STEP", requires = "watch")]
     pub from: Option<OsString>,
+    /// Cancel a running query of this root; terrace.queries lists their IDs
+    #[arg(long, value_name = "ID", conflicts_with_all = ["query", "file", "output", "watch"])]
+    pub cancel: Option<OsString>,
     /// Exit after this many steps
     #[arg(long, value_name = "N", requires = "watch")]
     pub steps: Option<OsString>,

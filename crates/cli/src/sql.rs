@@ -20,6 +20,7 @@ pub fn sql(args: &SqlArgs) -> Result<i32> {
     told.option("--watch", args.watch.clone());
     told.option("--from", args.from.clone());
     told.option("--steps", args.steps.clone());
+    told.option("--cancel", args.cancel.clone());
     call("sql", told, &args.asked)
 }
 
@@ -39,6 +40,7 @@ impl Told {
         told.option("--format", asked.format.clone());
         told.option("--output", path(&asked.output));
         told.option("--memory", asked.memory.clone());
+        told.option("--query-timeout", asked.query_timeout.clone());
         told.option("--spill", path(&asked.spill));
         told.option("--threads", asked.query_threads.clone());
         if asked.generic {

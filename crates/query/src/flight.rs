@@ -3,9 +3,11 @@
 //!   GetFlightInfo(query) ─▶ schema, and a ticket that is the query ─▶ DoGet(ticket) ─▶ batches as they come
 //!
 //! Invariant: no call is answered without the token; addresses that others reach are served with TLS alone. Nothing is kept between
-//! calls: a ticket and a prepared statement are the text of their query. Queries are computed on the engine's threads, and clients
-//! served on others: no query keeps anybody from being heard.
+//! calls: a ticket and a prepared statement are the text of their query. Each query is computed on threads of its own, and clients
+//! served on others: no query keeps anybody from being heard. A client that goes away ends its query.
 
+use crate::threads::{Lent, Threads};
+use crate::tickets::{Tickets, parted};
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::error::FlightError;
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
@@ -13,8 +15,8 @@ use arrow_flight::sql::metadata::{SqlInfoData, SqlInfoDataBuilder};
 use arrow_flight::sql::server::{FlightSqlService, PeekableFlightDataStream};
 use arrow_flight::sql::*;
 use arrow_flight::{
-    Action, FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse, IpcMessage, SchemaAsIpc,
-    Ticket,
+    Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, FlightDescriptor,
+    FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse, IpcMessage, SchemaAsIpc, Ticket,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -29,10 +31,9 @@ use std::time::Duration;
 use terrace_analysis::arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use terrace_analysis::arrow::datatypes::{DataType, Schema, SchemaRef};
 use terrace_analysis::datafusion::prelude::{DataFrame, SessionContext};
-use terrace_analysis::{Engine, Error, plan};
+use terrace_analysis::{Control, End, Engine, Error, Register, answer, asked, on_behalf, plan, stream};
 use terrace_tool::failure::Failure;
 use terrace_tool::server_args::ServerArgs;
-use tokio::runtime::Handle;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
@@ -43,6 +44,11 @@ const SERVING_THREADS: usize = 2;
 const END_PATIENCE: Duration = Duration::from_secs(3);
 /// Batches that are made before they are sent.
 const BATCHES_AHEAD: usize = 2;
+const ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const ALIVE_PATIENCE: Duration = Duration::from_secs(20);
+/// As the protocol has it; the crate keeps its name for it to itself.
+const CANCELLED: i32 = 1;
+const CANCEL_FLIGHT_INFO: &str = "CancelFlightInfo";
 
 pub fn serve(engine: &Engine, listening: &ServerArgs) -> Result<(), Failure> {
     let read = |path: &Path| {
@@ -64,14 +70,17 @@ pub fn serve(engine: &Engine, listening: &ServerArgs) -> Result<(), Failure> {
         return Err(wrong_address("others reach it, and the token would travel in the clear".into())
             .hint("give --certificate and --key, or listen on a loopback address and tunnel to it"));
     }
-    let mut server = Server::builder();
+    // A client whose node is gone says nothing.
+    let mut server =
+        Server::builder().http2_keepalive_interval(Some(ALIVE_INTERVAL)).http2_keepalive_timeout(Some(ALIVE_PATIENCE));
     if let Some((certificate, key)) = listening.tls() {
         let identity = Identity::from_pem(read(certificate)?, read(key)?);
         server = server
             .tls_config(ServerTlsConfig::new().identity(identity))
             .map_err(|error| Failure::invalid(format!("the certificate or its key can't be used: {error}")))?;
     }
-    let service = Service::new(engine.queries().context().clone(), engine.runtime().handle().clone(), &token)?;
+    let (context, register) = (engine.queries().context().clone(), engine.queries().objects().queries.clone());
+    let service = Service::new(context, register, Threads::new(engine.threads()), &token)?;
     let guard = move |request: Request<()>| match is_known(&request, &token) {
         true => Ok(request),
         false => {
@@ -133,8 +142,10 @@ fn is_known<T>(request: &Request<T>, token: &str) -> bool {
 #[derive(Clone)]
 pub struct Service {
     context: SessionContext,
+    register: Arc<Register>,
     /// Where queries are computed.
-    engine: Handle,
+    threads: Arc<Threads>,
+    tickets: Arc<Tickets>,
     info: Arc<SqlInfoData>,
     bearer: String,
 }
@@ -157,28 +168,42 @@ fn status(error: Error) -> Status {
     }
 }
 
+/// What a query's own end is told as, and other errors.
+fn status_of(control: &Control, error: Error) -> Status {
+    match control.wanted_end() {
+        None => status(error),
+        Some(End::TimedOut) => Status::deadline_exceeded(status(error).message()),
+        Some(End::Cancelled | End::Left) => Status::cancelled(error.message),
+    }
+}
+
+/// For the list of queries.
+fn asker<T>(request: &Request<T>) -> String {
+    match request.remote_addr() {
+        Some(address) => format!("flight {address}"),
+        None => "flight".into(),
+    }
+}
+
 fn broken(error: impl std::fmt::Display) -> Status {
     Status::internal(error.to_string())
 }
 
 impl Service {
-    pub fn new(context: SessionContext, engine: Handle, token: &str) -> Result<Service, Failure> {
+    pub fn new(
+        context: SessionContext,
+        register: Arc<Register>,
+        threads: Arc<Threads>,
+        token: &str,
+    ) -> Result<Service, Failure> {
         let mut info = SqlInfoDataBuilder::new();
         info.append(SqlInfo::FlightSqlServerName, "Terrace");
         info.append(SqlInfo::FlightSqlServerVersion, env!("CARGO_PKG_VERSION"));
         info.append(SqlInfo::FlightSqlServerArrowVersion, "59");
         info.append(SqlInfo::FlightSqlServerReadOnly, true);
         let info = info.build().map_err(|error| Failure::new(error.to_string()))?;
-        Ok(Service { context, engine, info: Arc::new(info), bearer: format!("Bearer {token}") })
-    }
-
-    /// On the engine's threads.
-    async fn computed<T, F>(&self, work: F) -> Result<T, Status>
-    where
-        T: Send + 'static,
-        F: Future<Output = Result<T, Error>> + Send + 'static,
-    {
-        self.engine.spawn(work).await.map_err(broken)?.map_err(status)
+        let bearer = format!("Bearer {token}");
+        Ok(Service { context, register, threads, tickets: Arc::default(), info: Arc::new(info), bearer })
     }
 
     /// On a thread of its own.
@@ -218,31 +243,49 @@ impl Service {
         self.send(schema, futures::stream::iter([batch]))
     }
 
-    async fn answer(&self, text: &str) -> Result<Sent, Status> {
-        let frame = self.planned(text).await?;
-        let schema = told(&frame);
-        let mut stream = self.computed(terrace_analysis::stream(frame)).await?;
+    async fn answer<T>(&self, handle: &[u8], request: &Request<T>) -> Result<Sent, Status> {
+        let (mark, text) = parted(handle);
+        let text = text_of(text)?;
+        let query = self.register.begin(text, &asker(request));
+        let control = query.control().clone();
+        self.tickets.redeemed(mark, &control);
+        let lent = self.threads.lend(&control).map_err(|error| {
+            query.failed("no threads");
+            Status::resource_exhausted(format!("no threads can be started for a query: {error}"))
+        })?;
+        let threads = lent.handle();
+        let begun = asked(&query, async {
+            let frame = plan(&self.context, text).await?;
+            let schema = told(&frame);
+            let rows = threads.spawn(on_behalf(control.clone(), stream(frame)));
+            Ok((schema, rows.await.map_err(|_| terrace_analysis::front_end::engine_failed())??))
+        });
+        let (schema, rows) = begun.await.map_err(|error| status_of(&control, error))?;
+        let mut rows = answer(query, rows);
         let (sender, receiver) = tokio::sync::mpsc::channel(BATCHES_AHEAD);
         let promised = schema.clone();
-        self.engine.spawn(async move {
-            loop {
-                let batch = tokio::select! {
-                    batch = stream.next() => batch,
-                    // The client is gone.
-                    _ = sender.closed() => return,
-                };
-                let Some(batch) = batch else { return };
+        threads.spawn(async move {
+            while let Some(batch) = rows.next().await {
                 let batch = batch.map_err(Error::from).and_then(|batch| as_told(&batch, &promised));
-                if sender.send(batch.map_err(|error| FlightError::Tonic(Box::new(status(error))))).await.is_err() {
+                let batch = batch.map_err(|error| FlightError::Tonic(Box::new(status_of(&control, error))));
+                if sender.send(batch).await.is_err() {
                     return;
                 }
             }
         });
-        let batches = futures::stream::unfold(receiver, |mut receiver| async {
-            let batch = receiver.recv().await?;
-            Some((batch, receiver))
+        // Let go of when the client is gone, and with it the threads: that is the query's end.
+        let batches = futures::stream::unfold((receiver, lent), |(mut receiver, lent): (_, Lent)| async {
+            let batch = tokio::sync::mpsc::Receiver::recv(&mut receiver).await?;
+            Some((batch, (receiver, lent)))
         });
         Ok(self.send(schema, batches))
+    }
+
+    fn cancelled(&self, info: &FlightInfo) -> Result<(), Status> {
+        match self.tickets.cancel(info) {
+            true => Ok(()),
+            false => Err(Status::not_found("no query runs that was asked by this ticket")),
+        }
     }
 
     /// Schemas and names of all tables.
@@ -251,7 +294,9 @@ impl Service {
             "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema <> 'information_schema'";
         let frame = self.planned(query).await?;
         let mut found = vec![];
-        for batch in self.computed(async move { Ok(frame.collect().await?) }).await? {
+        let rows = stream(frame).await.map_err(status)?;
+        let batches: Vec<RecordBatch> = rows.try_collect().await.map_err(|error| status(error.into()))?;
+        for batch in batches {
             let texts =
                 |column: &ArrayRef| terrace_analysis::arrow::compute::cast(column, &DataType::Utf8).map_err(broken);
             let (schemas, names) = (texts(batch.column(0))?, texts(batch.column(1))?);
@@ -303,12 +348,12 @@ impl FlightSqlService for Service {
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
         let schema = self.schema_of(&query.query).await?;
-        let ticket = TicketStatementQuery { statement_handle: query.query.into_bytes().into() };
+        let ticket = TicketStatementQuery { statement_handle: self.tickets.marked(query.query.as_bytes()).into() };
         self.info(&schema, &ticket, request.into_inner())
     }
 
-    async fn do_get_statement(&self, ticket: TicketStatementQuery, _: Request<Ticket>) -> Result<Sent, Status> {
-        self.answer(text_of(&ticket.statement_handle)?).await
+    async fn do_get_statement(&self, ticket: TicketStatementQuery, request: Request<Ticket>) -> Result<Sent, Status> {
+        self.answer(&ticket.statement_handle, &request).await
     }
 
     async fn do_action_create_prepared_statement(
@@ -341,15 +386,48 @@ impl FlightSqlService for Service {
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
         let schema = self.schema_of(text_of(&query.prepared_statement_handle)?).await?;
-        self.info(&schema, &query, request.into_inner())
+        let marked = self.tickets.marked(&query.prepared_statement_handle).into();
+        let ticket = CommandPreparedStatementQuery { prepared_statement_handle: marked };
+        self.info(&schema, &ticket, request.into_inner())
     }
 
     async fn do_get_prepared_statement(
         &self,
         query: CommandPreparedStatementQuery,
-        _: Request<Ticket>,
+        request: Request<Ticket>,
     ) -> Result<Sent, Status> {
-        self.answer(text_of(&query.prepared_statement_handle)?).await
+        self.answer(&query.prepared_statement_handle, &request).await
+    }
+
+    /// As Flight SQL had it before Flight itself could: the answer is wrapped otherwise.
+    async fn do_action_cancel_query(
+        &self,
+        query: ActionCancelQueryRequest,
+        _: Request<Action>,
+    ) -> Result<ActionCancelQueryResult, Status> {
+        let info = FlightInfo::decode(query.info).map_err(|_| Status::invalid_argument("it names no query"))?;
+        self.cancelled(&info)?;
+        Ok(ActionCancelQueryResult { result: CANCELLED })
+    }
+
+    async fn list_custom_actions(&self) -> Option<Vec<Result<ActionType, Status>>> {
+        let description =
+            "Cancels a query\nRequest Message: CancelFlightInfoRequest\nResponse Message: CancelFlightInfoResult";
+        Some(vec![Ok(ActionType { r#type: CANCEL_FLIGHT_INFO.into(), description: description.into() })])
+    }
+
+    async fn do_action_fallback(
+        &self,
+        request: Request<Action>,
+    ) -> Result<Response<<Self as FlightService>::DoActionStream>, Status> {
+        let action = request.into_inner();
+        if action.r#type != CANCEL_FLIGHT_INFO {
+            return Err(Status::invalid_argument(format!("there is no action `{}`", action.r#type)));
+        }
+        let asked = CancelFlightInfoRequest::decode(action.body).ok().and_then(|request| request.info);
+        self.cancelled(&asked.ok_or_else(|| Status::invalid_argument("it names no query"))?)?;
+        let body = CancelFlightInfoResult { status: CancelStatus::Cancelled as i32 }.encode_to_vec().into();
+        Ok(Response::new(Box::pin(futures::stream::iter([Ok(arrow_flight::Result { body })]))))
     }
 
     async fn do_put_statement_update(

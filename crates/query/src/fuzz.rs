@@ -1,6 +1,7 @@
 //! Texts and messages that nobody would write: each is answered or refused, and the service goes on.
 
 use crate::flight::Service;
+use crate::threads::Threads;
 use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::sql::*;
 use arrow_flight::{Action, FlightDescriptor, Ticket};
@@ -10,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use terrace_analysis::arrow::buffer::Buffer;
 use terrace_analysis::datafusion::prelude::SessionContext;
-use terrace_analysis::{Axis, Column, Dimension, Grid, GridTable, MemoryArray, Options, Source, context, plan, stream};
+use terrace_analysis::{
+    Axis, Column, Dimension, Grid, GridTable, Limits, MemoryArray, Options, Register, Source, context, plan, stream,
+};
 use terrace_client::{DataType, Region};
 use tonic::Request;
 
@@ -192,7 +195,8 @@ async fn said(service: &Service, way: u8, message: Vec<u8>) -> bool {
 fn any_message_of_flight_is_answered_or_refused() {
     let runtime = std::panic::AssertUnwindSafe(runtime());
     let service =
-        Service::new(tables(), runtime.handle().clone(), "0123456789abcdef").unwrap_or_else(|_| panic!("a service"));
+        Service::new(tables(), Register::new(None, Limits::default()), Threads::new(Some(2)), "0123456789abcdef")
+            .unwrap_or_else(|_| panic!("a service"));
     let service = std::panic::AssertUnwindSafe(service);
     let messages = messages();
     let answered = (0..6)

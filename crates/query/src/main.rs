@@ -7,10 +7,13 @@
 mod flight;
 #[cfg(test)]
 mod fuzz;
+mod interrupt;
 mod language;
 mod output;
 mod prompt;
 mod statements;
+mod threads;
+mod tickets;
 mod worker;
 
 use clap::{Args, Parser, Subcommand};
@@ -18,8 +21,10 @@ use language::Language;
 use output::Format;
 use std::io::{IsTerminal, Read};
 use std::path::PathBuf;
+use std::time::Duration;
 use terrace_analysis::{Engine, Options, Watch};
 use terrace_client::Session;
+use terrace_core::size::{DURATION_HINT, SIZE_HINT, parse_duration};
 use terrace_tool::failure::Failure;
 use terrace_tool::server_args::ServerArgs;
 
@@ -50,6 +55,12 @@ struct EngineArgs {
     /// Most memory that queries may hold
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
+    /// Most memory that one query may hold
+    #[arg(long, value_name = "SIZE")]
+    query_memory: Option<String>,
+    /// How long a query may take
+    #[arg(long, value_name = "DURATION")]
+    query_timeout: Option<String>,
     /// Let sorts and joins that don't fit go on in this directory
     #[arg(long, value_name = "DIR")]
     spill: Option<PathBuf>,
@@ -97,6 +108,9 @@ struct SqlArgs {
     /// The first step that is watched
     #[arg(long, value_name = "STEP", requires = "watch", default_value_t = 0)]
     from: u64,
+    /// End this query, of any process on this root, and return when it has ended
+    #[arg(long, value_name = "ID", conflicts_with_all = ["query", "file", "output", "watch"])]
+    cancel: Option<String>,
     /// End after so many steps
     #[arg(long, value_name = "N", requires = "watch")]
     steps: Option<u64>,
@@ -110,6 +124,9 @@ struct FlightArgs {
     server: ServerArgs,
 }
 
+/// For a query of another process to end.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
+
 fn main() {
     let command = Cli::parse().command;
     // Expressions are evaluated level by level, on this thread too.
@@ -120,7 +137,7 @@ fn main() {
         Ok(Err(_)) => std::process::exit(101),
         Err(error) => Err(Failure::new(format!("no thread can be started: {error}"))),
     };
-    if let Err(failure) = done {
+    if let Err(failure) = done.map_err(interrupt::as_told) {
         failure.print_as("");
         std::process::exit(failure.code);
     }
@@ -130,25 +147,45 @@ fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Sql(args) => sql(args),
         Command::Savime(args) => answer(&engine(&args.engine)?, &args.asked, Language::Savime),
-        Command::Worker(args) => worker::serve(&engine(args)?),
+        Command::Worker(args) => {
+            let engine = engine(args)?;
+            interrupt::ends_with_the_asker(&engine);
+            worker::serve(&engine)
+        }
         Command::Flight(args) => flight(args),
     }
 }
 
 fn engine(args: &EngineArgs) -> Result<Engine, Failure> {
-    let memory_bytes_max = match &args.memory {
-        None => None,
-        Some(text) => {
+    let size = |flag: &str, given: &Option<String>| {
+        let parsed = given.as_ref().map(|text| {
             let size = terrace_core::size::Size::parse(text)
-                .map_err(|error| Failure::invalid(format!("--memory {text}: {error}")))?;
-            Some(size.bytes(available_memory()) as usize)
-        }
+                .map_err(|error| Failure::invalid(format!("{flag} {text}: {error}")).hint(SIZE_HINT))?;
+            Ok::<_, Failure>(size.bytes(available_memory()) as usize)
+        });
+        parsed.transpose()
+    };
+    let memory_bytes_max = size("--memory", &args.memory)?;
+    let query_memory_bytes_max = size("--query-memory", &args.query_memory)?;
+    let query_time_max = match &args.query_timeout {
+        None => None,
+        Some(text) => Some(
+            parse_duration(text)
+                .map_err(|error| Failure::invalid(format!("--query-timeout: {error}")).hint(DURATION_HINT))?,
+        ),
     };
     if let Some(directory) = args.spill.as_ref().filter(|directory| !directory.is_dir()) {
         return Err(Failure::invalid(format!("--spill {}: there is no such directory", directory.display())));
     }
-    let options =
-        Options { memory_bytes_max, spill: args.spill.clone(), threads: args.threads, array_plans: !args.generic };
+    let options = Options {
+        memory_bytes_max,
+        spill: args.spill.clone(),
+        threads: args.threads,
+        query_memory_bytes_max,
+        query_time_max,
+        who: interrupt::who(),
+        array_plans: !args.generic,
+    };
     let session = Session::connect(&args.connect).map_err(terrace_analysis::Error::from)?;
     Ok(Engine::new(session, &options)?)
 }
@@ -167,6 +204,9 @@ fn flight(args: &FlightArgs) -> Result<(), Failure> {
 
 fn sql(args: &SqlArgs) -> Result<(), Failure> {
     let engine = engine(&args.engine)?;
+    if let Some(id) = &args.cancel {
+        return Ok(engine.queries().objects().queries.cancel(id, CANCEL_PATIENCE)?);
+    }
     if let (Some(container), Some(query)) = (&args.watch, &args.asked.query) {
         return watch(&engine, container, query, args, format(&args.asked)?);
     }
@@ -185,6 +225,7 @@ fn format(args: &Asked) -> Result<Format, Failure> {
 }
 
 fn answer(engine: &Engine, args: &Asked, language: Language) -> Result<(), Failure> {
+    interrupt::ends_queries(engine)?;
     let format = format(args)?;
     let texts = match (&args.query, &args.file) {
         (Some(query), _) => query.clone(),

@@ -137,7 +137,8 @@ fn names(engine: &Engine, language: Language) -> BTreeSet<String> {
     let known = if language == Language::Sql { &WORDS[..] } else { &SAVIME_WORDS[..] };
     let mut words: BTreeSet<String> = known.iter().map(|word| word.to_string()).collect();
     let query = "SELECT table_schema, table_name, column_name FROM information_schema.columns";
-    let Ok(batches) = engine.sql(query) else { return words };
+    let planned = engine.runtime().block_on(engine.queries().sql(query));
+    let Ok(batches) = planned.and_then(|frame| engine.run(frame)) else { return words };
     for batch in batches.filter_map(Result::ok) {
         let texts = |column: usize| {
             let values = arrow::compute::cast(batch.column(column), &arrow::datatypes::DataType::Utf8);

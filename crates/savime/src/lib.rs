@@ -68,7 +68,7 @@ pub async fn run(queries: &Queries, text: &str) -> Result<SendableRecordBatchStr
 
 /// The same for programs that don't wait in an async runtime.
 pub fn run_on<'a>(engine: &'a Engine, text: &str) -> Result<Batches<'a>> {
-    engine.batches(run(engine.queries(), text))
+    engine.batches(text, run(engine.queries(), text))
 }
 
 async fn one(queries: &Queries, text: &str) -> Result<SendableRecordBatchStream> {

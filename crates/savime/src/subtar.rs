@@ -255,7 +255,10 @@ pub fn indexes_of(axis: &Axis, extent: Option<u64>, numbers: &[Number]) -> Resul
                     .rev()
                     .map(|(index, value)| (value.to_bits(), index as u64))
                     .collect();
-                numbers.iter().map(|number| known.get(&number.real().to_bits()).copied()).collect()
+                // A decimal is of the type that the coordinates have.
+                let is_single = axis.data_type() == arrow::datatypes::DataType::Float32;
+                let of = |number: &Number| if is_single { number.real() as f32 as f64 } else { number.real() };
+                numbers.iter().map(|number| known.get(&of(number).to_bits()).copied()).collect()
             }
         },
     })
@@ -416,5 +419,22 @@ fn say_present(
             tar.name
         ))),
         false => Ok(array.put(&subtar.region()?, &present)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_decimal_names_the_coordinate_that_was_put_as_it() {
+        let single = Axis::Explicit(Arc::new(arrow::array::Float32Array::from(vec![1.5f32, 4.7, 0.1])));
+        let double = Axis::Explicit(Arc::new(arrow::array::Float64Array::from(vec![1.5, 4.7, 0.1])));
+        let named = |axis: &Axis, text: &str| indexes_of(axis, Some(3), &[Number::parse(text).unwrap()]).unwrap()[0];
+        for axis in [single, double] {
+            assert_eq!([named(&axis, "1.5"), named(&axis, "4.7"), named(&axis, "0.1")], [Some(0), Some(1), Some(2)]);
+            assert_eq!([named(&axis, "4.6"), named(&axis, "4.70001")], [None, None]);
+        }
     }
 }

@@ -38,6 +38,7 @@ mod predecessors;
 mod predict;
 mod programs;
 mod queries;
+mod queries_control;
 mod requests;
 mod room;
 mod runs;

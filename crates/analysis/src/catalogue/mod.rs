@@ -26,10 +26,11 @@ impl Debug for Catalogue {
 
 type Made = fn(&Objects) -> Result<RecordBatch>;
 
-const TABLES: [(&str, Made); 8] = [
+const TABLES: [(&str, Made); 9] = [
     ("arrays", rows::arrays),
     ("containers", rows::containers),
     ("objects", rows::objects),
+    ("queries", rows::queries),
     ("regions", rows::regions),
     ("steps", rows::steps),
     ("tags", rows::tags),

@@ -1,11 +1,13 @@
 //! Objects, arrays, regions, steps and tags as rows.
 
 use super::walk;
+use crate::control::Record;
 use crate::error::Result;
 use crate::tables::{Objects, complete_steps, dimension_names};
 use arrow::array::*;
 use arrow::datatypes::{Float64Type, UInt64Type};
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 use terrace_client::{Kind, ObjectKind, TagValue};
 
 fn kind_name(kind: ObjectKind) -> &'static str {
@@ -117,6 +119,25 @@ pub fn arrays(objects: &Objects) -> Result<RecordBatch> {
         "bytes": UInt64Array::from_iter_values(rows.iter().map(|row| row.3.bytes)),
         "tier": texts(rows.iter().map(|row| &row.3.tier)),
         "is_durable": BooleanArray::from_iter(rows.iter().map(|row| Some(row.3.is_durable))),
+    }
+}
+
+pub fn queries(objects: &Objects) -> Result<RecordBatch> {
+    let rows = objects.queries.records();
+    let numbers = |of: fn(&Record) -> u64| UInt64Array::from_iter_values(rows.iter().map(of));
+    let micros = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as i64;
+    batch! {
+        "id": texts(rows.iter().map(|row| &row.id)),
+        "who": texts(rows.iter().map(|row| &row.who)),
+        "sql": texts(rows.iter().map(|row| &row.text)),
+        "state": texts(rows.iter().map(|row| row.state.name())),
+        "started": TimestampMicrosecondArray::from_iter_values(rows.iter().map(|row| micros(row.started))).with_timezone("UTC"),
+        "elapsed_s": Float64Array::from_iter_values(rows.iter().map(|row| row.elapsed.as_secs_f64())),
+        "cells_read": numbers(|row| row.cells),
+        "rows": numbers(|row| row.rows),
+        "bytes": numbers(|row| row.bytes),
+        "memory_bytes_peak": numbers(|row| row.memory_bytes_peak),
+        "error": StringArray::from_iter(rows.iter().map(|row| row.error.as_deref())),
     }
 }
 

@@ -154,7 +154,7 @@ impl Reduced {
 
     /// The aggregates of all groups, empty ones too, and the rows of each.
     fn dense(&self, threads: usize) -> Result<Vec<ArrayRef>> {
-        let outcome = self.compute(threads)?;
+        let outcome = self.compute(threads, &crate::control::of_thread())?;
         let groups = self.groups() as usize;
         let counts = match self.predicate {
             Some(_) => outcome.counts.clone(),

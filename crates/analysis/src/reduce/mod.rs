@@ -10,6 +10,7 @@ mod accumulator;
 mod computed;
 mod kernels;
 
+use crate::control::{Control, of_task, reading};
 use crate::error::{Error, Result};
 use crate::exec::{ArrayExec, STACK_BYTES, Work};
 use crate::grid::with_cell_type;
@@ -157,23 +158,26 @@ impl Reduced {
         strides
     }
 
-    fn compute(&self, threads: usize) -> Result<Outcome> {
+    fn compute(&self, threads: usize, control: &Arc<Control>) -> Result<Outcome> {
         let groups = self.groups() as usize;
         let strides = self.strides();
         let threads = if groups as u64 > GROUPS_SHARED_MAX { 1 } else { threads };
         let threads = threads.min(self.tiles.len()).max(1);
         let next = AtomicUsize::new(0);
-        let work = || -> Result<Outcome> {
+        let share = || -> Result<Outcome> {
             let mut outcome = Outcome {
                 accumulators: self.reductions.iter().map(|r| Accumulator::new(r, groups)).collect(),
                 counts: if self.predicate.is_some() { vec![0; groups] } else { vec![] },
             };
             let mut mask = vec![];
             while let Some(tile) = self.tiles.get(next.fetch_add(1, Relaxed)) {
+                control.check()?;
+                control.cells.fetch_add(tile.cells(), Relaxed);
                 self.take(tile, &strides, &mut mask, &mut outcome)?;
             }
             Ok(outcome)
         };
+        let work = || reading(control, share);
         let mut outcomes = std::thread::scope(|scope| {
             // As many as there may be.
             let spawn = |_| std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work).ok();
@@ -448,6 +452,7 @@ impl Work for Run {
         self.reduced.groups() as usize
     }
     fn stream(&self, _: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
+        let control = of_task(&context);
         let (reduced, threads) = (self.reduced.clone(), self.threads);
         let sets = if reduced.groups() > GROUPS_SHARED_MAX { 1 } else { threads };
         let bytes = reduced.groups() as usize * 8 * (reduced.reductions.len() + 1) * sets;
@@ -457,7 +462,7 @@ impl Work for Run {
         let fields = self.fields.clone();
         let computing = async move {
             let outcome = tokio::task::spawn_blocking(move || {
-                let outcome = reduced.compute(threads)?;
+                let outcome = reduced.compute(threads, &control)?;
                 Ok::<_, Error>((reduced, outcome))
             });
             let (reduced, outcome) = outcome.await.map_err(|error| DataFusionError::External(Box::new(error)))??;

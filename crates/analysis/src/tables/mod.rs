@@ -15,6 +15,7 @@ pub use schema::{CATALOG, Names, ROOT_SCHEMA};
 pub use steps::complete_steps;
 
 use crate::axis::Axis;
+use crate::control::Register;
 use crate::error::{Error, Result};
 use crate::grid::{Column, Dimension, Grid, Source};
 use std::collections::{BTreeMap, HashMap};
@@ -34,6 +35,8 @@ pub mod tags {
 /// The arrays of a session that were opened: their mappings are kept from query to query.
 pub struct Objects {
     pub session: Session,
+    /// Those that this process runs, and what is known of others.
+    pub queries: Arc<Register>,
     arrays: Mutex<HashMap<String, Array>>,
 }
 
@@ -60,8 +63,8 @@ pub fn dimension_names(spec: &terrace_client::ArraySpec) -> Vec<String> {
 }
 
 impl Objects {
-    pub fn new(session: Session) -> Objects {
-        Objects { session, arrays: Mutex::new(HashMap::new()) }
+    pub fn new(session: Session, queries: Arc<Register>) -> Objects {
+        Objects { session, queries, arrays: Mutex::new(HashMap::new()) }
     }
 
     /// The array as it is there now; the one that is open already, if that is the same.

@@ -42,6 +42,9 @@ impl Flight {
             Protection::Loopback => {}
         }
         words.extend(["--memory".into(), args.query_memory.clone().unwrap_or_else(|| MEMORY.into())]);
+        for (flag, value) in [("--query-memory", &args.query_memory_each), ("--query-timeout", &args.query_timeout)] {
+            words.extend(value.iter().flat_map(|value| [flag.into(), value.clone()]));
+        }
         let (child, location) = start(&words, &listen.address, index.as_os_str(), signals)?;
         // The port, where the system has chosen it.
         let address = location.rsplit('/').next().unwrap_or_default().to_owned();

@@ -1,0 +1,479 @@
+//! The queries of a root: those that run, in any process, and the last that ended.
+//!
+//! ```text
+//!   RUNTIME/queries/ID.running   a query's record, by its process; written again while it runs
+//!   RUNTIME/queries/ID.cancel    somebody wants its end; looked for by its process, many times a second
+//!   RUNTIME/queries/ID.ended     its last record
+//! ```
+//!
+//! Files, because those who ask are processes of their own (`terrace sql`, each Python program, `terrace serve --flight`), and come
+//! and go. Without a runtime directory (an agent on another node) a process knows its own queries only.
+
+use super::{Control, End};
+use crate::error::{Error, Result};
+use arrow::array::{Array, ArrayRef};
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, Weak};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use terrace_client::Kind;
+
+/// Queries that ended and are still told of.
+pub const HISTORY: usize = 100;
+/// So many more, before the oldest are removed.
+const HISTORY_SLACK: usize = 20;
+/// How soon a query's end is seen by its process.
+const LOOK: Duration = Duration::from_millis(40);
+/// How often the record of one that runs is written again, in looks.
+const LOOKS_PER_RECORD: u64 = 10;
+const DIRECTORY: &str = "queries";
+const TEXT_BYTES_MAX: usize = 4096;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    Running,
+    Finished,
+    Failed,
+    Cancelled,
+    TimedOut,
+    /// Whoever asked was gone before all was told.
+    Left,
+    /// Its process was.
+    Died,
+}
+
+impl State {
+    const ALL: [(State, &'static str); 7] = [
+        (State::Running, "running"),
+        (State::Finished, "finished"),
+        (State::Failed, "failed"),
+        (State::Cancelled, "cancelled"),
+        (State::TimedOut, "timed out"),
+        (State::Left, "left"),
+        (State::Died, "died"),
+    ];
+
+    pub fn name(self) -> &'static str {
+        State::ALL.iter().find(|(state, _)| *state == self).expect("all are listed").1
+    }
+    fn named(name: &str) -> State {
+        State::ALL.iter().find(|(_, known)| *known == name).map_or(State::Died, |(state, _)| *state)
+    }
+}
+
+/// What is known of a query.
+#[derive(Clone, Debug)]
+pub struct Record {
+    pub id: String,
+    pub who: String,
+    pub text: String,
+    pub state: State,
+    pub started: SystemTime,
+    pub elapsed: Duration,
+    pub rows: u64,
+    pub bytes: u64,
+    pub cells: u64,
+    pub memory_bytes_peak: u64,
+    pub error: Option<String>,
+    process: Process,
+}
+
+/// A number may be another process's later; with its start it is not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Process {
+    id: u32,
+    start: u64,
+}
+
+impl Process {
+    fn of(id: u32) -> Option<Process> {
+        let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+        // Behind the name, which may have anything in it.
+        let start = text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+        Some(Process { id, start })
+    }
+    fn is_alive(self) -> bool {
+        Process::of(self.id) == Some(self)
+    }
+}
+
+impl Record {
+    fn to_json(&self) -> Value {
+        json!({
+            "id": self.id, "who": self.who, "text": self.text, "state": self.state.name(),
+            "started_us": self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64,
+            "elapsed_us": self.elapsed.as_micros() as u64,
+            "rows": self.rows, "bytes": self.bytes, "cells": self.cells,
+            "memory_bytes_peak": self.memory_bytes_peak, "error": self.error,
+            "process": self.process.id, "process_start": self.process.start,
+        })
+    }
+
+    fn of_json(value: &Value) -> Option<Record> {
+        let text = |key: &str| value.get(key)?.as_str().map(str::to_owned);
+        let number = |key: &str| value.get(key)?.as_u64();
+        Some(Record {
+            id: text("id")?,
+            who: text("who")?,
+            text: text("text")?,
+            state: State::named(&text("state")?),
+            started: UNIX_EPOCH + Duration::from_micros(number("started_us")?),
+            elapsed: Duration::from_micros(number("elapsed_us")?),
+            rows: number("rows")?,
+            bytes: number("bytes")?,
+            cells: number("cells")?,
+            memory_bytes_peak: number("memory_bytes_peak")?,
+            error: text("error"),
+            process: Process { id: number("process")? as u32, start: number("process_start")? },
+        })
+    }
+}
+
+/// The queries that this process runs.
+pub struct Register {
+    directory: Option<PathBuf>,
+    process: Process,
+    next: AtomicU64,
+    /// Set by whoever has a time limit for all of its queries, or a limit of memory for each.
+    pub limits: Limits,
+    shared: Arc<Shared>,
+    looking: Once,
+}
+
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Limits {
+    pub memory_bytes_max: Option<usize>,
+    pub time_max: Option<Duration>,
+}
+
+#[derive(Default)]
+struct Shared {
+    running: Mutex<BTreeMap<String, Arc<Entry>>>,
+    is_any: Condvar,
+    /// Where there is no directory.
+    ended: Mutex<VecDeque<Record>>,
+}
+
+struct Entry {
+    id: String,
+    who: String,
+    text: String,
+    started: SystemTime,
+    begun: Instant,
+    control: Arc<Control>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Entry {
+    fn record(&self, state: State, error: Option<String>, process: Process) -> Record {
+        Record {
+            id: self.id.clone(),
+            who: self.who.clone(),
+            text: self.text.clone(),
+            state,
+            started: self.started,
+            elapsed: self.begun.elapsed(),
+            rows: self.control.rows.load(Relaxed),
+            bytes: self.control.bytes.load(Relaxed),
+            cells: self.control.cells.load(Relaxed),
+            memory_bytes_peak: self.control.memory_bytes_peak.load(Relaxed),
+            error,
+            process,
+        }
+    }
+}
+
+impl Register {
+    /// `runtime`: the agent's runtime directory.
+    pub fn new(runtime: Option<&Path>, limits: Limits) -> Arc<Register> {
+        // Where it can't be made, the process knows its own queries.
+        let directory = runtime.map(|runtime| runtime.join(DIRECTORY)).filter(|directory| {
+            use std::os::unix::fs::DirBuilderExt;
+            let made = std::fs::DirBuilder::new().mode(0o700).create(directory);
+            made.is_ok() || directory.is_dir()
+        });
+        let id = std::process::id();
+        let process = Process::of(id).unwrap_or(Process { id, start: 0 });
+        let (shared, looking) = (Arc::default(), Once::new());
+        Arc::new(Register { directory, process, next: AtomicU64::new(1), limits, shared, looking })
+    }
+
+    /// A query that is asked from now on.
+    pub fn begin(self: &Arc<Register>, text: &str, who: &str) -> Query {
+        let id = format!("{}-{}", self.process.id, self.next.fetch_add(1, Relaxed));
+        let control = Arc::new(Control::new(self.limits.memory_bytes_max, self.limits.time_max));
+        let mut text = text.trim().to_owned();
+        if text.len() > TEXT_BYTES_MAX {
+            text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
+            text.push('…');
+        }
+        let entry = Arc::new(Entry {
+            id: id.clone(),
+            who: who.to_owned(),
+            text,
+            started: SystemTime::now(),
+            begun: Instant::now(),
+            control,
+        });
+        if let Some(directory) = &self.directory {
+            write(directory, "running", &entry.record(State::Running, None, self.process));
+        }
+        locked(&self.shared.running).insert(id, entry.clone());
+        self.shared.is_any.notify_one();
+        self.looking.call_once(|| {
+            let (shared, directory, process) = (Arc::downgrade(&self.shared), self.directory.clone(), self.process);
+            // Without it nothing is cancelled from elsewhere; queries are answered all the same.
+            let _ = std::thread::Builder::new().name("queries".into()).spawn(move || look(&shared, directory, process));
+        });
+        Query { register: self.clone(), entry, outcome: Mutex::new(None) }
+    }
+
+    /// All queries, those that run first, then by their start, the latest first.
+    pub fn records(&self) -> Vec<Record> {
+        let mut records: Vec<Record> = match &self.directory {
+            None => locked(&self.shared.ended).iter().cloned().collect(),
+            Some(directory) => {
+                // What runs elsewhere, and what ended.
+                let of_others = |record: &Record| record.process != self.process || record.state != State::Running;
+                read(directory).into_iter().filter(of_others).collect()
+            }
+        };
+        let running = locked(&self.shared.running);
+        records.extend(running.values().map(|entry| entry.record(State::Running, None, self.process)));
+        drop(running);
+        records.sort_by_key(|record| (record.state != State::Running, std::cmp::Reverse(record.started)));
+        let running = records.iter().take_while(|record| record.state == State::Running).count();
+        records.truncate(running + HISTORY);
+        records
+    }
+
+    /// Ends a query of any process of this root, and waits until it has.
+    pub fn cancel(&self, id: &str, patience: Duration) -> Result<()> {
+        if let Some(entry) = locked(&self.shared.running).get(id) {
+            entry.control.end(End::Cancelled);
+            return Ok(());
+        }
+        let is_running = || self.records().into_iter().any(|record| record.id == id && record.state == State::Running);
+        let Some(directory) = self.directory.as_ref().filter(|_| is_running()) else {
+            let ended = self.records().into_iter().find(|record| record.id == id);
+            return Err(match ended {
+                Some(record) => {
+                    Error::new(Kind::NotFound, format!("the query {id} runs no more: it is {}", record.state.name()))
+                }
+                None => Error::new(Kind::NotFound, format!("there is no query {id}")),
+            }
+            .hint("SELECT id, who, sql FROM terrace.queries WHERE state = 'running'"));
+        };
+        let request = directory.join(format!("{id}.cancel"));
+        std::fs::write(&request, []).map_err(|error| {
+            Error::new(Kind::System, format!("can't ask for the end of {id}: {}: {error}", request.display()))
+        })?;
+        let begun = Instant::now();
+        while is_running() {
+            if begun.elapsed() > patience {
+                return Err(Error::new(
+                    Kind::Busy,
+                    format!("the query {id} was told to end, and has not in {} s", patience.as_secs()),
+                )
+                .hint("one step of the engine, as sorting what it holds, is not cut short"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = std::fs::remove_file(&request);
+        Ok(())
+    }
+
+    /// Ends all that this process runs.
+    pub fn end_all(&self, why: End) -> usize {
+        let running = locked(&self.shared.running);
+        running.values().for_each(|entry| entry.control.end(why));
+        running.len()
+    }
+
+    fn ended(&self, entry: &Entry, state: State, error: Option<String>) {
+        let record = entry.record(state, error, self.process);
+        // Until its last record is there it runs, and nobody writes that it does.
+        let mut running = locked(&self.shared.running);
+        running.remove(&entry.id);
+        match &self.directory {
+            Some(directory) => {
+                write(directory, "ended", &record);
+                for kind in ["running", "cancel"] {
+                    let _ = std::fs::remove_file(directory.join(format!("{}.{kind}", entry.id)));
+                }
+                forget_old(directory);
+            }
+            None => {
+                let mut ended = locked(&self.shared.ended);
+                ended.push_back(record);
+                if ended.len() > HISTORY {
+                    ended.pop_front();
+                }
+            }
+        }
+    }
+}
+
+/// A record appears whole. What can't be written is not seen; its query goes on.
+fn write(directory: &Path, kind: &str, record: &Record) {
+    let partial = directory.join(format!("{}.partial", record.id));
+    let written = std::fs::write(&partial, record.to_json().to_string())
+        .and_then(|()| std::fs::rename(&partial, directory.join(format!("{}.{kind}", record.id))));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&partial);
+    }
+}
+
+fn read(directory: &Path) -> Vec<Record> {
+    let mut records: BTreeMap<String, Record> = BTreeMap::new();
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let kind = path.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
+        if !matches!(kind, "running" | "ended") {
+            continue;
+        }
+        // It may have ended meanwhile, and is there by its other name.
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let Some(mut record) = serde_json::from_str(&text).ok().as_ref().and_then(Record::of_json) else { continue };
+        if record.state == State::Running && !record.process.is_alive() {
+            record.state = State::Died;
+            write(directory, "ended", &record);
+            let _ = std::fs::remove_file(&path);
+        }
+        match records.get(&record.id) {
+            Some(known) if known.state != State::Running => {}
+            _ => drop(records.insert(record.id.clone(), record)),
+        }
+    }
+    records.into_values().collect()
+}
+
+/// Only so many that ended are kept.
+fn forget_old(directory: &Path) {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let ended: Vec<PathBuf> =
+        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|kind| kind == "ended")).collect();
+    if ended.len() <= HISTORY + HISTORY_SLACK {
+        return;
+    }
+    let when = |path: &PathBuf| std::fs::metadata(path).and_then(|found| found.modified()).unwrap_or(UNIX_EPOCH);
+    let mut ended: Vec<(SystemTime, PathBuf)> = ended.into_iter().map(|path| (when(&path), path)).collect();
+    ended.sort();
+    for (_, path) in &ended[..ended.len() - HISTORY] {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// Time limits, and ends that are wanted elsewhere. Ends with the register.
+fn look(shared: &Weak<Shared>, directory: Option<PathBuf>, process: Process) {
+    for turn in 1u64.. {
+        let Some(shared) = shared.upgrade() else { return };
+        let mut running = locked(&shared.running);
+        if running.is_empty() {
+            // Woken by the next query; the pause is for a register that is let go of.
+            let waited = shared.is_any.wait_timeout(running, Duration::from_secs(1));
+            running = waited.map_or_else(|poisoned| poisoned.into_inner().0, |(running, _)| running);
+        }
+        let entries: Vec<Arc<Entry>> = running.values().cloned().collect();
+        drop(running);
+        for entry in &entries {
+            if entry.control.time_max.is_some_and(|most| entry.begun.elapsed() >= most) {
+                entry.control.end(End::TimedOut);
+            }
+            let Some(directory) = &directory else { continue };
+            if directory.join(format!("{}.cancel", entry.id)).exists() {
+                entry.control.end(End::Cancelled);
+            }
+            // Under the lock: one that has ended meanwhile gets no record of running again.
+            let running = locked(&shared.running);
+            if turn.is_multiple_of(LOOKS_PER_RECORD) && running.contains_key(&entry.id) {
+                write(directory, "running", &entry.record(State::Running, None, process));
+            }
+        }
+        drop((entries, shared));
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// A query that was begun; it has ended when this is let go of.
+pub struct Query {
+    register: Arc<Register>,
+    entry: Arc<Entry>,
+    outcome: Mutex<Option<(State, Option<String>)>>,
+}
+
+impl Query {
+    pub fn id(&self) -> &str {
+        &self.entry.id
+    }
+    pub fn control(&self) -> &Arc<Control> {
+        &self.entry.control
+    }
+
+    /// The first outcome stays.
+    pub fn finished(&self) {
+        self.control().answered();
+        locked(&self.outcome).get_or_insert((State::Finished, None));
+    }
+
+    pub fn failed(&self, error: &str) {
+        let state = match self.control().wanted_end() {
+            None => State::Failed,
+            Some(End::Cancelled) => State::Cancelled,
+            Some(End::TimedOut) => State::TimedOut,
+            Some(End::Left) => State::Left,
+        };
+        locked(&self.outcome).get_or_insert((state, Some(error.to_owned())));
+    }
+}
+
+/// The rows of a query as they come, until its end is wanted.
+pub fn answer(query: Query, stream: SendableRecordBatchStream) -> SendableRecordBatchStream {
+    let schema = stream.schema();
+    let batches = futures::stream::unfold(Some((query, stream)), |held| async {
+        let (query, mut stream) = held?;
+        let control = query.control().clone();
+        let batch = tokio::select! {
+            biased;
+            error = control.ending() => Some(Err(error)),
+            // What fails because the end is wanted is that end, whatever it says.
+            batch = stream.next() => batch.map(|batch| batch.map_err(|error| control.check().err().unwrap_or(error.into()))),
+        };
+        match batch {
+            None => {
+                query.finished();
+                None
+            }
+            Some(Err(error)) => {
+                query.failed(&error.message);
+                Some((Err(DataFusionError::from(error)), None))
+            }
+            Some(Ok(batch)) => {
+                control.rows.fetch_add(batch.num_rows() as u64, Relaxed);
+                let bytes = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(0) as u64;
+                control.bytes.fetch_add(batch.columns().iter().map(bytes).sum(), Relaxed);
+                Some((Ok(batch), Some((query, stream))))
+            }
+        }
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, batches.boxed()))
+}
+
+impl Drop for Query {
+    fn drop(&mut self) {
+        // Whatever still computes for it is of no use.
+        self.control().end(End::Left);
+        let outcome = locked(&self.outcome).take();
+        let (state, error) = outcome.unwrap_or((State::Left, None));
+        self.register.ended(&self.entry, state, error);
+    }
+}

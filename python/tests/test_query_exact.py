@@ -1,0 +1,93 @@
+"""SQL that means what it says, on columns of each type: numbers with a point, and whole numbers that grow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import terrace
+
+pytest.importorskip("pyarrow")
+
+VALUES = [4.7, 0.1, 0.2, -4.7, 1e30, 2.5]
+
+
+@pytest.fixture
+def exact(session, query_program):
+    if session.exists("exact"):
+        session.remove("exact", recursive=True)
+    container = session.create_container("exact")
+    for name, kind, values in [
+        ("v", "f4", VALUES),
+        ("d", "f8", VALUES),
+        ("u", "u1", [0, 1, 100, 200, 255, 16]),
+        ("i", "i4", [-(2**31), -1, 0, 1, 2**31 - 1, 46341]),
+        ("l", "i8", [-(2**62), -1, 0, 1, 2**62, 3037000500]),
+        ("w", "u8", [0, 1, 2, 3, 2**63, 2**32]),
+    ]:
+        container.create_array(name, (6,), kind, dimensions=["x"])[...] = np.array(values, dtype=kind)
+    return session
+
+
+def found(session, condition: str) -> list[int]:
+    return sorted(session.sql(f"SELECT x FROM exact WHERE {condition}").numpy()["x"].tolist())
+
+
+@pytest.mark.parametrize("column", ["v", "d"])
+def test_a_decimal_finds_the_float_that_was_put_as_it(exact, column):
+    for condition, wanted in [
+        ("{} = 4.7", [0]),
+        ("4.7 = {}", [0]),
+        ("{} = -4.7", [3]),
+        ("{} <> 4.7", [1, 2, 3, 4, 5]),
+        ("{} IN (0.1, 0.2)", [1, 2]),
+        ("{} NOT IN (0.1, 0.2, 2.5)", [0, 3, 4]),
+        ("{} BETWEEN 0.1 AND 0.2", [1, 2]),
+        ("{} >= 4.7", [0, 4]),
+        ("{} > 4.7", [4]),
+        ("{} <= 0.1", [1, 3]),
+        ("{} < 1e300", [0, 1, 2, 3, 4, 5]),
+        ("{} IS DISTINCT FROM 4.7", [1, 2, 3, 4, 5]),
+        ("CASE {} WHEN 4.7 THEN true ELSE false END", [0]),
+        ("x IN (SELECT x FROM exact WHERE {} = 4.7)", [0]),
+        ("{} = 4.7 AND u * u = 0", [0]),
+    ]:
+        assert found(exact, condition.format(column)) == wanted, condition
+    assert exact.sql(f"SELECT count(*) AS n FROM exact WHERE {column} = 4.7").numpy()["n"].tolist() == [1]
+    # Who says that a 64-bit float is meant gets one.
+    assert found(exact, "v = CAST(4.7 AS DOUBLE)") == []
+
+
+def test_whole_numbers_do_not_go_round(exact):
+    one = lambda query: exact.sql(f"SELECT {query} AS n FROM exact").numpy()["n"].tolist()  # noqa: E731
+    u = [0, 1, 100, 200, 255, 16]
+    i = [-(2**31), -1, 0, 1, 2**31 - 1, 46341]
+    assert one("sum(u * u)") == [sum(value * value for value in u)]
+    assert sorted(one("u * u")) == sorted(value * value for value in u)
+    assert sorted(one("u - 255")) == sorted(value - 255 for value in u)
+    assert sorted(one("u - u * u")) == sorted(value - value * value for value in u)
+    assert sorted(one("i * i")) == sorted(value * value for value in i)
+    assert sorted(one("i + u")) == sorted(a + b for a, b in zip(i, u))
+    assert sorted(one("w + 1")) == sorted(value + 1 for value in [0, 1, 2, 3, 2**63, 2**32])
+    assert one("sum(u * x) + max(u + u + u)") == [sum(a * b for a, b in enumerate(u)) + 765]
+    assert found(exact, "u * u > 255") == [2, 3, 4, 5]
+    # A name that nobody has given stays what it was.
+    assert exact.sql("SELECT u * u FROM exact").arrow().column_names == ["exact.u * exact.u"]
+    for query in ["l * l", "sum(l * 4)", "l + l + l", "l - 9223372036854775807", "w * w", "w - 5", "i * i * i * i"]:
+        with pytest.raises(terrace.TerraceError, match="does not fit in a 64-bit integer") as refused:
+            one(query)
+        assert "CAST" in str(refused.value.hint), query
+    # Only rows count.
+    assert exact.sql("SELECT sum(l * l) AS n FROM exact WHERE x BETWEEN 1 AND 3").numpy()["n"].tolist() == [2]
+
+
+def test_a_sample_is_refused_by_name(exact):
+    for query in [
+        "SELECT * FROM exact TABLESAMPLE BERNOULLI (10)",
+        "SELECT * FROM (SELECT x FROM exact) TABLESAMPLE (10 PERCENT)",
+        "EXPLAIN SELECT * FROM exact tablesample system (5)",
+        "WITH q AS (SELECT x FROM exact TABLESAMPLE (3 ROWS)) SELECT * FROM q",
+    ]:
+        with pytest.raises(terrace.TerraceError, match="TABLESAMPLE is not supported"):
+            exact.sql(query)
+    assert exact.sql("SELECT 'tablesample' AS t").arrow()["t"].to_pylist() == ["tablesample"]
