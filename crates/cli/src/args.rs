@@ -579,7 +579,7 @@ mod tests {
         listed.sort_unstable();
         assert_eq!(visible, listed);
         let help = super::grammar().render_help().to_string();
-        assert!(help.contains("Inspect:\n") && help.contains("  ls        List files"), "{help}");
+        assert!(help.contains("Inspect:\n") && help.contains("  ls          List files"), "{help}");
     }
 
     #[test]
