@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use terrace_tests::{Outcome, Wish, binaries, skipped};
 
+/// So many requests of either count may be of others: whoever looks at all mounts, as other tests do, asks this one too.
+const STRAY: i64 = 20;
+
 /// A file system that counts its requests, mounted; the kernel takes names that it found as known for a minute.
 struct Counting {
     directory: tempfile::TempDir,
@@ -97,8 +100,8 @@ fn a_flushed_file_is_read_again_without_asking_the_durable_tier() {
         )
     };
     let Some([natively, ours]) = difference(Wish::default(), &script(1), &script(101)) else { return };
-    assert!(natively >= 1000, "an open is a request: {natively}");
-    assert!(ours <= 100, "{ours} requests for 1000 opens of flushed files, natively {natively}");
+    assert!(natively >= 1000 - STRAY, "an open is a request: {natively}");
+    assert!(ours <= 100 + STRAY, "{ours} requests for 1000 opens of flushed files, natively {natively}");
 }
 
 #[test]
@@ -116,8 +119,8 @@ fn what_is_not_there_costs_one_request_as_natively() {
         )
     };
     let Some([natively, ours]) = difference(Wish::default(), &script(10), &script(1010)) else { return };
-    assert!(natively >= 3000, "a look at nothing is a request: {natively}");
-    assert!(ours <= natively + natively / 20, "{ours} requests, natively {natively}");
+    assert!(natively >= 3000 - STRAY, "a look at nothing is a request: {natively}");
+    assert!(ours <= natively + natively / 20 + STRAY, "{ours} requests, natively {natively}");
 }
 
 /// In a directory whose times change each time. Natively three and three; what is removed is a link, which has to be read.
@@ -134,8 +137,8 @@ fn a_file_is_made_with_as_many_requests_as_natively_and_removed_with_one_more() 
     };
     // On a slow machine a file would live for long enough to be flushed, which has requests of its own.
     let Some([natively, ours]) = difference(Wish::default().settle("1h"), &script(10), &script(1010)) else { return };
-    assert!(natively >= 2000, "making and removing are requests: {natively}");
-    assert!(ours <= natively + 1000 + natively / 20, "{ours} requests, natively {natively}");
+    assert!(natively >= 2000 - STRAY, "making and removing are requests: {natively}");
+    assert!(ours <= natively + 1000 + natively / 20 + STRAY, "{ours} requests, natively {natively}");
 }
 
 /// What lies in a placed directory is made, read and removed without any request to the durable tier.
@@ -158,8 +161,8 @@ fn files_of_a_placed_scratch_directory_cost_no_request() {
             .top(&format!("directories = \"scratch\"\ndoor = {door:?}"))
             .policy("flush = [\"**\", \"!work/**\"]\nevict = [\"work/**\"]");
         let Some([natively, ours]) = difference(wish, &script(10), &script(1010)) else { return };
-        assert!(natively >= 3000, "making, opening and removing are requests: {natively}");
-        assert!(ours <= 20, "{door}: {ours} requests for 1000 files of a placed directory, natively {natively}");
+        assert!(natively >= 3000 - STRAY, "making, opening and removing are requests: {natively}");
+        assert!(ours <= 2 * STRAY, "{door}: {ours} requests for 1000 files of a placed directory, natively {natively}");
     }
 }
 
@@ -193,6 +196,6 @@ fn a_small_file_is_made_and_flushed_with_two_requests_more_than_made_and_copied_
     let Some([natively, ours]) = differences(wish, [&copied(10), &copied(210)], [&made(10), &made(210)]) else {
         return;
     };
-    assert!(natively >= 2000, "making and copying are requests: {natively}");
-    assert!(ours <= natively + 400, "{ours} requests for 200 files, natively {natively}");
+    assert!(natively >= 2000 - STRAY, "making and copying are requests: {natively}");
+    assert!(ours <= natively + 400 + STRAY, "{ours} requests for 200 files, natively {natively}");
 }
