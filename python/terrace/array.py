@@ -134,6 +134,8 @@ class Array:
         return Tags(self._session._native, self.name)
 
     def __len__(self) -> int:
+        if not self.ndim:
+            raise TypeError(f"`{self.name}` has one cell and no dimensions, so it has no length")
         return self.shape[0]
 
     def __getitem__(self, index: Any) -> Any:
@@ -298,6 +300,8 @@ class Array:
         """Puts values behind the last cells of an unlimited axis; where they went. Appends of several processes don't
         overlap.
         """
+        if not self.ndim:
+            raise InvalidError(f"`{self.name}` has one cell and no dimensions: nothing of it grows")
         axis = range(self.ndim)[axis]
         if not self.unlimited[axis]:
             raise InvalidError(

@@ -148,9 +148,9 @@ class Container(Mapping[str, Union["Container", Array, Bytes]]):
         placement: Placement = "spread",
         create: Create = "new",
     ) -> Array:
-        """Creates an array of 1 to 8 dimensions, and the containers that it lies in.
+        """Creates an array of up to 8 dimensions, and the containers that it lies in.
 
-        shape: cells in each dimension; 0 is allowed where the dimension grows.
+        shape: cells in each dimension; 0 is allowed where the dimension grows; () is one cell.
         dtype: bool, int8 to int64, uint8 to uint64, float32, float64, complex64, complex128, or S1, S2, ... for byte strings.
         chunks: cells of one chunk of the durable form (about 4 MiB if not given).
         fill_value: what cells read as that were never put (zero, and an empty string, if not given).

@@ -291,12 +291,12 @@ class _Plan:
             for block in reversed(blocks):
                 first = source[block]
         array = self.session.create_array(
-            planned.name, planned.shape or (1,), planned.dtype, create="replace" if is_replaced else "new", **planned.options
+            planned.name, planned.shape, planned.dtype, create="replace" if is_replaced else "new", **planned.options
         )
         if not is_replaced:
             made.append(planned.name)
         for number, block in enumerate(blocks):
-            array[block or 0] = source[block] if number or first is None else first
+            array[block] = source[block] if number or first is None else first
         for key in array.tags.keys() - planned.tags.keys():
             del array.tags[key]
         array.tags.update(planned.tags)

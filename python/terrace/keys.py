@@ -29,7 +29,7 @@ from .errors import DamagedError, InvalidError, TerraceError, WrongKindError
 METADATA = "zarr.json"
 #: Metadata of Zarr v2, which nothing here would find again.
 _METADATA_V2 = {".zgroup", ".zarray", ".zattrs", ".zmetadata"}
-_CHUNK = re.compile(r"(?P<node>.+)/c(?P<index>(?:/\d+)+)")
+_CHUNK = re.compile(r"(?P<node>.+)/c(?P<index>(?:/\d+)*)")
 #: What Terrace writes among an array's attributes for itself.
 _OWN = "terrace_"
 
@@ -310,7 +310,7 @@ class ZarrKeys:
         array = match and self.array(match["node"])
         if not array:
             return None
-        begin = match["index"][1:] + "/" if match["index"] else ""
+        begin = f"c{match['index']}/"
         return array, [name[len(begin) :] for name in _grid(array) if name.startswith(begin)]
 
     def list_keys(self, prefix: str = "") -> Iterator[str]:
@@ -320,7 +320,7 @@ class ZarrKeys:
         if array := self.array(path):
             yield posixpath.join(prefix, METADATA)
             for name in _grid(array):
-                yield posixpath.join(prefix, "c", name)
+                yield posixpath.join(prefix, name)
             return
         if within := self._within(path):
             for name in within[1]:
@@ -383,5 +383,6 @@ def _chunk_cells(array: Array, index: tuple[int, ...]) -> np.ndarray | None:
 
 
 def _grid(array: Array) -> Iterator[str]:
+    """Keys of an array's chunks below it; the only one of an array without dimensions is `c`."""
     counts = [-(-extent // chunk) for extent, chunk in zip(array.shape, array.chunks)]
-    return ("/".join(map(str, place)) for place in np.ndindex(*counts))
+    return ("/".join(["c", *map(str, place)]) for place in np.ndindex(*counts))

@@ -164,7 +164,7 @@ def test_types_that_arrays_can_not_have_are_refused(place: terrace.Container, dt
 
 
 def test_shapes_that_make_no_sense_are_refused(place: terrace.Container) -> None:
-    for shape in [(), (1,) * 9, (-1,), (1 << 40, 1 << 40)]:
+    for shape in [(1,) * 9, (-1,), (1 << 40, 1 << 40)]:
         with pytest.raises(terrace.InvalidError):
             place.create_array("a", shape)
     with pytest.raises(terrace.InvalidError, match="dimension 2 can't be unlimited"):

@@ -34,7 +34,7 @@ pub struct terrace_array_spec {
     /// "bool", "int8" to "int64", "uint8" to "uint64", "float32", "float64", "complex64", "complex128"; or "S12": strings of
     /// 12 bytes.
     pub data_type: *const c_char,
-    /// Dimensions: 1 to TERRACE_RANK_MAX. Cells lie in C order: the last dimension is the innermost.
+    /// Dimensions: up to TERRACE_RANK_MAX; 0: one cell. Cells lie in C order: the last dimension is the innermost.
     pub rank: c_int,
     pub shape: [u64; TERRACE_RANK_MAX],
     /// Dimensions that grow with what is put.
@@ -63,8 +63,8 @@ handle!(terrace_array, Array, "the array", "arrays");
 
 fn rank_of(rank: c_int) -> Outcome<usize> {
     match usize::try_from(rank) {
-        Ok(rank @ 1..=TERRACE_RANK_MAX) => Ok(rank),
-        _ => Err(Failure::invalid(format!("{rank} dimensions: 1 to {TERRACE_RANK_MAX} are possible"))),
+        Ok(rank @ ..=TERRACE_RANK_MAX) => Ok(rank),
+        _ => Err(Failure::invalid(format!("{rank} dimensions: up to {TERRACE_RANK_MAX} are possible"))),
     }
 }
 
@@ -95,6 +95,9 @@ fn spec_from(told: *const terrace_array_spec) -> Outcome<ArraySpec> {
     let told = given(told, usize::from(!told.is_null()), "the spec")?;
     let Some(told) = told.first() else { return Err(Failure::invalid("the array's spec is NULL")) };
     let rank = rank_of(told.rank)?;
+    if rank == 0 && told.shape[0] != 0 {
+        return Err(Failure::invalid(format!("the array's rank is 0, and its shape begins with {}: set the rank", told.shape[0])));
+    }
     let data_type = DataType::parse(text(told.data_type, "the data type")?)?;
     let mut spec = ArraySpec::new(data_type, &told.shape[..rank]);
     for dimension in (0..rank).filter(|&dimension| told.unlimited[dimension]) {

@@ -82,8 +82,7 @@ pub fn read_header(file: &mut impl Read) -> Result<(DataType, Vec<u64>)> {
         after("shape").and_then(|rest| rest.strip_prefix('(')?.split(')').next()).ok_or_else(|| bad("shape"))?;
     let shape = shape.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::parse::<u64>);
     let shape: Vec<u64> = shape.collect::<std::result::Result<_, _>>().map_err(bad)?;
-    // A single number is an array of one cell.
-    Ok((data_type, if shape.is_empty() { vec![1] } else { shape }))
+    Ok((data_type, shape))
 }
 
 pub fn write_header(file: &mut impl Write, data_type: DataType, shape: &[u64]) -> std::io::Result<()> {
@@ -111,6 +110,7 @@ mod tests {
             (DataType::Bool, vec![7]),
             (DataType::Bytes(5), vec![0, 2, 1]),
             (DataType::Complex64, vec![1]),
+            (DataType::Int32, vec![]),
         ] {
             let mut bytes = vec![];
             write_header(&mut bytes, data_type, &shape).unwrap();

@@ -118,6 +118,9 @@ pub fn tag(args: &TagArgs) -> Result<i32> {
 
 /// Rows of an array that are moved at a time, one after the other.
 fn for_each_piece(shape: &[u64], size: usize, mut act: impl FnMut(&Region, usize) -> Result<()>) -> Result<()> {
+    if shape.is_empty() {
+        return act(&Region::whole(shape)?, size);
+    }
     let row_cells: u64 = shape[1..].iter().product();
     let row_bytes = (row_cells as usize * size).max(1);
     let rows = (PIECE / row_bytes).max(1) as u64;

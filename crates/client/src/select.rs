@@ -196,7 +196,7 @@ impl Selection {
 
     fn take(&mut self, tile: &Region, mask: Option<&[bool]>) {
         // A tile of a block may be many pieces of the whole: one for each row.
-        let row = *tile.count().last().expect("an array has a dimension") as usize;
+        let row = tile.count().last().copied().unwrap_or(1) as usize;
         let firsts: Vec<u64> = rows(&self.shape, tile).collect();
         for (number, first) in firsts.into_iter().enumerate() {
             match mask {
@@ -366,7 +366,7 @@ fn span(shape: &[u64], tile: &Region) -> (u64, u64) {
 
 /// First positions of a tile's rows.
 fn rows(shape: &[u64], tile: &Region) -> impl Iterator<Item = u64> {
-    let outer = tile.count().len() - 1;
+    let outer = tile.rank().saturating_sub(1);
     let count: Vec<u64> = tile.count()[..outer].to_vec();
     let (offset, shape) = (tile.offset().to_vec(), shape.to_vec());
     (0..cells(&count).unwrap_or(0).max(1)).map(move |number| {

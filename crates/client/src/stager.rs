@@ -541,7 +541,7 @@ fn joined(first: &Region, next: &Region) -> Option<Region> {
     if first.rank() != next.rank() || !first.is_block() || !next.is_block() {
         return None;
     }
-    let leading = first.count().iter().position(|&count| count != 1).unwrap_or(first.rank() - 1);
+    let leading = first.count().iter().position(|&count| count != 1).unwrap_or(first.rank().saturating_sub(1));
     let differs = (0..first.rank()).find(|&d| first.offset()[d] != next.offset()[d])?;
     let is_neighbour = differs <= leading
         && next.offset()[differs] == first.offset()[differs] + first.count()[differs]

@@ -1,6 +1,6 @@
 //! A plane of an array for the viewer: cells as 32-bit floats to draw, and the statistics of the plane.
 //!
-//! `at` has an index for each dimension and `*` for the two that are drawn (one, for an array of one dimension).
+//! `at` has an index for each dimension and `*` for the two that are drawn (one, for an array of one dimension; nothing, for one without).
 
 use crate::refusal::{Answer, Refusal};
 use crate::reply::Reply;
@@ -27,7 +27,11 @@ pub fn slice(store: &Store, name: &str, at: &str) -> Answer<Reply> {
     let is_sampled = plane.drawn.iter().map(|&d| shape[d]).product::<u64>() > CELLS_MAX;
     let region = plane.region(&shape, if is_sampled { every } else { 1 })?;
     let counts: Vec<u64> = plane.drawn.iter().map(|&d| region.count()[d]).collect();
-    let (rows, columns) = if counts.len() == 1 { (1, counts[0]) } else { (counts[0], counts[1]) };
+    let (rows, columns) = match counts[..] {
+        [] => (1, 1),
+        [columns] => (1, columns),
+        [rows, columns, ..] => (rows, columns),
+    };
     let room = store.room(region.cells() * (array.spec().data_type.size() as u64 + 12))?;
     let values = values(&array, &region)?;
     let statistics = Statistics::of(&values);
@@ -54,7 +58,10 @@ struct Plane {
 
 impl Plane {
     fn parse(text: &str, shape: &[u64]) -> Answer<Plane> {
-        let words: Vec<&str> = text.split(',').map(str::trim).collect();
+        let words: Vec<&str> = match text.trim() {
+            "" => vec![],
+            text => text.split(',').map(str::trim).collect(),
+        };
         if words.len() != shape.len() {
             return Err(Refusal::bad(format!("`at` has {} parts for {} dimensions", words.len(), shape.len())));
         }

@@ -16,7 +16,7 @@ pub(crate) use cells::with_cell_type;
 pub use cells::{CellType, arrow_type, whole};
 pub use reader::TileReader;
 pub use selection::{Selection, is_of_rows, only_dimension, select, unqualified};
-pub use source::{MemoryArray, Picture, RANK_MAX, Source};
+pub use source::{MemoryArray, OneCell, Picture, RANK_MAX, Source};
 pub use tiles::{TILE_CELLS, Tile, tiles};
 
 use crate::axis::Axis;

@@ -76,6 +76,48 @@ impl Source for ArrayView {
     }
 }
 
+/// An array without dimensions, as one of one dimension that has one cell.
+pub struct OneCell {
+    view: Arc<ArrayView>,
+    place: Region,
+}
+
+impl OneCell {
+    pub fn new(view: Arc<ArrayView>) -> Result<OneCell> {
+        Ok(OneCell { view, place: Region::whole(&[1])? })
+    }
+}
+
+impl Source for OneCell {
+    fn data_type(&self) -> DataType {
+        self.view.data_type()
+    }
+    fn shape(&self) -> &[u64] {
+        self.place.count()
+    }
+    fn layer_count(&self) -> usize {
+        self.view.layer_count()
+    }
+    fn region(&self, _: usize) -> &Region {
+        &self.place
+    }
+    fn cells(&self, layer: usize) -> Result<*const u8> {
+        Source::cells(&*self.view, layer)
+    }
+    fn range(&self, layer: usize) -> Option<(f64, f64)> {
+        Source::range(&*self.view, layer)
+    }
+    fn read_base(&self, _: &Region, cells: &mut [u8]) -> Result<()> {
+        Source::read_base(&*self.view, &Region::whole(&[])?, cells)
+    }
+    fn base_blocks(&self) -> Option<&[u64]> {
+        self.view.has_base.then_some(self.place.count())
+    }
+    fn fill(&self) -> &[u8] {
+        self.view.fill()
+    }
+}
+
 /// An array in this process's memory.
 pub struct MemoryArray {
     data_type: DataType,

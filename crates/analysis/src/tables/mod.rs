@@ -17,7 +17,7 @@ pub use steps::complete_steps;
 use crate::axis::Axis;
 use crate::control::Register;
 use crate::error::{Error, Result};
-use crate::grid::{Column, Dimension, Grid, Source};
+use crate::grid::{Column, Dimension, Grid, OneCell, Source};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use terrace_client::{Array, ArrayView, Kind, ObjectKind, Session, TagValue};
@@ -43,7 +43,27 @@ pub struct Objects {
 struct Member {
     name: String,
     dimensions: Vec<String>,
+    shape: Vec<u64>,
+    unlimited: Vec<bool>,
     view: Arc<ArrayView>,
+    source: Arc<dyn Source>,
+}
+
+impl Member {
+    /// An array without dimensions is a row of its own table; a table of cells has no place for it.
+    fn new(name: String, view: Arc<ArrayView>) -> Result<Member> {
+        let spec = view.array().spec();
+        if spec.rank() > 0 {
+            let (dimensions, unlimited) = (dimension_names(spec), spec.unlimited.clone());
+            return Ok(Member { name, dimensions, shape: view.shape.clone(), unlimited, source: view.clone(), view });
+        }
+        let source = Arc::new(OneCell::new(view.clone())?);
+        Ok(Member { name, dimensions: vec!["dim_0".into()], shape: vec![1], unlimited: vec![false], source, view })
+    }
+
+    fn has_dimensions(&self) -> bool {
+        !self.view.shape.is_empty()
+    }
 }
 
 /// Names of an array's dimensions; those that have none are counted.
@@ -94,7 +114,7 @@ impl Objects {
             other => other?,
         };
         let mut loaded = None;
-        let (container, members) = match found.kind {
+        let (container, mut members) = match found.kind {
             ObjectKind::Bytes => return Ok(None),
             ObjectKind::Array => {
                 let (container, own) = name.rsplit_once('/').unwrap_or(("", name));
@@ -125,6 +145,9 @@ impl Objects {
         };
         if members.is_empty() {
             return Ok(None);
+        }
+        if members.iter().any(Member::has_dimensions) {
+            members.retain(Member::has_dimensions);
         }
         let tags: BTreeMap<String, TagValue> = self.session.tags(&container)?.into_iter().collect();
         let is_one_array = found.kind == ObjectKind::Array;
@@ -160,9 +183,7 @@ impl Objects {
     }
 
     fn member(&self, path: &str, name: &str) -> Result<Member> {
-        let array = self.array(path)?;
-        let dimensions = dimension_names(array.spec());
-        Ok(Member { name: name.into(), dimensions, view: Arc::new(array.view()?) })
+        Member::new(name.into(), Arc::new(self.array(path)?.view()?))
     }
 }
 
@@ -198,15 +219,15 @@ fn grid_of(
             .iter()
             .filter_map(|member| member.dimensions.iter().position(|name| name == dimension).map(|d| (member, d)))
             .collect();
-        let grows = |&&(member, d): &&(&Member, usize)| member.view.array().spec().unlimited[d];
+        let grows = |&&(member, d): &&(&Member, usize)| member.unlimited[d];
         let extent = match along.iter().find(grows) {
             // SubTARs say what is there.
-            Some(_) if is_tar => along.iter().map(|(member, d)| member.view.shape[*d]).min().unwrap_or(0),
+            Some(_) if is_tar => along.iter().map(|(member, d)| member.shape[*d]).min().unwrap_or(0),
             Some(_) => visible_steps(&along, tags)?,
             None => {
                 // The arrays that have all dimensions decide.
                 let full = along.iter().find(|(member, _)| member.dimensions == names).unwrap_or(&along[0]);
-                full.0.view.shape[full.1]
+                full.0.shape[full.1]
             }
         };
         dimensions.push(Dimension { name: dimension.clone(), extent, axis: Axis::INDEX });
@@ -216,8 +237,8 @@ fn grid_of(
         member.dimensions.iter().enumerate().all(|(d, name)| {
             let dimension =
                 dimensions.iter().find(|dimension| dimension.name == *name).expect("a dimension of the table");
-            let extent = member.view.shape[d];
-            extent == dimension.extent || extent > dimension.extent && member.view.array().spec().unlimited[d]
+            let extent = member.shape[d];
+            extent == dimension.extent || extent > dimension.extent && member.unlimited[d]
         })
     });
     let mut columns = vec![];
@@ -227,7 +248,7 @@ fn grid_of(
             .iter()
             .map(|name| (names.iter().position(|known| known == name).expect("filtered above"), 0))
             .collect();
-        let source: Arc<dyn Source> = member.view.clone();
+        let source = member.source;
         if member.dimensions.len() == 1 && member.dimensions[0] == member.name && !is_one_array {
             let dimension = &mut dimensions[along[0].0];
             dimension.axis = Axis::Explicit(all_values(source, dimension.extent)?);
@@ -249,7 +270,7 @@ fn grid_of(
 }
 
 fn visible_steps(along: &[(&Member, usize)], tags: &BTreeMap<String, TagValue>) -> Result<u64> {
-    let reach = || along.iter().map(|(member, d)| member.view.shape[*d]).min().unwrap_or(0);
+    let reach = || along.iter().map(|(member, d)| member.shape[*d]).min().unwrap_or(0);
     match tags.get(tags::STEPS) {
         None => {}
         Some(TagValue::Text(text)) if text == "complete" => {}

@@ -80,6 +80,9 @@ impl Overlap {
     /// Calls `copy` for each run of cells.
     pub fn for_each_run(&self, mut copy: impl FnMut(Run)) {
         let rank = self.rank;
+        if rank == 0 {
+            return copy(Run { from: 0, to: 0, cells: 1, from_step: 1, to_step: 1 });
+        }
         // Distance between neighbours of each dimension in the packed buffers.
         let (mut from_unit, mut to_unit) = ([1u64; RANK_MAX], [1u64; RANK_MAX]);
         for d in (0..rank - 1).rev() {
@@ -209,7 +212,7 @@ mod tests {
 
     fn region() -> impl Strategy<Value = (Region, Region)> {
         let dimension = || (0u64..12, 0u64..7, 1u64..5);
-        (1usize..4).prop_flat_map(move |rank| {
+        (0usize..4).prop_flat_map(move |rank| {
             let one = || proptest::collection::vec(dimension(), rank);
             (one(), one()).prop_map(|(a, b)| {
                 let make = |parts: Vec<(u64, u64, u64)>| {

@@ -4,7 +4,7 @@ use super::RANK_MAX;
 use super::error::{Kind, ObjectError, Result};
 use serde::{Deserialize, Serialize};
 
-/// Cells `offset + i * stride`, `0 <= i < count`, in each dimension; packed in C order in a buffer.
+/// Cells `offset + i * stride`, `0 <= i < count`, in each dimension; packed in C order in a buffer. Without dimensions: one cell.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Parts", into = "Parts")]
 pub struct Region {
@@ -44,9 +44,9 @@ impl Region {
 
     pub fn strided(offset: &[u64], count: &[u64], stride: &[u64]) -> Result<Region> {
         let rank = offset.len();
-        if rank == 0 || rank > RANK_MAX || count.len() != rank || stride.len() != rank {
+        if rank > RANK_MAX || count.len() != rank || stride.len() != rank {
             return Err(ObjectError::invalid(format!(
-                "a region with {rank} offsets, {} counts and {} strides: one of each for each of 1 to {RANK_MAX} dimensions",
+                "a region with {rank} offsets, {} counts and {} strides: one of each for each of up to {RANK_MAX} dimensions",
                 count.len(),
                 stride.len()
             )));
@@ -171,12 +171,19 @@ mod tests {
     }
 
     #[test]
+    fn a_region_without_dimensions_is_one_cell() {
+        let region = Region::whole(&[]).unwrap();
+        assert_eq!((region.rank(), region.cells(), region.is_empty()), (0, 1, false));
+        assert!(region.check_within(&[]).is_ok());
+        assert_eq!(region.check_within(&[1]).unwrap_err().kind, Kind::Invalid);
+    }
+
+    #[test]
     fn what_can_not_be_counted_is_refused() {
         assert!(Region::block(&[u64::MAX], &[2]).is_err());
         assert!(Region::strided(&[0], &[u64::MAX / 2], &[3]).is_err());
         assert!(Region::block(&[0; 3], &[1 << 30; 3]).is_err());
         assert!(Region::block(&[0; 9], &[1; 9]).is_err());
-        assert!(Region::block(&[], &[]).is_err());
         assert!(Region::block(&[0], &[1, 1]).is_err());
         assert!(Region::strided(&[0], &[1], &[0]).is_err());
     }

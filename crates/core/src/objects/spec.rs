@@ -22,7 +22,7 @@ pub enum Placement {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct ArraySpec {
     pub data_type: DataType,
-    /// At creation; a dimension that is `unlimited` grows with what is put.
+    /// At creation; a dimension that is `unlimited` grows with what is put. Empty: one cell, without dimensions.
     pub shape: Vec<u64>,
     pub unlimited: Vec<bool>,
     /// Cells of one chunk of the durable form, in each dimension. Empty: chosen by `checked`.
@@ -88,8 +88,8 @@ impl ArraySpec {
     /// Complete, or refused.
     pub fn checked(mut self) -> Result<ArraySpec> {
         let rank = self.shape.len();
-        if rank == 0 || rank > RANK_MAX {
-            return Err(ObjectError::invalid(format!("an array of {rank} dimensions: 1 to {RANK_MAX} are possible")));
+        if rank > RANK_MAX {
+            return Err(ObjectError::invalid(format!("an array of {rank} dimensions: up to {RANK_MAX} are possible")));
         }
         if let DataType::Bytes(length) = self.data_type {
             DataType::string(length)?;
@@ -164,10 +164,16 @@ mod tests {
     }
 
     #[test]
+    fn an_array_without_dimensions_has_one_cell_and_one_chunk() {
+        let spec = ArraySpec::new(DataType::Int16, &[]).checked().unwrap();
+        assert_eq!((spec.chunks.len(), spec.fill.len(), spec.grows_along()), (0, 2, None));
+        assert!(ArraySpec::new(DataType::Int16, &[]).chunks(&[1]).checked().is_err());
+    }
+
+    #[test]
     fn specs_that_make_no_sense_are_refused() {
         let good = || ArraySpec::new(DataType::Int16, &[4, 4]);
         assert!(good().checked().is_ok());
-        assert!(ArraySpec::new(DataType::Int16, &[]).checked().is_err());
         assert!(ArraySpec::new(DataType::Int16, &[1; 9]).checked().is_err());
         assert!(ArraySpec::new(DataType::Int16, &[1 << 40, 1 << 40]).checked().is_err());
         assert!(good().chunks(&[1]).checked().is_err());

@@ -217,7 +217,7 @@ impl Log {
             return damaged("it is too short");
         }
         let rank = log.header().rank.load(Relaxed);
-        if log.header().magic.load(Acquire) != MAGIC || rank == 0 || rank > RANK_MAX as u64 {
+        if log.header().magic.load(Acquire) != MAGIC || rank > RANK_MAX as u64 {
             return damaged("it is not one of this version");
         }
         Ok(log)

@@ -50,7 +50,10 @@ impl ChunkKey {
     pub fn name(self, chunk: &[u64]) -> String {
         let join = |separator: char| chunk.iter().map(u64::to_string).collect::<Vec<_>>().join(&separator.to_string());
         match self {
-            ChunkKey::Default(separator) => format!("c{separator}{}", join(separator)),
+            // An array without dimensions has one chunk.
+            ChunkKey::Default(_) if chunk.is_empty() => CHUNKS.into(),
+            ChunkKey::V2(_) if chunk.is_empty() => "0".into(),
+            ChunkKey::Default(separator) => format!("{CHUNKS}{separator}{}", join(separator)),
             ChunkKey::V2(separator) => join(separator),
         }
     }
@@ -446,6 +449,14 @@ mod tests {
             assert!(array.is_raw);
             assert_eq!(array.key.name(&[1, 2]), "c/1/2");
         }
+    }
+
+    #[test]
+    fn the_chunk_of_an_array_without_dimensions_has_zarrs_name() {
+        let wanted = ArraySpec::new(Float32, &[]).checked().unwrap();
+        let array = Metadata::parse(&Metadata::of_array(&wanted).text()).unwrap().array.unwrap();
+        assert_eq!(array.spec, wanted);
+        assert_eq!((array.key.name(&[]), ChunkKey::V2('.').name(&[])), ("c".into(), "0".into()));
     }
 
     #[test]

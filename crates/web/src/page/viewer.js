@@ -43,7 +43,7 @@ export class Viewer {
       this.array = array;
       this.coordinates = array.shape.map(() => null);
       // The last two are drawn; a growing one stands at its newest step, others in their middle.
-      this.drawn = rank < 2 ? [0] : [rank - 2, rank - 1];
+      this.drawn = [...array.shape.keys()].slice(-2);
       this.at = array.shape.map((extent, d) => (array.unlimited[d] ? Math.max(0, extent - 1) : Math.floor(extent / 2)));
       this.controls();
       await Promise.all([this.show(), this.locate()]);
@@ -123,7 +123,7 @@ export class Viewer {
   controls() {
     const { shape, type, begun } = this.array;
     const ahead = begun.some((extent, d) => extent > shape[d]);
-    byId('described').textContent = `${type} ${shape.join(' × ')}${ahead ? ', more is being written' : ''}`;
+    byId('described').textContent = `${type} ${shape.join(' × ') || 'scalar'}${ahead ? ', more is being written' : ''}`;
     const kept = document.activeElement?.dataset?.dimension;
     const rows = [];
     if (shape.length > 2) rows.push(this.planes());
@@ -225,7 +225,7 @@ export class Viewer {
     const ticks = [4, 3, 2, 1, 0].map((part) => element('span', '', number(low + ((high - low) * part) / 4)));
     byId('ticks').replaceChildren(...ticks);
     byId('rows-name').textContent = drawn.length > 1 ? this.axis(drawn[0]) : '';
-    byId('columns-name').textContent = this.axis(drawn[drawn.length - 1]);
+    byId('columns-name').textContent = drawn.length > 0 ? this.axis(drawn[drawn.length - 1]) : '';
     const cells = sampled ? `every ${every}th cell` : 'all cells';
     pairs(byId('statistics'), [
       ['min', number(this.slice.min)],
@@ -252,9 +252,9 @@ export class Viewer {
     const column = Math.floor((event.clientX - box.left - (box.width - columns * scale) / 2) / scale);
     const row = Math.floor((event.clientY - box.top - (box.height - rows * scale) / 2) / scale);
     if (row < 0 || column < 0 || row >= rows || column >= columns) return;
-    const where = drawn.length > 1
-      ? `${this.label(drawn[0])} ${this.place(drawn[0], row * every)}, ${this.label(drawn[1])} ${this.place(drawn[1], column * every)}`
-      : `${this.label(drawn[0])} ${this.place(drawn[0], column * every)}`;
+    // An array of one dimension is one row, one without dimensions one cell.
+    const indices = drawn.length > 1 ? [row, column] : [column];
+    const where = drawn.map((d, n) => `${this.label(d)} ${this.place(d, indices[n] * every)}`).join(', ') || 'value';
     place.textContent = `${where}: ${number(values[row * columns + column])}`;
   }
 

@@ -45,11 +45,11 @@ fn chunk(store: &Store, parts: &[String]) -> Answer<Option<Bytes>> {
     Ok(None)
 }
 
-/// `study/v/c/1/2` is chunk [1, 2] of `study/v`.
+/// `study/v/c/1/2` is chunk [1, 2] of `study/v`; `study/v/c` is the only one of an array without dimensions.
 fn place(parts: &[String]) -> Option<(&[String], Vec<u64>)> {
     let index: Vec<u64> = parts.iter().rev().map_while(|part| number(part)).collect();
     let at = parts.len() - index.len();
-    let is_chunk = !index.is_empty() && at >= 2 && parts[at - 1] == "c";
+    let is_chunk = at >= 2 && parts[at - 1] == "c";
     is_chunk.then(|| (&parts[..at - 1], index.into_iter().rev().collect()))
 }
 
@@ -110,7 +110,8 @@ mod tests {
         };
         assert_eq!(read("study/v/c/1/20"), Some(("study/v".into(), vec![1, 20])));
         assert_eq!(read("c/3/c/0"), Some(("c/3".into(), vec![0])));
-        for other in ["v", "v/c", "c/0", "v/c/01", "v/c/-1", "v/c/+1", "v/c/1/x", "v/d/1", "v/c/99999999999999999999"] {
+        assert_eq!(read("study/v/c"), Some(("study/v".into(), vec![])));
+        for other in ["v", "c", "c/0", "v/c/01", "v/c/-1", "v/c/+1", "v/c/1/x", "v/d/1", "v/c/99999999999999999999"] {
             assert_eq!(read(other), None, "{other}");
         }
     }

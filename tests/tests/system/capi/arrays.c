@@ -69,6 +69,19 @@ static void regions(terrace_session *s) {
     shape[0] = 7;
     CLAIM(terrace_array_grow(a, 1, shape) == TERRACE_OK && terrace_array_shape(a, &rank, shape) == TERRACE_OK && shape[0] == 7);
     CLAIM(terrace_array_close(a) == TERRACE_OK);
+
+    /* One cell, without dimensions; a shape without a rank is a mistake. */
+    terrace_array_spec single = {.data_type = "float64"}, forgotten = {.data_type = "float64", .shape = {ROWS}};
+    terrace_region only = {.rank = 0};
+    double value = 2.5, got = 0;
+    CLAIM(terrace_array_create(s, "sky/forgotten", &forgotten, TERRACE_NEW, &a) == TERRACE_INVALID && SAYS("rank"));
+    CLAIM(terrace_array_create(s, "sky/exposure", &single, TERRACE_NEW, &a) == TERRACE_OK);
+    CLAIM(terrace_array_get(a, &only, &got, sizeof got) == TERRACE_OK && got == 0);
+    CLAIM(terrace_array_put(a, &only, &value, sizeof value) == TERRACE_OK);
+    CLAIM(terrace_array_put(a, &third, &value, sizeof value) == TERRACE_INVALID);
+    CLAIM(terrace_array_get(a, &only, &got, sizeof got) == TERRACE_OK && got == value);
+    CLAIM(terrace_array_shape(a, &rank, shape) == TERRACE_OK && rank == 0);
+    CLAIM(terrace_array_flush(a) == TERRACE_OK && terrace_array_close(a) == TERRACE_OK);
 }
 
 static void transfers(terrace_session *s) {
