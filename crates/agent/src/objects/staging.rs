@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use terrace_core::control::Failure;
 use terrace_core::objects::{Kind, ObjectError, Result, TagValue};
@@ -24,6 +25,8 @@ const ORPHAN: Duration = Duration::from_secs(30);
 /// Room of what has been sent on is given back at once if it is a tier's so-maniest part; else when the array is quiet, or others need it.
 const PASSING_PART: u64 = 2;
 const LOOK_FOR_ORPHANS: Duration = Duration::from_secs(5);
+/// Arrays that are flushed at a time.
+const ARRAYS_AT_ONCE: usize = 4;
 
 /// A staged array and where it is.
 struct Staged {
@@ -72,6 +75,10 @@ impl Objects {
 
     fn flush_array(&self, stage: &Stage) -> Result<Flushed> {
         let _turn = self.turn.lock().unwrap();
+        self.flush_in_turn(stage)
+    }
+
+    fn flush_in_turn(&self, stage: &Stage) -> Result<Flushed> {
         let begun = Instant::now();
         let flushed = array::flush_stage(&self.place, stage, Arc::new(Own), self.settings.mover.fsync)?;
         self.totals.flushed_files.fetch_add(flushed.chunks, Relaxed);
@@ -88,26 +95,46 @@ impl Objects {
         Ok(freed)
     }
 
+    /// In one turn: while the names of one array are synced, chunks of another are written.
+    fn flush_together(&self, group: &[Staged]) -> Vec<Result<Flushed>> {
+        let _turn = self.turn.lock().unwrap();
+        std::thread::scope(|scope| {
+            let flush = |staged: &Staged| self.flush_in_turn(&staged.stage);
+            let start = |staged| std::thread::Builder::new().name("flush".into()).spawn_scoped(scope, move || flush(staged));
+            let threads: Vec<_> = group.iter().map(|staged| (staged, start(staged).ok())).collect();
+            let ended = |(staged, thread): (&Staged, Option<ScopedJoinHandle<_>>)| match thread {
+                Some(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+                // No thread can be had.
+                None => flush(staged),
+            };
+            threads.into_iter().map(ended).collect()
+        })
+    }
+
     /// Makes arrays in scope durable; `all`: also those that policy keeps.
     pub fn flush_arrays(&self, scope: &Scope, all: bool, outcome: &mut Outcome) {
-        for staged in self.staged() {
-            let path = staged.directory.as_os_str().as_bytes();
-            if !scope.has(path) || !(all || self.wants_flush(&staged)) || !array::is_dirty(&staged.log) {
-                continue;
-            }
-            // As long as there is hope that it can be sent on, it is not made durable.
-            if !all && self.is_passing(&staged) {
-                continue;
-            }
-            match self.flush_array(&staged.stage) {
-                Ok(flushed) => {
-                    outcome.files += flushed.chunks;
-                    outcome.bytes += flushed.bytes;
-                    outcome.done.push(staged.directory);
+        let is_wanted = |staged: &Staged| {
+            scope.has(staged.directory.as_os_str().as_bytes())
+                && (all || self.wants_flush(staged))
+                && array::is_dirty(&staged.log)
+                // As long as there is hope that it can be sent on, it is not made durable.
+                && (all || !self.is_passing(staged))
+        };
+        let wanted: Vec<Staged> = self.staged().into_iter().filter(is_wanted).collect();
+        for group in wanted.chunks(ARRAYS_AT_ONCE) {
+            for (staged, flushed) in group.iter().zip(self.flush_together(group)) {
+                match flushed {
+                    Ok(flushed) => {
+                        outcome.files += flushed.chunks;
+                        outcome.bytes += flushed.bytes;
+                        outcome.done.push(staged.directory.clone());
+                    }
+                    // Removed meanwhile.
+                    Err(error) if error.kind == Kind::NotFound => {}
+                    Err(error) => {
+                        outcome.failures.push(Failure { path: staged.directory.clone(), reason: error.message });
+                    }
                 }
-                // Removed meanwhile.
-                Err(error) if error.kind == Kind::NotFound => {}
-                Err(error) => outcome.failures.push(Failure { path: staged.directory, reason: error.message }),
             }
         }
         self.flush_tags(scope);
