@@ -43,9 +43,17 @@ class Node:
         self.tell(**command)
         return self.answer()
 
+    def do(self, **command) -> dict:
+        """What has to be done for the measurement to mean anything."""
+        answer = self.ask(**command)
+        if "error" in answer:
+            sys.exit(f"nodes: {command} failed: {answer['error']}")
+        return answer
+
     def end(self) -> None:
         self.process.stdin.close()
-        self.process.wait(timeout=600)
+        if code := self.process.wait(timeout=600):
+            sys.exit(f"nodes: a worker, or its run, ended with {code}")
 
 
 class Testbed:
@@ -76,13 +84,11 @@ def measure(testbed: Testbed, terrace: str | None, options: argparse.Namespace) 
         if size > options.largest:
             continue
         names = [f"{size}-{number}" for number in range(count)]
-        one.ask(do="write", names=names, size=size)
+        one.do(do="write", names=names, size=size)
         result[f"read {label}"] = median_or_error(two.ask(do="read", names=names, size=size))
-    one.ask(do="create", directory=".", prefix="", count=0)
-    for node, directory in [(one, "many"), (one, "shared")]:
-        node.ask(do="write", names=[], size=0)
+    for directory in ("many", "shared"):
         subprocess.run(testbed.exec(0, "sh", "-c", f'mkdir "$PFS_DIR"/nodes/{directory}'), check=True)
-    one.ask(do="create", directory="many", prefix="f", count=options.files)
+    one.do(do="create", directory="many", prefix="f", count=options.files)
     looked = two.ask(do="stat", directory="many", size=100)
     is_right = looked.get("count") == options.files
     result["stat per second"] = options.files / looked["seconds"] if is_right else looked.get("error", f"{looked.get('count')} right")
@@ -92,7 +98,7 @@ def measure(testbed: Testbed, terrace: str | None, options: argparse.Namespace) 
     seconds = [answer.get("seconds") for answer in answers]
     result["create per second, two nodes"] = 2 * (options.files // 5) / max(seconds) if all(seconds) else answers
     blocks, steps = 4, 6
-    one.ask(do="write", names=[f"block{block}-0" for block in range(blocks)], size=options.block)
+    one.do(do="write", names=[f"block{block}-0" for block in range(blocks)], size=options.block)
     total, error = 0.0, None
     for step in range(steps):
         for block in range(blocks):
@@ -161,7 +167,8 @@ def main() -> None:
         for way, results in rounds.items():
             values = [result[what] for result in results if what in result]
             numbers = [value for value in values if isinstance(value, float)]
-            row[way] = statistics.median(numbers) if values and len(numbers) == len(values) else (values[-1] if values else "")
+            failures = [value for value in values if not isinstance(value, float)]
+            row[way] = failures[0] if failures else statistics.median(numbers) if numbers else ""
         medians[what] = row
         table.append(f"| {what} | " + " | ".join(text(row[way]) for way in ("durable", "terrace", "stream")) + " |")
     print("\n".join(table))

@@ -27,6 +27,12 @@ def read(name: str, buffer: bytearray) -> int:
     return done
 
 
+def wrong_cells(name: str) -> int:
+    """Bytes of a file that are not those that `write` wrote."""
+    with open(name, "rb") as file:
+        return sum(len(piece) - piece.count(7) for piece in iter(lambda: file.read(PIECE), b""))
+
+
 def act(command: dict) -> dict:
     what, begin = command["do"], time.monotonic()
     if what == "write":
@@ -40,7 +46,9 @@ def act(command: dict) -> dict:
             times.append(time.monotonic() - start)
             if got != command["size"]:
                 return {"error": f"{name} has {got} bytes, not {command['size']}"}
-        return {"times": times}
+        # Not among what is timed.
+        wrong = [name for name in command["names"] if wrong_cells(name)]
+        return {"error": f"other bytes in {wrong}"} if wrong else {"times": times}
     elif what == "stat":
         count = sum(entry.stat(follow_symlinks=False).st_size == command["size"] for entry in os.scandir(command["directory"]))
         return {"seconds": time.monotonic() - begin, "count": count}
@@ -80,7 +88,10 @@ def act(command: dict) -> dict:
             start, left = time.monotonic(), command["size"]
             connection.sendall(left.to_bytes(8, "little"))
             while left:
-                left -= connection.recv_into(buffer, min(left, PIECE))
+                got = connection.recv_into(buffer, min(left, PIECE))
+                if not got:
+                    return {"error": "the stream's other end has gone"}
+                left -= got
             times.append(time.monotonic() - start)
         return {"times": times}
     return {"seconds": time.monotonic() - begin}

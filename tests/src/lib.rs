@@ -33,7 +33,7 @@ mod workplace;
 pub use array_model::{ArrayModel, Random, compare_at_random};
 pub use comparison::Comparison;
 pub use http::{Answer, Http};
-pub use node::{Network, Node, Nodes, RemoteShell};
+pub use node::{Node, Nodes, RemoteShell};
 pub use outcome::{Outcome, wait_until};
 pub use proxy::Proxy;
 pub use served::Served;

@@ -1,12 +1,13 @@
 //! Nodes that share a root, on one machine: each has mount, PID, network and UTS namespaces of its own, with a private
 //! /dev/shm and a private /var/tmp. The root is a directory that all of them see, as on a parallel file system.
 //!
-//! A bridge in a network namespace of its own connects them; a node can be cut off (`Node::cut`).
+//! A bridge in a network namespace of its own connects them, by which they reach each other's names; a node can be cut off
+//! (`Node::cut`).
 //!
 //! Needs root; a test that can't have nodes says so loudly (`Nodes::new` gives `None`).
 
 use crate::{Outcome, is_at_the_top, is_root, skipped, succeeds, terrace_binary, wait_until};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -38,16 +39,15 @@ impl Wire {
         Wire { holder, nodes: AtomicU32::new(0) }
     }
 
-    /// The network's end of the new node's cable.
-    fn connect(&self, init: &str) -> String {
+    /// The network's end of the new node's cable, and the node's address.
+    fn connect(&self, init: &str) -> (String, String) {
         let number = self.nodes.fetch_add(1, Relaxed) + 1;
-        let port = format!("node{number}");
+        let (port, address) = (format!("node{number}"), format!("10.77.0.{number}"));
         let plug =
             format!("ip link add {port} type veth peer name eth0 netns {init}; ip link set {port} master wire up");
         in_network(&self.holder.id().to_string(), &plug);
-        let address = format!("ip link set lo up; ip addr add 10.77.0.{number}/24 dev eth0; ip link set eth0 up");
-        in_network(init, &address);
-        port
+        in_network(init, &format!("ip link set lo up; ip addr add {address}/24 dev eth0; ip link set eth0 up"));
+        (port, address)
     }
 }
 
@@ -73,7 +73,13 @@ impl Nodes {
         // Not below what each node has for itself.
         let shared = tempfile::Builder::new().prefix("tt-nodes-").tempdir_in("/tmp").unwrap();
         std::fs::create_dir(shared.path().join("root")).unwrap();
+        std::fs::write(shared.path().join("hosts"), "127.0.0.1 localhost\n").unwrap();
         Some(Nodes { shared, wire: Wire::new() })
+    }
+
+    /// The /etc/hosts of every node.
+    fn hosts(&self) -> PathBuf {
+        self.shared.path().join("hosts")
     }
 
     pub fn root(&self) -> PathBuf {
@@ -107,10 +113,11 @@ impl Nodes {
 
     /// A node that has just been started.
     pub fn node(&self, name: &str) -> Node {
-        let script =
-            "hostname $0; mount -t tmpfs none /dev/shm; mount -t tmpfs none /var/tmp; echo ready; exec sleep 100000";
+        let script = "hostname $0; mount -t tmpfs none /dev/shm; mount -t tmpfs none /var/tmp
+            if [ -e /etc/hosts ]; then mount --bind $1 /etc/hosts; fi; echo ready; exec sleep 100000";
         let mut unshare = Command::new("unshare")
             .args(["-mnpuf", "--mount-proc", "--kill-child", "sh", "-euc", script, name])
+            .arg(self.hosts())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -120,9 +127,12 @@ impl Nodes {
         assert_eq!(line, "ready\n", "node {name} can't be made");
         let children = format!("/proc/{0}/task/{0}/children", unshare.id());
         let init = std::fs::read_to_string(children).unwrap().trim().to_owned();
-        let port = self.wire.connect(&init);
+        let (port, address) = self.wire.connect(&init);
+        // In place: the file is bound over the nodes' own.
+        let mut hosts = std::fs::OpenOptions::new().append(true).open(self.hosts()).unwrap();
+        writeln!(hosts, "{address} {name}").unwrap();
         let wire = self.wire.holder.id().to_string();
-        Node { name: name.into(), root: self.root(), unshare, init, wire, port }
+        Node { name: name.into(), address, root: self.root(), unshare, init, wire, port }
     }
 }
 
@@ -142,68 +152,9 @@ impl Drop for RemoteShell {
     }
 }
 
-/// A switch, and a link from it to each node, by which they reach each other's names. It is a network namespace of its own: nothing
-/// is added to the machine's.
-pub struct Network {
-    switch: Child,
-    hosts: PathBuf,
-}
-
-impl Network {
-    pub fn address(number: usize) -> String {
-        format!("10.77.1.{}", 10 + number)
-    }
-
-    /// `None`, and said, where it can't be had.
-    pub fn between(nodes: &Nodes, of: &[&Node]) -> Option<Network> {
-        let script = "ip link add switch type bridge && ip link set switch up && echo ready && exec sleep 100000";
-        let mut switch = Command::new("unshare")
-            .args(["-n", "sh", "-c", script])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(switch.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let hosts = nodes.shared.path().join("hosts");
-        let lines = of.iter().enumerate().map(|(number, node)| format!("{} {}\n", Network::address(number), node.name));
-        std::fs::write(&hosts, format!("127.0.0.1 localhost\n{}", lines.collect::<String>())).unwrap();
-        let network = Network { switch, hosts };
-        let is_linked = line == "ready\n" && of.iter().enumerate().all(|(number, node)| network.link(number, node));
-        if !is_linked {
-            skipped("nodes can't be given a network here");
-            return None;
-        }
-        Some(network)
-    }
-
-    fn link(&self, number: usize, node: &Node) -> bool {
-        let inside = |pid: &str, flags: &[&str], script: &str| {
-            let mut command = Command::new("nsenter");
-            command.args(["-t", pid, "-n"]).args(flags).args(["sh", "-ec", script]);
-            command.status().is_ok_and(|done| done.success())
-        };
-        let (port, pid) = (format!("port{number}"), node.init.as_str());
-        let add =
-            format!("ip link add {port} type veth peer name eth1 netns {pid}; ip link set {port} master switch up");
-        let set = format!(
-            "ip link set lo up; ip addr add {}/24 dev eth1; ip link set eth1 up; mount --bind {} /etc/hosts",
-            Network::address(number),
-            self.hosts.display()
-        );
-        inside(&self.switch.id().to_string(), &[], &add) && inside(pid, &["-m"], &set)
-    }
-}
-
-impl Drop for Network {
-    fn drop(&mut self) {
-        let _ = self.switch.kill();
-        let _ = self.switch.wait();
-    }
-}
-
 pub struct Node {
     name: String,
+    address: String,
     root: PathBuf,
     unshare: Child,
     /// The first process of its PID namespace, as this one sees it.
@@ -216,6 +167,10 @@ pub struct Node {
 impl Node {
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// A command in the root, on this node.

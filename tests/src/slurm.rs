@@ -1,11 +1,10 @@
 //! Slurm on nodes of one machine: slurmctld on the first one, a slurmd on each, Debian's packages as they are.
 
-use crate::{Network, Node, Nodes, Outcome, skipped, wait_until};
+use crate::{Node, Nodes, Outcome, skipped, wait_until};
 use std::path::{Path, PathBuf};
 
 pub struct Slurm {
     place: PathBuf,
-    _network: Network,
 }
 
 /// SIGKILL follows a SIGTERM after so many seconds.
@@ -31,8 +30,7 @@ impl Slurm {
         for directory in ["", "munge", "controller", "log"] {
             std::fs::create_dir_all(place.join(directory)).unwrap();
         }
-        let network = Network::between(nodes, of)?;
-        let slurm = Slurm { place, _network: network };
+        let slurm = Slurm { place };
         slurm.configure(of, more);
         let began = slurm.begin(of);
         if !began {
@@ -53,7 +51,7 @@ impl Slurm {
         std::fs::set_permissions(self.file("key"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
         let mut lines = vec![
             "ClusterName=tests".into(),
-            format!("SlurmctldHost={}({})", of[0].name(), Network::address(0)),
+            format!("SlurmctldHost={}({})", of[0].name(), of[0].address()),
             "AuthType=auth/munge".into(),
             format!("AuthInfo=socket={}", self.file("munge/socket")),
             "CryptoType=crypto/munge".into(),
@@ -88,8 +86,8 @@ impl Slurm {
         ] {
             lines.push(line.into());
         }
-        for (number, node) in of.iter().enumerate() {
-            lines.push(format!("NodeName={} NodeAddr={} CPUs=4 State=UNKNOWN", node.name(), Network::address(number)));
+        for node in of {
+            lines.push(format!("NodeName={} NodeAddr={} CPUs=4 State=UNKNOWN", node.name(), node.address()));
             std::fs::create_dir_all(self.file(&format!("spool-{}", node.name()))).unwrap();
         }
         let plugins: String = more.iter().filter_map(|line| line.strip_prefix("spank:")).collect();

@@ -153,6 +153,7 @@ fn of_batch(batch: RecordBatch) -> SendableRecordBatchStream {
 
 /// A query's rows, with what is a dimension said in the metadata of fields.
 async fn rows(relation: relation::Relation) -> Result<SendableRecordBatchStream> {
+    let relation = relation.dimensions_first()?;
     let schema = relation.frame.schema().as_arrow().clone();
     let fields: Vec<_> = schema
         .fields()

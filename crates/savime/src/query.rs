@@ -264,6 +264,11 @@ impl Call<'_> {
             of_groups.iter().zip(&groups).map(|(made, element)| (column(made), element.name.clone())).collect();
         columns.extend(names.iter().map(|(name, place)| (column(&of_functions[*place]), name.clone())));
         let mut elements = groups;
+        if elements.is_empty() {
+            // One cell, in the dimension that SAVIME gives it.
+            columns.insert(0, (lit(0i32), ID.into()));
+            elements.push(Element { name: ID.into(), kind: Kind::Dimension(None), role: None });
+        }
         elements.extend(names.into_iter().map(|(name, _)| Element { name, kind: Kind::Attribute, role: None }));
         grouped.projected(columns, elements)
     }

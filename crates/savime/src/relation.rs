@@ -272,6 +272,17 @@ impl Relation {
         Ok(Relation { frame: self.frame.filter(predicate)?, ..self })
     }
 
+    /// As SAVIME answers: whoever reads columns by their places finds all dimensions before the attributes.
+    pub fn dimensions_first(self) -> Result<Relation> {
+        if self.elements.is_sorted_by_key(|element| !element.is_dimension()) {
+            return Ok(self);
+        }
+        let mut elements = self.elements.clone();
+        elements.sort_by_key(|element| !element.is_dimension());
+        let columns = elements.iter().map(|element| (column(&element.name), element.name.clone())).collect();
+        self.projected(columns, elements)
+    }
+
     /// All names with a prefix.
     pub fn prefixed(self, prefix: &str) -> Result<Relation> {
         let columns = self.names().into_iter().map(|name| (column(&name), format!("{prefix}{name}"))).collect();

@@ -1,7 +1,7 @@
 /* What MPI programs do with files, on several nodes. WAY is one of:
  *   own         each rank writes a file of its own, and reads it again
  *   neighbour   each rank writes a file of its own; a barrier; each reads its neighbour's, which another node wrote
- *   shared      rank 0 makes one file; a barrier; each rank writes its blocks of it; a barrier; each reads another's
+ *   shared      rank 0 makes one file; a barrier; each rank opens it to make it or write it, and writes its blocks; a barrier; each reads another's
  * Prints one line for a rank that read other bytes than were written, and ends with 1. */
 #include <errno.h>
 #include <fcntl.h>
@@ -59,7 +59,7 @@ int main(int count, char **words)
         MPI_Barrier(MPI_COMM_WORLD);
     }
     snprintf(name, sizeof name, is_shared ? "shared" : "own-%d", rank);
-    if ((fd = open(name, is_shared ? O_RDWR : O_RDWR | O_CREAT | O_TRUNC, 0644)) < 0)
+    if ((fd = open(name, is_shared ? O_RDWR | O_CREAT : O_RDWR | O_CREAT | O_TRUNC, 0644)) < 0)
         fail(rank, name);
     for (int i = 0; i < BLOCKS; i++)
         put(rank, fd, i, is_shared ? (off_t)(i * ranks + rank) * BLOCK : (off_t)i * BLOCK);

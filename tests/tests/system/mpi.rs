@@ -1,10 +1,8 @@
 //! Real MPI, Open MPI's and MPICH's, with two namespaces as two nodes, four ranks, and ssh as their way to the other node.
-//!
-//! What reads or writes a file in another node's tier awaits issue 15's agents that know each other, and is ignored until then.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use terrace_tests::{Network, Node, Nodes, Outcome, RemoteShell, skipped, terrace_binary, wait_until};
+use terrace_tests::{Node, Nodes, Outcome, RemoteShell, skipped, terrace_binary, wait_until};
 
 #[derive(Clone, Copy, Debug)]
 enum Mpi {
@@ -17,7 +15,6 @@ struct Job {
     a: Node,
     _b: Node,
     shell: RemoteShell,
-    _network: Network,
     program: PathBuf,
     mpi: Mpi,
 }
@@ -35,7 +32,6 @@ impl Job {
         let nodes = Nodes::new()?;
         let (a, b) = (nodes.node("nodea"), nodes.node("nodeb"));
         let shell = nodes.remote_shell(&[&a, &b]);
-        let network = Network::between(&nodes, &[&a, &b])?;
         let place = nodes.root().parent().unwrap().to_owned();
         let program = place.join("program");
         let source = terrace_tests::checkout().join("tests/tests/system/mpi.c");
@@ -43,7 +39,7 @@ impl Job {
             Command::new(compiler).args(["-O1", "-Wall", "-D_GNU_SOURCE", "-o"]).arg(&program).arg(source).status();
         assert!(built.unwrap().success(), "mpi.c does not compile");
         std::fs::write(place.join("hostfile"), "nodea\nnodeb\n").unwrap();
-        Some(Job { nodes, a, _b: b, shell, _network: network, program, mpi })
+        Some(Job { nodes, a, _b: b, shell, program, mpi })
     }
 
     /// `mpirun` with four ranks, two on each node.
@@ -56,7 +52,7 @@ impl Job {
             }
             Mpi::Mpich => {
                 let own = format!("-launcher ssh -launcher-exec {} -f {}", self.shell.ssh.display(), hosts.display());
-                format!("mpirun.mpich {own} -genv UCX_TLS tcp,self -genv UCX_NET_DEVICES eth1 -ppn 2 -n 4")
+                format!("mpirun.mpich {own} {UCX} -ppn 2 -n 4")
             }
         }
     }
@@ -75,7 +71,7 @@ impl Job {
             }
             Mpi::Mpich => {
                 let own = format!("-launcher ssh -launcher-exec {} -f {}", self.shell.ssh.display(), hosts.display());
-                format!("mpirun.mpich {own} -ppn 1 -n 2")
+                format!("mpirun.mpich {own} {UCX} -ppn 1 -n 2")
             }
         };
         let mut command = self.a.command(&terrace_binary());
@@ -146,7 +142,9 @@ impl Job {
     }
 }
 
-const OPEN: &str = "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none --mca btl_tcp_if_include eth1 --mca oob_tcp_if_include eth1 --mca btl tcp,self";
+/// Namespaces of one machine look like one node to UCX, which would then try shared memory.
+const UCX: &str = "-genv UCX_TLS tcp,self -genv UCX_NET_DEVICES eth0";
+const OPEN: &str = "mpirun.openmpi --allow-run-as-root --oversubscribe --bind-to none --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 --mca btl tcp,self";
 
 #[test]
 fn open_mpi_ranks_write_files_of_their_own_on_two_nodes() {
@@ -155,26 +153,31 @@ fn open_mpi_ranks_write_files_of_their_own_on_two_nodes() {
 }
 
 #[test]
-#[ignore = "MPICH's UCX finds no way between nodes that have two networks each: `Destination is unreachable`"]
 fn mpich_ranks_write_files_of_their_own_on_two_nodes() {
     let Some(job) = Job::new(Mpi::Mpich) else { return };
     job.same_as_natively("own");
 }
 
 #[test]
-#[ignore = "awaits agents that know each other (issue 15): a file in another node's tier can't be opened yet"]
-fn ranks_read_what_their_neighbours_on_another_node_wrote() {
-    for mpi in [Mpi::Open, Mpi::Mpich] {
-        let Some(job) = Job::new(mpi) else { return };
-        job.same_as_natively("neighbour");
-    }
+fn open_mpi_ranks_read_what_their_neighbours_on_another_node_wrote() {
+    let Some(job) = Job::new(Mpi::Open) else { return };
+    job.same_as_natively("neighbour");
 }
 
 #[test]
-#[ignore = "awaits agents that know each other (issue 15): a file in another node's tier can't be opened yet"]
-fn ranks_on_two_nodes_write_one_file() {
-    for mpi in [Mpi::Open, Mpi::Mpich] {
-        let Some(job) = Job::new(mpi) else { return };
-        job.same_as_natively("shared");
-    }
+fn mpich_ranks_read_what_their_neighbours_on_another_node_wrote() {
+    let Some(job) = Job::new(Mpi::Mpich) else { return };
+    job.same_as_natively("neighbour");
+}
+
+#[test]
+fn open_mpi_ranks_on_two_nodes_write_one_file() {
+    let Some(job) = Job::new(Mpi::Open) else { return };
+    job.same_as_natively("shared");
+}
+
+#[test]
+fn mpich_ranks_on_two_nodes_write_one_file() {
+    let Some(job) = Job::new(Mpi::Mpich) else { return };
+    job.same_as_natively("shared");
 }

@@ -258,7 +258,7 @@ fn every_operator_answers() {
         ("where(io, a * 2 > 17 and not x = 3)", &["#x,d,int64|y,d,int64|a,a,int32:1|b,a,double:1", "4,30,11,11.0"]),
         ("select(where(io, a > 8), a)", &["#ID,d,int64|a,a,int32:1", "1,9", "2,11"]),
         ("select(where(io, a > 8), x, a)", &["#ID,d,int64|x,a,int64:1|a,a,int32:1", "1,3,9", "2,4,11"]),
-        ("select(where(io, a > 8), y, b, x)", &["#y,d,int64|b,a,double:1|x,d,int64", "20,7.0,3", "30,11.0,4"]),
+        ("select(where(io, a > 8), y, b, x)", &["#y,d,int64|x,d,int64|b,a,double:1", "20,3,7.0", "30,4,11.0"]),
         (
             "subset(io, x, 1.5, 2.5, y, 15, 30)",
             &["#x,d,int64|y,d,int64|a,a,int32:1|b,a,double:1", "2,20,7,4.0", "2,30,3,5.0"],
@@ -281,11 +281,22 @@ fn every_operator_answers() {
                 "4,11,10.0,3",
             ],
         ),
-        ("aggregate(io, sum, a, s, min, b, l)", &["#s,a,int64:1|l,a,double:1", "63,0.0"]),
+        ("aggregate(io, sum, a, s, min, b, l)", &["#ID,d,int32|s,a,int64:1|l,a,double:1", "0,63,0.0"]),
         ("aggregate(where(io, a > 8), sum, a, s, y)", &["#y,d,int64|s,a,int64:1", "20,9", "30,11"]),
         (
             "cross(where(io, a = 9), aggregate(io, max, a, m))",
-            &["#left_x,d,int64|left_y,d,int64|left_a,a,int32:1|left_b,a,double:1|right_m,a,int32:1", "3,20,9,7.0,11"],
+            &[
+                "#left_x,d,int64|left_y,d,int64|right_ID,d,int32|left_a,a,int32:1|left_b,a,double:1|right_m,a,int32:1",
+                "3,20,0,9,7.0,11",
+            ],
+        ),
+        (
+            "cross(where(io, a = 9), where(io, a = 11))",
+            &[
+                "#left_x,d,int64|left_y,d,int64|right_x,d,int64|right_y,d,int64|left_a,a,int32:1|left_b,a,double:1\
+                 |right_a,a,int32:1|right_b,a,double:1",
+                "3,20,4,30,9,7.0,11,11.0",
+            ],
         ),
         (
             "select(dimjoin(where(io, a > 8), io, x, x, y, y), left_x, left_y, right_a)",
@@ -295,7 +306,7 @@ fn every_operator_answers() {
             "dimjoin(where(io, a = 9), aggregate(io, sum, a, s, x), x, x)",
             &["#left_x,d,int64|left_y,d,int64|left_a,a,int32:1|left_b,a,double:1|right_s,a,int64:1", "3,20,9,7.0,19"],
         ),
-        ("aggregate(equijoin(io, io, a, a), count, left_a, n)", &["#n,a,int64:1", "14"]),
+        ("aggregate(equijoin(io, io, a, a), count, left_a, n)", &["#ID,d,int32|n,a,int64:1", "0,14"]),
         ("slice(io, x, 4)", &["#y,d,int64|a,a,int32:1|b,a,double:1", "10,8,9.0", "20,0,10.0", "30,11,11.0"]),
         (
             "aggregate(att2dim(io, a), count, b, n, a)",
@@ -456,7 +467,7 @@ fn queries_of_a_grid_are_what_a_loop_computes() {
         cells().filter(high).map(|c| (vec![c.0, c.1, c.2], vec![v[at(c)]])).collect(),
     );
     let (count, sum) = cells().filter(high).fold((0.0, 0.0), |(count, sum), c| (count + 1.0, sum + v[at(c)]));
-    compare("aggregate(where(grid, v > 4900), count, v, n, sum, v, s)", 0, vec![(vec![], vec![count, sum])]);
+    compare("aggregate(where(grid, v > 4900), count, v, n, sum, v, s)", 1, vec![(vec![0], vec![count, sum])]);
     let joined = "aggregate(derive(dimjoin(grid, grid, x, x, y, y, z, z), d, left_v * right_w), avg, d, m, left_x)";
     compare(joined, 1, grouped(&|c| c.0, &|c| Some(v[at(c)] * w[at(c)])));
     let means: std::collections::HashMap<u64, f64> =
@@ -493,13 +504,14 @@ fn a_result_is_stored_as_a_tar() {
     let shown = done(&place, "show()");
     assert!(shown.contains("implicit,x,long,2,3,1 | implicit,y,long,10,30,10"), "{shown}");
     refused(&place, "store(io, 'part')", "already");
-    refused(&place, "store(aggregate(io, max, a, m), 'one')", "no dimensions");
+    done(&place, "store(aggregate(io, max, a, m), 'one')");
+    assert_eq!(rows(&place, "scan(one)"), ["#ID,d,int64|m,a,int32:1", "0,11"]);
     refused(&place, "subset(part, x, 1, 2)", "from 2 to 3");
     // A join stored and asked again.
     done(&place, "store(dimjoin(part, tops, y, y), 'both'); store(att2dim(sparse, a), 'wide')");
     assert_eq!(
         rows(&place, "where(both, left_a = right_m)"),
-        ["#left_x,d,int64|left_y,d,int64|left_a,a,int32:1|left_b,a,double:1|right_m,a,int32:1", "3,20,9,7.0,9"]
+        ["#left_x,d,int64|left_y,d,int64|right_ID,d,int32|left_a,a,int32:1|left_b,a,double:1|right_m,a,int32:1", "3,20,0,9,7.0,9"]
     );
     assert_eq!(
         rows(&place, "scan(wide)"),
@@ -529,7 +541,7 @@ fn commands_come_from_a_file_and_rows_go_in_every_format() {
     let mut command = place.terrace("savime");
     let both = |command: &mut Command| Outcome::of(command.output().unwrap()).ok().stdout;
     let generic = both(command.args(["--generic", "--format", "csv", "aggregate(io, sum, a, s)"]));
-    assert_eq!(generic, "s\n63\n");
+    assert_eq!(generic, "ID,s\n0,63\n");
     shell.ends_and_leaves();
 }
 
@@ -859,7 +871,7 @@ fn as_many_threads_write_as_were_asked_for() {
     };
     assert_eq!((threads("1"), threads("4")), (1, 4));
     let said = staged(&place, &program, &["large", &served.address, "4"]).ok().stdout;
-    assert_eq!(said, "#n,a,int64:1\n5242880\n#i,d,int64|v:0,a,int32:1|v:1,a,int32:1\n0,1,10\n1,2,20\n2,3,30\n");
+    assert_eq!(said, "#ID,d,int32|n,a,int64:1\n0,5242880\n#i,d,int64|v:0,a,int32:1|v:1,a,int32:1\n0,1,10\n1,2,20\n2,3,30\n");
     let session = Session::open(&served.index).unwrap();
     let parts = session.open_array("datasets/large", false).unwrap().staged_regions().unwrap().len();
     assert_eq!(parts, 4, "one part for each thread");
@@ -889,10 +901,10 @@ fn the_greatest_of_negative_numbers_is_negative() {
     let shell = place.shell();
     done(&place, "create_tar('t', '*', 'implicit,x,int,0,2,1', 'i,int | d,double | f,float'); create_dataset('i:int', literal(-5, -3, -1));
         create_dataset('d:double', literal(-5, -3, -1)); create_dataset('f:float', literal(-5, -3, -1)); load_subtar('t', 'ordered,x,0,2', 'i,i | d,d | f,f')");
-    for (query, found) in [("max", "-1,-1.0,-1.0"), ("min", "-5,-5.0,-5.0")] {
+    for (query, found) in [("max", "0,-1,-1.0,-1.0"), ("min", "0,-5,-5.0,-5.0")] {
         assert_eq!(rows(&place, &format!("aggregate(t, {query}, i, a, {query}, d, b, {query}, f, c)"))[1], found);
     }
-    assert_eq!(rows(&place, "aggregate(where(t, d < -2), max, i, m)")[1], "-3");
+    assert_eq!(rows(&place, "aggregate(where(t, d < -2), max, i, m)")[1], "0,-3");
     shell.ends_and_leaves();
 }
 
@@ -903,9 +915,9 @@ fn and_and_or_keep_savimes_order_here_and_sql_has_its_own() {
     done(&place, IO);
     // From the left: (x = 1 or x = 2) and y = 10; SQL: x = 1 or (x = 2 and y = 10).
     let count = |query: &str| rows(&place, &format!("aggregate({query}, count, a, n)"))[1].clone();
-    assert_eq!(count("where(io, x = 1 or x = 2 and y = 10)"), "2");
+    assert_eq!(count("where(io, x = 1 or x = 2 and y = 10)"), "0,2");
     assert_eq!(sql(&place, "SELECT count(*) FROM io WHERE x = 1 OR x = 2 AND y = 10"), ["4"]);
-    assert_eq!(count("where(io, x = 1 or (x = 2 and y = 10))"), "4");
+    assert_eq!(count("where(io, x = 1 or (x = 2 and y = 10))"), "0,4");
     shell.ends_and_leaves();
 }
 
@@ -919,7 +931,7 @@ fn sums_of_large_integers_are_exact() {
     );
     assert_eq!(
         rows(&place, "aggregate(t, sum, v, s, max, v, m)"),
-        ["#s,a,int64:1|m,a,int64:1", "9007199254740993,9007199254740992"]
+        ["#ID,d,int32|s,a,int64:1|m,a,int64:1", "0,9007199254740993,9007199254740992"]
     );
     done(
         &place,
@@ -932,7 +944,7 @@ fn sums_of_large_integers_are_exact() {
         "create_dataset('i:int', literal(67515, -3)); create_tar('n', '*', 'implicit,x,int,0,1,1', 'i,int'); load_subtar('n', 'ordered,x,0,1', 'i,i')",
     );
     assert_eq!(rows(&place, "derive(n, q, i * i)")[1], "0,67515,4558275225");
-    assert_eq!(rows(&place, "aggregate(n, sum, i * i, s)")[1], "4558275234");
+    assert_eq!(rows(&place, "aggregate(n, sum, i * i, s)")[1], "0,4558275234");
     let root = rows(&place, "derive(n, r, sqrt(i))");
     assert_eq!((root[1].as_str(), root[2].as_str()), ("0,67515,259.8364870452185", "1,-3,NaN"));
     assert_eq!(rows(&place, "derive(subset(t, x, 0, 0), w, v + 1)")[1], "0,9007199254740992,9007199254740993");
@@ -981,7 +993,7 @@ fn two_clients_with_equal_element_names_have_their_own_results() {
                 let said = Outcome::of(place.terrace("savime").args(["--format", "csv", &query]).output().unwrap())
                     .ok()
                     .stdout;
-                assert_eq!(said, format!("s\n{}\n", 63 * factor).repeat(40));
+                assert_eq!(said, format!("ID,s\n0,{}\n", 63 * factor).repeat(40));
             });
         }
     });
@@ -1042,7 +1054,7 @@ fn no_client_stops_the_agent_or_reaches_past_the_root() {
         refused(&place, text, "");
     }
     assert_eq!(std::fs::read(&secret).unwrap(), [7u8; 64]);
-    assert_eq!(rows(&place, "aggregate(io, count, a, n)")[1], "12");
+    assert_eq!(rows(&place, "aggregate(io, count, a, n)")[1], "0,12");
     shell.ends_and_leaves();
 }
 
@@ -1074,7 +1086,7 @@ fn a_subtar_is_seen_with_all_its_attributes_or_not_at_all() {
     assert!(loader.wait().unwrap().success() && seen > 0);
     assert_eq!(
         rows(&place, "aggregate(s, count, p, n, sum, q, s)")[1],
-        format!("600000,{}", (0..60).sum::<u64>() * 10000)
+        format!("0,600000,{}", (0..60).sum::<u64>() * 10000)
     );
     assert_eq!(sql(&place, "SELECT count(*) FROM s WHERE p = q AND p = t"), ["600000"]);
     shell.ends_and_leaves();
