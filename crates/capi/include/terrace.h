@@ -189,7 +189,7 @@ typedef struct terrace_array_spec {
   // "bool", "int8" to "int64", "uint8" to "uint64", "float32", "float64", "complex64", "complex128"; or "S12": strings of
   // 12 bytes.
   const char *data_type;
-  // Dimensions: 1 to TERRACE_RANK_MAX. Cells lie in C order: the last dimension is the innermost.
+  // Dimensions: up to TERRACE_RANK_MAX; 0: one cell. Cells lie in C order: the last dimension is the innermost.
   int rank;
   uint64_t shape[TERRACE_RANK_MAX];
   // Dimensions that grow with what is put.
