@@ -133,6 +133,10 @@ class Array:
     def tags(self) -> Tags:
         return Tags(self._session._native, self.name)
 
+    def __bool__(self) -> bool:
+        """An array is there, whatever it has: one of no cells, too."""
+        return True
+
     def __len__(self) -> int:
         if not self.ndim:
             raise TypeError(f"`{self.name}` has one cell and no dimensions, so it has no length")
@@ -147,7 +151,7 @@ class Array:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
             raise ValueError("the cells of a terrace.Array can't be had without a copy")
-        cells = self.get(...)
+        cells = np.asarray(self.get(...))
         return cells if dtype is None else cells.astype(dtype, copy=False)
 
     def __iter__(self) -> Iterator[Any]:
@@ -156,7 +160,7 @@ class Array:
     def _buffer(self, selection: Selection, out: np.ndarray | None) -> tuple[np.ndarray, Any]:
         """Where the packed cells go, and what the caller gets."""
         if out is None:
-            packed = np.empty(selection.count, self.dtype)
+            packed = np.empty(selection.buffer, self.dtype)
             return packed, selection.result(packed)
         if out.shape != selection.shape or out.dtype != self.dtype:
             raise InvalidError(
@@ -167,7 +171,7 @@ class Array:
                 "`out` can't be read into where it is",
                 "give a writable, C-contiguous array, and no negative step",
             )
-        return out.reshape(selection.count), out
+        return out.reshape(selection.buffer), out
 
     def get(self, index: Any = ..., out: np.ndarray | None = None) -> Any:
         """The cells of a selection, as an ndarray of its shape (a scalar, where every dimension has an integer).
@@ -288,7 +292,7 @@ class Array:
         """
         selection = select(index, self.shape, self.unlimited)
         with Lock(self._native.lock(selection.offset, selection.count, selection.stride, mode, timeout), mode):
-            packed = np.full(selection.count, self.fill_value, self.dtype)
+            packed = np.full(selection.buffer, self.fill_value, self.dtype)
             ends = [o + (c - 1) * s + 1 for o, c, s in zip(selection.offset, selection.count, selection.stride)]
             if packed.size and all(end <= extent for end, extent in zip(ends, self.shape)):
                 self._native.get(selection.offset, selection.count, selection.stride, packed)

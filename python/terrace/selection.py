@@ -29,6 +29,11 @@ class Selection(NamedTuple):
     flipped: tuple[int, ...]
 
     @property
+    def buffer(self) -> tuple[int, ...]:
+        """Shape of a buffer for the packed cells. That of an array without dimensions has one: PEP 3118 leaves out a shape of none."""
+        return self.count or (1,)
+
+    @property
     def cells(self) -> int:
         """Number of cells."""
         product = 1

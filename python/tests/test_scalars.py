@@ -12,6 +12,7 @@ from test_elsewhere import elsewhere  # noqa: F401
 
 import terrace
 
+pytestmark = pytest.mark.filterwarnings("ignore:The data type .NullTerminatedBytes")
 TYPES = ["?", "i1", "u4", "i8", "f4", "f8", "c16", "S5"]
 
 
@@ -32,9 +33,8 @@ def test_a_scalar_is_put_got_flushed_and_read_back(place: terrace.Container, run
     array.evict()
     assert not array.staged_regions() and array[()] == cell and place["a"][()] == cell
     zarr = pytest.importorskip("zarr")
-    with pytest.warns() if dtype == "S5" else pytest.MonkeyPatch.context():
-        found = zarr.open_array(str(path), mode="r")
-        assert found.shape == () and found[()] == cell and dict(found.attrs) == {"units": "K"}
+    found = zarr.open_array(str(path), mode="r")
+    assert found.shape == () and found[()] == cell and dict(found.attrs) == {"units": "K"}
 
 
 def test_what_indexes_a_scalar_is_what_indexes_numpys(place: terrace.Container) -> None:
@@ -66,7 +66,7 @@ def test_what_indexes_a_scalar_is_what_indexes_numpys(place: terrace.Container) 
 
 def test_transfers_locks_functions_and_questions_of_a_scalar(place: terrace.Container) -> None:
     array = place.create_array("a", (), "f8", fill_value=-1)
-    array.start_put(..., 3).wait()
+    array.start_put(..., 3).result(20)
     assert array.start_get().result(20) == 3
     with array.lock(), pytest.raises(terrace.BusyError):
         place["a"].lock(timeout=0)
@@ -74,7 +74,7 @@ def test_transfers_locks_functions_and_questions_of_a_scalar(place: terrace.Cont
         assert cell.shape == () and cell == 3
         cell[...] = 4
     assert array[()] == 4
-    assert array.where("> 3").select().count == 1 and array.where("> 4").select().count == 0
+    assert len(array.where("> 3").select()) == 1 and len(array.where("> 4").select()) == 0
     selected = array.where("= 4").select()
     assert selected.data(array).tolist() == [4.0]
     counts, _ = array.histogram(bins=2, range=(0, 8))
@@ -94,7 +94,7 @@ def test_zarr_and_xarray_read_and_write_scalars(place: terrace.Container) -> Non
     from terrace.zarr import TerraceStore
 
     store = TerraceStore(place)
-    group = zarr.create_group(store)
+    group = zarr.create_group(store, overwrite=True)
     made = group.create_array("a", shape=(), dtype="f8", compressors=None)
     made[...] = 1.5
     assert place["a"].shape == () and place["a"][()] == 1.5 and group["a"][()] == 1.5
@@ -155,7 +155,7 @@ def test_a_scalar_of_an_agent_elsewhere(elsewhere: str) -> None:  # noqa: F811
     session = terrace.connect(elsewhere)
     array = session.create_array("deep/a", (), "i4")
     array[...] = -3
-    array.start_put(..., -4).wait()
+    array.start_put(..., -4).result(20)
     assert array[()] == -4 and terrace.connect(elsewhere)["deep/a"][()] == -4
     with array.lock(timeout=5), pytest.raises(terrace.BusyError):
         terrace.connect(elsewhere)["deep/a"].lock(timeout=0)

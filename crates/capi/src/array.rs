@@ -96,7 +96,10 @@ fn spec_from(told: *const terrace_array_spec) -> Outcome<ArraySpec> {
     let Some(told) = told.first() else { return Err(Failure::invalid("the array's spec is NULL")) };
     let rank = rank_of(told.rank)?;
     if rank == 0 && told.shape[0] != 0 {
-        return Err(Failure::invalid(format!("the array's rank is 0, and its shape begins with {}: set the rank", told.shape[0])));
+        return Err(Failure::invalid(format!(
+            "the array's rank is 0, and its shape begins with {}: set the rank",
+            told.shape[0]
+        )));
     }
     let data_type = DataType::parse(text(told.data_type, "the data type")?)?;
     let mut spec = ArraySpec::new(data_type, &told.shape[..rank]);

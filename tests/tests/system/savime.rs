@@ -511,7 +511,7 @@ fn a_result_is_stored_as_a_tar() {
     done(&place, "store(dimjoin(part, tops, y, y), 'both'); store(att2dim(sparse, a), 'wide')");
     assert_eq!(
         rows(&place, "where(both, left_a = right_m)"),
-        ["#left_x,d,int64|left_y,d,int64|right_ID,d,int32|left_a,a,int32:1|left_b,a,double:1|right_m,a,int32:1", "3,20,0,9,7.0,9"]
+        ["#left_x,d,int64|left_y,d,int64|left_a,a,int32:1|left_b,a,double:1|right_m,a,int32:1", "3,20,9,7.0,9"]
     );
     assert_eq!(
         rows(&place, "scan(wide)"),
@@ -871,7 +871,10 @@ fn as_many_threads_write_as_were_asked_for() {
     };
     assert_eq!((threads("1"), threads("4")), (1, 4));
     let said = staged(&place, &program, &["large", &served.address, "4"]).ok().stdout;
-    assert_eq!(said, "#ID,d,int32|n,a,int64:1\n0,5242880\n#i,d,int64|v:0,a,int32:1|v:1,a,int32:1\n0,1,10\n1,2,20\n2,3,30\n");
+    assert_eq!(
+        said,
+        "#ID,d,int32|n,a,int64:1\n0,5242880\n#i,d,int64|v:0,a,int32:1|v:1,a,int32:1\n0,1,10\n1,2,20\n2,3,30\n"
+    );
     let session = Session::open(&served.index).unwrap();
     let parts = session.open_array("datasets/large", false).unwrap().staged_regions().unwrap().len();
     assert_eq!(parts, 4, "one part for each thread");

@@ -100,7 +100,8 @@ impl Objects {
         let _turn = self.turn.lock().unwrap();
         std::thread::scope(|scope| {
             let flush = |staged: &Staged| self.flush_in_turn(&staged.stage);
-            let start = |staged| std::thread::Builder::new().name("flush".into()).spawn_scoped(scope, move || flush(staged));
+            let start =
+                |staged| std::thread::Builder::new().name("flush".into()).spawn_scoped(scope, move || flush(staged));
             let threads: Vec<_> = group.iter().map(|staged| (staged, start(staged).ok())).collect();
             let ended = |(staged, thread): (&Staged, Option<ScopedJoinHandle<_>>)| match thread {
                 Some(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
