@@ -64,7 +64,7 @@ def test_a_netcdf_file_keeps_dimensions_and_missing_values(place: terrace.Contai
     array = place["model/t"]
     assert array.shape == (5, 5) and array.unlimited == (True, False) and array.dimensions == ("time", "x")
     assert array.fill_value == -9 and (array[3] == -9).all() and array[4, 0] == 7 and array[2, 4] == 14
-    assert array.tags["scale_factor"] == 0.1 and place["model/single"][0] == 2.5
+    assert array.tags["scale_factor"] == 0.1 and place["model/single"][()] == 2.5
     convert.export_file(place.session, f"{place.name}/model", str(tmp_path / "again.nc"))
     with netcdf.Dataset(tmp_path / "again.nc") as file:
         assert file.dimensions["time"].isunlimited() and file["t"].dimensions == ("time", "x")
