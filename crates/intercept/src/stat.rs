@@ -5,7 +5,7 @@ use crate::elsewhere::{self, Brought};
 use crate::link::{self, is_live, record};
 use crate::objects::Object;
 use crate::placed::{self, Way};
-use crate::{caller, data, gate, process, real};
+use crate::{caller, data, gate, process, real, spill};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::Ordering::*;
 use terrace_index::{FLAG_RENAMING, FLAG_UNLINKED, Index, State};
@@ -129,6 +129,9 @@ fn look_through(
     flags: i32,
     frees: Frees,
 ) -> Looked {
+    if spill::look_through(index, dirfd, path, status, flags) {
+        return Looked::Done;
+    }
     if status.st_dev != index.header.root_dev.load(Relaxed) || !index.is_link_len(status.st_size as u64) {
         return Looked::Done;
     }
@@ -385,6 +388,9 @@ fn may_be_placed(index: Index, out: *const libc::statx) -> bool {
     let status = unsafe { &*out };
     let dev = libc::makedev(status.stx_dev_major, status.stx_dev_minor);
     if status.stx_mode as u32 & libc::S_IFMT == libc::S_IFLNK {
+        if spill::any(index) && index.device_of_dev(dev) {
+            return true;
+        }
         return dev == index.header.root_dev.load(Relaxed) && index.is_link_len(status.stx_size);
     }
     index.device_of_dev(dev)

@@ -27,14 +27,14 @@ fn agrees(script: &str) {
 }
 
 /// Where in a tier a name of the root lies as a directory.
-fn placed_at(place: &Workplace, name: &str) -> Option<PathBuf> {
+pub fn placed_at(place: &Workplace, name: &str) -> Option<PathBuf> {
     std::fs::read_link(place.root().join(name))
         .ok()
         .filter(|target| target.starts_with(place.tier("ram")) && target.is_dir())
 }
 
 /// Waits until the run has written this file outside of the root.
-fn await_file(path: &Path) {
+pub fn await_file(path: &Path) {
     assert!(wait_until(60, || path.exists()), "{} did not come", path.display());
 }
 
@@ -337,7 +337,7 @@ fn a_killed_agent_leaves_a_directory_that_the_next_one_takes_over() {
 }
 
 /// Kills a run, its agent, and its programs, which go on without them.
-fn kill_all(place: &Workplace, mut run: std::process::Child) {
+pub fn kill_all(place: &Workplace, mut run: std::process::Child) {
     let pid = place.status().unwrap().agent_pid;
     Command::new("kill").args(["-9", &run.id().to_string(), &pid.to_string()]).status().unwrap();
     let programs = format!(

@@ -15,6 +15,7 @@ mod records;
 pub mod recover;
 mod reopen;
 pub mod requests;
+mod spilled;
 mod walk;
 
 use crate::error::{Context, Result};
