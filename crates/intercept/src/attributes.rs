@@ -19,7 +19,8 @@ pub fn follow_if_ours(dirfd: i32, path: *const c_char, flags: i32) -> i32 {
 }
 
 pub fn is_ours(dirfd: i32, path: *const c_char) -> bool {
-    !path.is_null() && process::index()
+    !path.is_null()
+        && process::index()
             .is_some_and(|index| link::read(index, dirfd, path).is_some() || spill::is_at(index, dirfd, path))
 }
 

@@ -238,7 +238,9 @@ unsafe fn rewrite_dirent(index: Index, source: &impl Source, entry: *mut libc::d
     unsafe {
         let mut ino = (*entry).d_ino;
         let mut kind = (*entry).d_type;
-        if kind == libc::DT_LNK && spill::any(index) && source.inside(index).is_some() {
+        // The supervisor may have made a regular file of it already, whose number is the root's.
+        let may_be_spilled = kind == libc::DT_LNK || kind == libc::DT_REG && ino < INSIDE_BASE && source.is_rewritten();
+        if may_be_spilled && spill::any(index) && source.inside(index).is_some() {
             rewrite_spilled(index, source, entry);
             return Entry::Shown;
         }

@@ -12,7 +12,7 @@ use crate::events::publish;
 use crate::objects::Object;
 use crate::path::{Path, below_root};
 use crate::placed::{self, Way};
-use crate::{caller, data, gate, link, process, real, spill, stat};
+use crate::{caller, data, gate, link, process, readable, real, spill, stat};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use terrace_index::calls::CallKind;
@@ -66,9 +66,18 @@ pub fn open_at(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize 
                 return open_at(dirfd, path, flags, mode);
             }
             data::forget(fd as i32);
+            if fd >= 0 && known.is_some_and(|index| may_be_inside(index, path)) {
+                data::opened_unrecorded(fd as i32, flags & libc::O_ACCMODE != libc::O_RDONLY);
+            }
             fd
         }
     }
+}
+
+/// A text that does not lead into the root, of a program that may be in a placed directory.
+pub fn may_be_inside(index: Index, path: *const c_char) -> bool {
+    // SAFETY: a C string.
+    placed::any(index) && readable::is_text(path) && unsafe { *path } as u8 != b'/'
 }
 
 fn is_a_link_of_ours(index: Index, dirfd: i32, path: *const c_char) -> bool {
@@ -291,6 +300,9 @@ fn refused(
                     let is_inside = fd >= 0 && placed::any(index) && index.device_of_dev(fstat(fd as i32).st_dev);
                     let count = if is_inside { &index.header.creates_tier } else { &index.header.creates_durable };
                     count.fetch_add(1, Relaxed);
+                    if is_inside {
+                        data::opened_unrecorded(fd as i32, *flags & libc::O_ACCMODE != libc::O_RDONLY);
+                    }
                     if fd >= 0 {
                         forget_last_file(index, fd as i32);
                     }
@@ -455,6 +467,10 @@ fn accept(
     }
     if let Some(number) = data::record_of(index, fd, &status) {
         return accept_object(index, fd, number, &status, flags, attempt);
+    }
+    if data::is_unrecorded(index, &status) {
+        data::opened_unrecorded(fd, flags & libc::O_ACCMODE != libc::O_RDONLY);
+        return Opened::Done(truncated(fd, flags));
     }
     if status.st_dev != index.header.root_dev.load(Relaxed) {
         data::not_placed(fd);

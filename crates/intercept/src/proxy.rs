@@ -10,8 +10,8 @@ use crate::durable::record_of_durable;
 use crate::path::Path;
 use crate::placed::{self, Way};
 use crate::{
-    attributes, changes, data, data_calls, directory, elsewhere, gate, link, make_directory, names, open, open_how, process,
-    real, spill, stat,
+    attributes, changes, data, data_calls, directory, elsewhere, gate, link, make_directory, names, open, open_how,
+    process, real, spill, stat,
 };
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::Ordering::*;

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
 use terrace_tests::{Outcome, Wish, Workplace, wait_until};
+use terrace_tier::step::KILL_ENV;
 
 const DOORS: [&str; 3] = ["preload", "both", "supervise"];
 const POLICY: &str = "flush = [\"**\", \"!work/**\"]\nevict = [\"work/**\"]";
@@ -50,7 +51,8 @@ fn assert_clean(place: &Workplace) {
     assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0);
     assert!(!place.root().join(".terrace").exists());
     for tier in ["ram", "disk"].map(|name| place.tier(name)) {
-        let left: Vec<PathBuf> = std::fs::read_dir(&tier).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
+        let left: Vec<PathBuf> =
+            std::fs::read_dir(&tier).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
         assert_eq!(left, Vec::<PathBuf>::new());
     }
 }
@@ -194,4 +196,63 @@ os.chdir('..'); os.rename('a', 'b'); assert open('b/work/g').read() == 'data'
     let (file, second) = (found("b/work/f"), found("b/work/g"));
     assert!(file.is_file() && file.mode() & 0o7777 == 0o640, "{file:?}");
     assert!(file.ino() == second.ino(), "{file:?} {second:?}");
+}
+
+/// A file grows until it lies elsewhere, by calls of every kind; each part of it is there afterwards, and to all who have it open.
+const GROWING: &str = "
+import mmap
+def grows(f, write):
+    n = 0
+    while '/spill/' not in lies(f): write(n); n += 1; time.sleep(0.005)
+    return n
+def block(n): return bytes([n % 251]) * 65536
+def check(name, n, start=b''): data = open(name, 'rb').read(); assert data == start + b''.join(map(block, range(n))), (name, n, len(data))
+os.mkdir('work'); os.mkdir('work/d')
+f = open('work/d/f', 'w+b', buffering=0); f.write(b'start'); other = os.dup(f.fileno()); reader = open('work/d/f', 'rb', buffering=0)
+before = os.stat('work/d/f').st_mtime
+n = grows(f, lambda n: f.write(block(n)))
+assert reader.read(5) == b'start' and os.fstat(other).st_size == 5 + 65536 * n and os.lseek(other, 0, os.SEEK_CUR) == 5 + 65536 * n
+assert stat.S_ISREG(os.lstat('work/d/f').st_mode) and os.fstat(f.fileno()).st_ino == os.lstat('work/d/f').st_ino
+os.write(other, block(n)); n += 1; os.close(other); f.write(block(n)); n += 1; f.close()
+check('work/d/f', n, b'start'); assert reader.read() == open('work/d/f', 'rb').read()[5:]
+os.chdir('work')
+with open('stream', 'wb') as s:
+    assert not subprocess.run(['cat'], stdin=open('d/f', 'rb'), stdout=s).returncode
+assert open('stream', 'rb').read() == open('d/f', 'rb').read()
+with open('sized', 'w+b', buffering=0) as s: os.ftruncate(s.fileno(), 9 << 20); s.seek(8 << 20); s.write(b'end')
+with open('sized', 'rb') as s: s.seek(8 << 20); assert s.read(3) == b'end' and os.fstat(s.fileno()).st_size == 9 << 20
+with open('given', 'w+b', buffering=0) as s: os.posix_fallocate(s.fileno(), 0, 4 << 20); s.write(b'given')
+assert open('given', 'rb').read(6) == b'given\\0' and os.stat('given').st_size == 4 << 20
+with open('map', 'w+b', buffering=0) as s:
+    s.truncate(4096); m = mmap.mmap(s.fileno(), 4096); m[:3] = b'map'
+    for i in range(40): s.write(block(i))
+    m[3:6] = b'ped'; m.flush(); m.close()
+with open('map', 'rb') as s: data = s.read(); assert len(data) == 40 * 65536 and data[65536:] == b''.join(map(block, range(1, 40)))
+os.chdir('..'); print('done')
+";
+
+#[test]
+fn a_file_that_outgrows_its_tier_goes_on_elsewhere_with_all_who_have_it_open() {
+    for (door, tiers) in [("preload", 1), ("both", 1), ("both", 2)] {
+        let wish = if tiers == 2 { wish(door).tier("disk", "512MiB") } else { wish(door) };
+        let place = wish.build();
+        let outcome = python(&place, GROWING);
+        assert_eq!(outcome.stdout, "done\n", "{door}: {outcome:?}");
+        assert_clean(&place);
+    }
+}
+
+#[test]
+fn a_kill_at_any_step_of_a_file_that_outgrows_its_tier_loses_nothing() {
+    for step in ["MoveCopied", "MoveCommitted", "MoveRenamed", "MoveUnlinked", "MoveDone"] {
+        let place = wish("preload").build();
+        std::fs::write(place.scratch().join("p.py"), format!("{FULL}{}", GROWING.split("os.chdir").next().unwrap()))
+            .unwrap();
+        // Not quiet: it tells when an agent died.
+        let mut run = place.terrace("run");
+        run.args(["--", "bash", "-c", "exec python3 $SCRATCH/p.py"]).env(KILL_ENV, step);
+        let outcome = Outcome::within(120, &mut run).ok();
+        assert!(outcome.stderr.contains("was started again"), "{step} was never reached: {outcome:?}");
+        assert_clean(&place);
+    }
 }

@@ -150,10 +150,12 @@ impl Files {
         let Some(path) = self.located_directory(number) else { return Ok(()) };
         let copy = self.tmp_dir().join(self.object_name(number));
         let _ = std::fs::remove_dir_all(&copy);
-        let published =
-            crate::files::mover::publish::copy_tree(&self.object_path(number), &copy, self.settings.mover.fsync, &|link| {
-                self.spilled_at(link)
-            });
+        let published = crate::files::mover::publish::copy_tree(
+            &self.object_path(number),
+            &copy,
+            self.settings.mover.fsync,
+            &|link| self.spilled_at(link),
+        );
         let (files, bytes) = published.inspect_err(|_| drop(std::fs::remove_dir_all(&copy)))?;
         self.put_directory(number, &copy, &path)?;
         if let Some(parent) = as_path(&path).parent().filter(|_| self.settings.mover.fsync) {

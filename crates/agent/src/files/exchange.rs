@@ -135,7 +135,9 @@ impl Files {
         }
         let serial = self.serial(target);
         let is_object = matches!(self.record(target).state(), State::Current | State::Committing | State::Moving);
+        let spilled = self.spilled_path(target).filter(|_| self.record(target).state() == State::Dead);
         let path = match self.record(target).state() {
+            _ if spilled.is_some() => spilled.expect("it was just looked at"),
             _ if is_object => self.object_path(target),
             State::Clean | State::Durable => {
                 let known = || self.catalogue().path(target, serial);

@@ -283,6 +283,9 @@ impl Files {
 
     /// A live move was under way. Without its last step it didn't happen; with it, descriptors are exchanged as before.
     fn resume_move(&self, number: u32, link: Option<&FoundLink>, snapshot: &Snapshot) {
+        if self.resume_spill(number) {
+            return;
+        }
         let record = self.record(number);
         let (ino, serial) = (record.ino.load(Acquire), self.serial(number));
         let step = snapshot

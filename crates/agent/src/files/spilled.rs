@@ -20,7 +20,7 @@ const NEARLY_FULL: i64 = 4;
 
 impl Files {
     /// In the root, for what no tier has room for.
-    fn root_spills(&self) -> PathBuf {
+    pub fn root_spills(&self) -> PathBuf {
         self.settings.root.join(self.private_name()).join(&SPILLS[..SPILLS.len() - 1])
     }
 
@@ -53,7 +53,8 @@ impl Files {
             let device = &self.index.devices()[self.device_of(number)];
             device.free() < device.capacity.load(Relaxed) / NEARLY_FULL
         };
-        let mut numbers = (0..self.index.records_end()).filter(|&number| self.record(number).state() == State::Directory);
+        let mut numbers =
+            (0..self.index.records_end()).filter(|&number| self.record(number).state() == State::Directory);
         if self.index.header.spilling.load(Relaxed) == 0 && numbers.any(is_nearly_full) {
             self.index.header.spilling.store(1, SeqCst);
         }
