@@ -307,6 +307,9 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
     let result = rename_found(olddir, old, newdir, new, flags);
     if result == 0 {
         spilled.into_iter().for_each(Leaving::end);
+        if let Some(index) = process::index() {
+            spill::touch(index, newdir, new);
+        }
     }
     result
 }
@@ -564,10 +567,14 @@ fn link_spilled(index: Index, olddir: i32, old: *const c_char, newdir: i32, new:
         return -(libc::EXDEV as isize);
     }
     // SAFETY: the program's own arguments.
-    unsafe {
+    let result = unsafe {
         let (at, base) = (parent.fd as usize, parent.base as usize);
         gate::call5(libc::SYS_linkat, olddir as usize, old as usize, at, base, 0)
+    };
+    if result == 0 {
+        spill::touch(index, parent.fd, parent.base);
     }
+    result
 }
 
 /// `fs.protected_hardlinks` lets others link what they may read and write. It says of no symbolic link that it is such a file.

@@ -13,7 +13,7 @@
 use crate::create::{has_default_acl, random, room_min};
 use crate::path::{Parent, Path};
 use crate::placed;
-use crate::{gate, link, stat};
+use crate::{caller, gate, link, stat};
 use core::ffi::c_char;
 use core::sync::atomic::Ordering::*;
 use terrace_index::{Index, NAME_LEN, RECORDS, SPILLS, Spill};
@@ -36,22 +36,60 @@ pub fn look_through(index: Index, dirfd: i32, path: *const c_char, status: &mut 
     }
     let flags = flags & !libc::AT_SYMLINK_NOFOLLOW;
     let Some(found) = stat::kernel_stat(dirfd, path, flags) else { return false };
+    let names = status.st_nlink;
     *status = found;
+    status.st_nlink = names;
     placed::rewrite(index, dirfd, path, flags, status);
     true
 }
 
+/// The kernel found a regular file at the path: a spilled one has as many names as its link.
+pub fn count_names(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat) {
+    if any(index)
+        && !path.is_null()
+        && !stat::is_empty(path)
+        && let Some(name) = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW)
+        && name.st_nlink > 1
+        && index.device_of_dev(name.st_dev)
+        && is_at(index, dirfd, path)
+    {
+        status.st_nlink = name.st_nlink;
+    }
+}
+
+/// A name of the file at the path was made or changed, which is a change of the file: chown to the same owner sets the time of that, and
+/// nothing else, unless there are setuid bits to lose.
+pub fn touch(index: Index, dirfd: i32, path: *const c_char) {
+    let mut file = Path::new();
+    if any(index) && file.of_link_at(dirfd, path) && index.spill(file.get()).is_some() {
+        touch_file(&file);
+    }
+}
+
+fn touch_file(file: &Path) {
+    let bits = |found: libc::stat| found.st_mode & (libc::S_ISUID | libc::S_ISGID);
+    if stat::kernel_stat(libc::AT_FDCWD, file.as_ptr(), 0).map(bits) == Some(0) {
+        // SAFETY: a terminated path of ours.
+        unsafe { gate::call3(libc::SYS_chown, file.as_ptr() as usize, usize::MAX, usize::MAX) };
+    }
+}
+
 /// A new file in a placed directory whose tier has no room for it, as the kernel's open returns it. `None`: it is made where it is.
 pub fn create(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> Option<isize> {
-    if !any(index) {
+    // What a program without the library will write, nobody counts: its files look by themselves.
+    let is_unseen = caller::is_supervisor() && placed::any(index);
+    if !any(index) && !is_unseen {
         return None;
     }
     let parent = Parent::of(dirfd, path).ok()??;
     let directory = placed::leads_inside(index, parent.fd)?;
     let own = link::record(&index, directory).device.load(Relaxed) as usize % terrace_index::DEVICES;
-    if index.header.devices[own].free() >= room_min(&index.header.devices[own]) || has_default_acl(&parent) {
+    let least = room_min(&index.header.devices[own]);
+    let is_full = index.header.devices[own].free() < least || is_unseen && free_at(parent.fd) < least;
+    if !is_full || has_default_acl(&parent) {
         return None;
     }
+    begin(index);
     let above = stat::kernel_stat(parent.fd, c"".as_ptr(), libc::AT_EMPTY_PATH)?;
     let group = if above.st_mode & libc::S_ISGID != 0 { above.st_gid as usize } else { usize::MAX };
     let mut tried = 1u32 << own;
@@ -76,6 +114,18 @@ pub fn create(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
             gate::call1(libc::SYS_unlink, file.as_ptr() as usize);
             gate::call1(libc::SYS_close, fd as usize);
             return (linked == -(libc::EEXIST as isize)).then_some(linked);
+        }
+    }
+}
+
+/// What the file system of a directory has free at this moment.
+fn free_at(fd: i32) -> i64 {
+    // SAFETY: a zeroed structure is valid, and the kernel fills it.
+    unsafe {
+        let mut space: libc::statfs = core::mem::zeroed();
+        match gate::call2(libc::SYS_fstatfs, fd as usize, &raw mut space as usize) {
+            0 => (space.f_bavail as i64).saturating_mul(space.f_bsize),
+            _ => i64::MAX,
         }
     }
 }
@@ -138,7 +188,9 @@ impl Leaving {
 
     /// After the call: the file goes if this was its last name.
     pub fn end(self) {
-        if self.handle.is_removed() {
+        if !self.handle.is_removed() {
+            touch_file(&self.file);
+        } else {
             // SAFETY: a terminated path of ours.
             unsafe { gate::call1(libc::SYS_unlink, self.file.as_ptr() as usize) };
         }

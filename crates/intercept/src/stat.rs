@@ -87,6 +87,9 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
             libc::S_IFDIR if !rewrite_directory(index, status, &mut changed_ns) => continue,
             _ => {}
         }
+        if status.st_mode & libc::S_IFMT == libc::S_IFREG {
+            spill::count_names(index, dirfd, path, status);
+        }
         placed::rewrite(index, dirfd, path, flags, status);
         return 0;
     }
@@ -371,6 +374,9 @@ pub fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mu
     // SAFETY: filled by the kernel.
     let out = unsafe { &mut *out };
     out.stx_ino = status.st_ino;
+    if spill::any(index) {
+        out.stx_nlink = status.st_nlink as u32;
+    }
     out.stx_dev_major = libc::major(status.st_dev);
     out.stx_dev_minor = libc::minor(status.st_dev);
     if !regular {
