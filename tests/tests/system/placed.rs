@@ -235,6 +235,26 @@ python3 $SCRATCH/p.py")
 }
 
 #[test]
+fn a_file_goes_out_of_a_placed_directory_over_a_real_file_in_one_step() {
+    for door in DOORS {
+        let place = wish(door).build();
+        std::fs::write(place.root().join("out"), "of before the run").unwrap();
+        let outcome = place
+            .sh("mkdir work; cat > $SCRATCH/p.py <<'END'
+import os
+old = open('out'); f = open('work/f', 'w'); f.write('new'); f.flush()
+os.rename('work/f', 'out')
+f.write('er'); f.close(); print(open('out').read(), '|', old.read(), '|', os.listdir('work'), sorted(os.listdir('.')))
+END
+python3 $SCRATCH/p.py")
+            .ok();
+        assert_eq!(outcome.stdout, "newer | of before the run | [] ['out', 'work']\n", "{door}: {outcome:?}");
+        let tree = place.settled_tree();
+        assert_eq!((tree.bytes("out"), tree.leftovers()), (&b"newer"[..], vec![]), "{door}");
+    }
+}
+
+#[test]
 fn a_static_program_goes_up_and_knows_where_it_is() {
     let source = r#"
         #include <fcntl.h>
