@@ -61,7 +61,7 @@ fn all_of_pjdfstest_passes_in_a_placed_directory_whose_tier_is_full() {
     let place = wish.tier("ram", "2MiB").build();
     let script = place.scratch().join("full.sh");
     let text = "cd $ROOT; mkdir x; chmod 755 x; head -c 2080768 /dev/zero > x/fill\n\
-                while [ $1 = full ]; do exec 7> x/probe; readlink /proc/self/fd/7 | grep -q /spill/ && break; sleep 0.05; done\n\
+                while [ $1 = full ]; do exec 7> x/probe; readlink /proc/self/fd/7 | grep -q /spill/ && break; rm x/probe; sleep 0.05; done\n\
                 shift; exec \"$@\"";
     std::fs::write(&script, text).unwrap();
     let suite = |which: &str| {

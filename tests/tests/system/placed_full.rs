@@ -256,3 +256,37 @@ fn a_kill_at_any_step_of_a_file_that_outgrows_its_tier_loses_nothing() {
         assert_clean(&place);
     }
 }
+
+#[test]
+fn what_many_processes_append_is_all_there_when_their_file_outgrows_its_tier() {
+    let place = wish("both").build();
+    let outcome = python(
+        &place,
+        "
+import threading
+def work(p, t):
+    f = open('log', 'ab', buffering=0); i = 0; left = 300
+    while left:
+        assert f.write(f'{p} {t} {i} '.ljust(999, '.').encode() + b'\\n') == 1000; i += 1
+        assert os.write(shared, f'{p} {t} {i} '.ljust(999, '.').encode() + b'\\n') == 1000
+        left -= '/spill/' in lies(f)
+    open(os.environ['SCRATCH'] + f'/count-{p}-{t}', 'w').write(str(i))
+os.mkdir('work'); os.chdir('work'); pids = []
+shared = os.open('shared', os.O_CREAT | os.O_WRONLY, 0o644)
+for p in range(3):
+    pid = os.fork()
+    if pid == 0:
+        threads = [threading.Thread(target=work, args=(p, t)) for t in range(2)]
+        [t.start() for t in threads]; [t.join() for t in threads]; os._exit(0)
+    pids.append(pid)
+assert [os.waitpid(p, 0)[1] for p in pids] == [0, 0, 0]
+count = {(p, t): int(open(os.environ['SCRATCH'] + f'/count-{p}-{t}').read()) for p in range(3) for t in range(2)}
+for name, first in ('log', 0), ('shared', 1):
+    got = sorted(tuple(map(int, line.split()[:3])) for line in open(name))
+    assert got == sorted((*k, first + i) for k, n in count.items() for i in range(n)), (name, len(got), count)
+print('done')
+",
+    );
+    assert_eq!(outcome.stdout, "done\n", "{outcome:?}");
+    assert_clean(&place);
+}
