@@ -318,7 +318,9 @@ fn spill(index: Index, fd: i32, size: i64) -> Refreshed {
     if answer.status != 0 {
         return match answer.status {
             libc::ENOENT => Refreshed::NotPlaced,
-            errno => Refreshed::Fails(errno),
+            libc::ENOSPC | libc::EDQUOT | libc::EBUSY => Refreshed::Fails(libc::ENOSPC),
+            // Nobody answers, or not this user's program: the kernel says what there is room for.
+            _ => Refreshed::Ready,
         };
     }
     // SAFETY: a status of 0 comes with a whole reply.

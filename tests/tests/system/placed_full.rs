@@ -282,6 +282,7 @@ for p in range(3):
 assert [os.waitpid(p, 0)[1] for p in pids] == [0, 0, 0]
 count = {(p, t): int(open(os.environ['SCRATCH'] + f'/count-{p}-{t}').read()) for p in range(3) for t in range(2)}
 for name, first in ('log', 0), ('shared', 1):
+    assert os.stat(name).st_size == 1000 * sum(count.values()), (name, os.stat(name), count)
     got = sorted(tuple(map(int, line.split()[:3])) for line in open(name))
     assert got == sorted((*k, first + i) for k, n in count.items() for i in range(n)), (name, len(got), count)
 print('done')
