@@ -122,6 +122,10 @@ impl Agent {
         if is(CallKind::Settle) && call.record == NO_RECORD {
             return self.settle_below(path);
         }
+        if is(CallKind::Grow) && call.record == NO_RECORD {
+            reply.record = self.grow_unrecorded(&fd.ok_or(libc::EBADF)?, call.size)?;
+            return Ok(());
+        }
         let number = match &fd {
             Some(fd) => self.record_behind(fd.as_fd()).unwrap_or(call.record),
             None => call.record,

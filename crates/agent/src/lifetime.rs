@@ -143,6 +143,7 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
     agent.index.header.places_directories.store(places as u32, Relaxed);
     agent.adjust_capacity();
     let report = agent.recover_at_start();
+    agent.make_spill_dirs()?;
     agent.objects.recover_stages();
     agent.tick_clock();
     let calls_path = agent.settings.call_socket();
@@ -531,6 +532,7 @@ impl Agent {
         self.peers.close_door();
         self.withdraw_node();
         let nodes = terrace_core::nodes::directory(&self.settings.root, terrace_index::PRIVATE_DIR);
+        self.remove_spill_dirs();
         for directory in [self.tmp_dir(), self.held_dir(), own, nodes, private] {
             let _ = std::fs::remove_dir(directory);
         }

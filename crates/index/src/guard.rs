@@ -20,6 +20,8 @@ pub enum Domain {
 #[repr(C, align(64))]
 pub struct Process {
     pub pid: AtomicU32,
+    /// 1: it writes files without records by calls that nobody waits for (aio_write), so none that it has open may move.
+    pub is_asynchronous: AtomicU32,
     /// `[domain][parity of the epoch]`
     inside: [[AtomicU32; 2]; 2],
 }
@@ -94,6 +96,7 @@ impl Process {
         for counter in self.inside.iter().flatten() {
             counter.store(0, Release);
         }
+        self.is_asynchronous.store(0, Release);
     }
 }
 

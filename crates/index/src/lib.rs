@@ -44,6 +44,8 @@ pub const OFFSET_TOKEN_BASE: i64 = 1 << 43;
 /// What follows an object's name where the object is a directory. The name is a directory's too, with nothing else in it: who goes up
 /// from the placed directory without us (a static program, a shell outside of the run) finds no other object there.
 pub const DIRECTORY_SUFFIX: &str = "/d";
+/// Where files of placed directories go that their tier has no room for: below an object directory of a lower tier.
+pub const SPILLS: &str = "spill/";
 /// Added to `st_ino` of what lies in a placed directory, by its device: the root has inodes of the same numbers.
 pub const INSIDE_BASE: u64 = 1 << 44;
 /// `st_ino` of files born in a tier: above what file systems here give out, below 2^53 (JavaScript, awk).
@@ -101,7 +103,9 @@ pub struct Device {
     pub used: AtomicI64,
     /// Most bytes that one reservation takes.
     pub grant_max: AtomicI64,
-    _pad: [u64; 3],
+    /// Of the used ones: bytes of spilled files.
+    pub spilled: AtomicI64,
+    _pad: [u64; 2],
     /// The object directory, with a trailing slash: link text = this + object name.
     pub dir: PathText,
 }
@@ -126,6 +130,15 @@ impl Device {
     pub fn unreserve(&self, bytes: i64) {
         self.used.fetch_sub(bytes, AcqRel);
     }
+}
+
+/// Where a file of a placed directory lies, if not in that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Spill {
+    /// In a lower tier.
+    Device(usize),
+    /// In the root's file system.
+    Root,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -174,6 +187,15 @@ pub const FLAG_RENAMING: u32 = 2;
 pub const FLAG_WATCHED: u32 = 8;
 /// A durable file's last name is gone: a file with a name and this inode number is another.
 pub const FLAG_UNLINKED: u32 = 4;
+
+/// A file of a placed directory, or a spilled one, that had no record before it moved.
+pub const FLAG_UNRECORDED: u32 = 16;
+/// Of such a record: the spilled file has the name.
+pub const FLAG_NAMED: u32 = 32;
+/// The record of a spilled file's new place, on its device.
+pub const FLAG_SPILLED: u32 = 64;
+/// The same, in the root.
+pub const FLAG_SPILLED_ROOT: u32 = 128;
 
 /// One placed file; 128 bytes.
 #[repr(C)]
@@ -281,7 +303,8 @@ pub struct Header {
     pub directories: AtomicI64,
     /// 1: a directory that a program makes may be placed, so the agent is asked.
     pub places_directories: AtomicU32,
-    _pad5: u32,
+    /// 1: files of placed directories may be spilled. While it is 0 nobody looks for links in them.
+    pub spilling: AtomicU32,
     _pad1: [u64; 1],
     pub root: PathText,
     pub alias_count: AtomicU32,
@@ -292,6 +315,8 @@ pub struct Header {
     /// Path of the preload library, for exec in a scrubbed environment.
     pub library: PathText,
     pub index_path: PathText,
+    /// Where files are spilled that no tier has room for, with a trailing slash.
+    pub spills: PathText,
     pub devices: [Device; DEVICES],
 }
 
@@ -489,6 +514,17 @@ impl Index {
             (found.random.load(Acquire) == random && found.device.load(Relaxed) == number as u32)
                 .then_some((record, rest))
         })
+    }
+
+    /// Where a spilled file lies, by its path: the text of the link in the placed directory.
+    pub fn spill(&self, path: &[u8]) -> Option<Spill> {
+        let (dir, name) = path.split_at_checked(path.len().checked_sub(NAME_LEN)?)?;
+        parse_name(name)?;
+        if dir == self.header.spills.get() {
+            return Some(Spill::Root);
+        }
+        let dir = dir.strip_suffix(SPILLS.as_bytes())?;
+        self.devices().iter().position(|device| device.dir.get() == dir).map(Spill::Device)
     }
 
     pub fn device_of_dev(&self, dev: u64) -> bool {

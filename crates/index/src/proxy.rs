@@ -44,6 +44,8 @@ pub struct Table {
     pub places_directories: unsafe extern "C" fn() -> bool,
     /// The text begins with the root or one of its aliases, or has dots that may lead there.
     pub may_be_below_root: unsafe extern "C" fn(path: *const c_char) -> bool,
+    /// The directory lies in a tier that is full, where names may be spilled files'.
+    pub may_be_spilled: unsafe extern "C" fn(directory: i32) -> bool,
     pub open: unsafe extern "C" fn(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize,
     /// An open whose look-up is restricted (openat2's `resolve` is not 0), which the kernel has nothing to say against.
     pub open_restricted: unsafe extern "C" fn(dirfd: i32, path: *const c_char, how: *const How) -> isize,

@@ -2,7 +2,7 @@
 //! for a program is the file, and statfs, whose answer must be the root's. What changes attributes is in `changes`.
 
 use crate::placed::{self, Way};
-use crate::{elsewhere, gate, link, open, process, real, stat};
+use crate::{elsewhere, gate, link, open, process, real, spill, stat};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
@@ -19,7 +19,9 @@ pub fn follow_if_ours(dirfd: i32, path: *const c_char, flags: i32) -> i32 {
 }
 
 pub fn is_ours(dirfd: i32, path: *const c_char) -> bool {
-    !path.is_null() && process::index().is_some_and(|index| link::read(index, dirfd, path).is_some())
+    !path.is_null()
+        && process::index()
+            .is_some_and(|index| link::read(index, dirfd, path).is_some() || spill::is_at(index, dirfd, path))
 }
 
 /// Extended attributes "of the link": of the object, where the link is ours.

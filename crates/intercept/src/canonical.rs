@@ -4,7 +4,7 @@ use crate::agent_call::{Request, call};
 use crate::path::{Parent, Path};
 use crate::placed::{self, Way};
 use crate::scratch::Scratch;
-use crate::{entry, gate, link, process, real};
+use crate::{entry, gate, link, process, real, spill};
 use core::ffi::{CStr, c_char, c_int};
 use terrace_index::calls::CallKind;
 use terrace_index::{Index, PATH_MAX};
@@ -42,6 +42,9 @@ pub fn readlink_at(dirfd: i32, path: *const c_char, out: *mut c_char, size: usiz
         None if len as usize == size => link::read(index, dirfd, path).map(|link| link.record),
         None => None,
     };
+    if record.is_none() && !is_magic(path) && spill::is_at(index, dirfd, path) {
+        return -(libc::EINVAL as isize);
+    }
     if record.is_none() && (index.is_elsewhere(text) || len as usize == size && link::is_elsewhere(index, dirfd, path))
     {
         return -(libc::EINVAL as isize);
@@ -128,7 +131,7 @@ fn placed_realpath(index: Index, path: *const c_char, out: &mut Path) -> isize {
         }
         let text = &text.bytes()[..len as usize];
         let separator: &[u8] = if out.get() == b"/" { b"" } else { b"/" };
-        if index.record_of_link(text).is_some() {
+        if index.record_of_link(text).is_some() || index.spill(text).is_some() {
             return if out.push(separator) && out.push(parent.base()) { 1 } else { -(libc::ENAMETOOLONG as isize) };
         }
         let mut next = Path::new();
@@ -214,7 +217,8 @@ fn realpath_of(index: Index, path: *const c_char, out: *mut c_char) -> *mut c_ch
         let raw = gate::call2(libc::SYS_stat, path as usize, &raw mut status as usize);
         raw == 0
             && status.st_mode & libc::S_IFMT == libc::S_IFREG
-            && index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some()
+            && (index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some()
+                || spill::is_led_to(index, path))
     };
     if !leads_to_object {
         return native();

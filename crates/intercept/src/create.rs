@@ -9,7 +9,7 @@
 use crate::events::{publish, wake_agent};
 use crate::link::{LINK_MAX, record};
 use crate::path::{Parent, Path, below_root, descriptor_link, split};
-use crate::{caller, data, gate, link, process, recent, stat};
+use crate::{caller, data, gate, link, process, recent, spill, stat};
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use terrace_index::ring::EventKind;
@@ -33,7 +33,7 @@ pub fn create(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
     }
     let place = match directory_of(index, dirfd, path) {
         Ok(Some(place)) => place,
-        Ok(None) => return Created::Native,
+        Ok(None) => return spill::create(index, dirfd, path, flags, mode).map_or(Created::Native, spilled),
         Err(error) => return Created::Done(error),
     };
     let Some(number) = index.take_record() else { return Created::Native };
@@ -44,6 +44,12 @@ pub fn create(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
             Created::Native
         }
     }
+}
+
+/// A new file of a placed directory that lies elsewhere.
+fn spilled(result: isize) -> Created {
+    data::forget(result as i32);
+    Created::Done(result)
 }
 
 /// Where a new file is to be.
@@ -218,7 +224,7 @@ fn undo(index: Index, number: u32, object: &Object, result: Created) -> Created 
 }
 
 /// What a new file may need before somebody looks: of a program that counts nothing, a part of the device.
-fn room_min(device: &Device) -> i64 {
+pub fn room_min(device: &Device) -> i64 {
     match caller::is_supervisor() {
         true => (device.capacity.load(Relaxed) / 8).clamp(ROOM_MIN, UNCOUNTED_ROOM_MAX),
         false => ROOM_MIN,

@@ -16,8 +16,8 @@ use crate::events::publish;
 use crate::{gate, link, process, real};
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::*};
 use terrace_index::calls::CallKind;
-use terrace_index::guard::Domain;
-use terrace_index::ring::EventKind;
+use terrace_index::guard::{Domain, Entered};
+use terrace_index::ring::{EventKind, NO_RECORD};
 use terrace_index::{FLAG_MAPPED, FLAG_WATCHED, Index, State};
 
 const CELLS: usize = 4096;
@@ -210,9 +210,26 @@ pub fn record_of(index: Index, fd: i32, status: &libc::stat) -> Option<u32> {
     known(status).or_else(|| known(&fstat(fd)?))
 }
 
-/// True if the descriptor is an object of ours.
+/// True if the descriptor is an object of ours, or may lie in a placed directory.
 pub fn is_placed(index: Index, fd: i32) -> bool {
-    fstat(fd).is_some_and(|status| record_of(index, fd, &status).is_some())
+    fstat(fd).is_some_and(|status| is_unrecorded(index, &status) || record_of(index, fd, &status).is_some())
+}
+
+/// A regular file in a tier that has no record, or none that we looked for: it may lie in a placed directory, and gets a record when its
+/// tier has no room for it any more.
+pub fn is_unrecorded(index: Index, status: &libc::stat) -> bool {
+    index.header.directories.load(Relaxed) > 0
+        && status.st_mode & libc::S_IFMT == libc::S_IFREG
+        && status.st_dev != index.header.root_dev.load(Relaxed)
+        && index.device_of_dev(status.st_dev)
+}
+
+/// As `opened`, of a file that lies in a placed directory: what it writes is looked at before.
+pub fn opened_unrecorded(fd: i32, writable: bool) {
+    forget(fd);
+    if writable && !crate::caller::is_supervisor() {
+        crate::entry::patch();
+    }
 }
 
 /// Looks at the descriptor: what is it, is it current, has its file room for `need`?
@@ -220,7 +237,10 @@ pub fn is_placed(index: Index, fd: i32) -> bool {
 fn refresh(index: Index, fd: i32, need: Need) -> Refreshed {
     let seq = index.header.moves_seq.load(SeqCst);
     let Some(status) = fstat(fd) else { return Refreshed::NotPlaced };
-    let Some(number) = record_of(index, fd, &status) else { return Refreshed::NotPlaced };
+    let Some(number) = record_of(index, fd, &status) else {
+        set_seen(fd, seq);
+        return refresh_unrecorded(index, fd, need, &status);
+    };
     let record = link::record(&index, number);
     match record.state() {
         State::Moving => {
@@ -264,11 +284,63 @@ fn refresh(index: Index, fd: i32, need: Need) -> Refreshed {
     Refreshed::Ready
 }
 
+/// As `refresh`, of a file without a record. What it takes is counted by the agent, who walks through placed directories.
+fn refresh_unrecorded(index: Index, fd: i32, need: Need, status: &libc::stat) -> Refreshed {
+    if !is_unrecorded(index, status) {
+        return Refreshed::NotPlaced;
+    }
+    let size = status.st_size.max(status.st_blocks * 512);
+    let growth = match need {
+        Need::Nothing => return Refreshed::Ready,
+        Need::Growth(bytes) => bytes.max(0),
+        Need::Total(bytes) => bytes.saturating_sub(size).max(0),
+    };
+    let Some(device) = index.devices().iter().find(|device| device.dev.load(Relaxed) == status.st_dev) else {
+        return Refreshed::NotPlaced;
+    };
+    let most = device.grant_max.load(Relaxed);
+    if growth == 0 || device.free() >= growth {
+        set_left(fd, device.free().min(most).max(growth));
+        return Refreshed::Ready;
+    }
+    match spill(index, fd, size.saturating_add(growth)) {
+        Refreshed::Ready => set_left(fd, most.max(growth)),
+        refreshed => return refreshed,
+    }
+    Refreshed::Ready
+}
+
+/// A file without a record needs so many bytes in all. `Ready`: it stays, and may grow where it is.
+#[cold]
+fn spill(index: Index, fd: i32, size: i64) -> Refreshed {
+    set_left(fd, UNKNOWN);
+    let answer = call(index, &Request { kind: CallKind::Grow, record: NO_RECORD, size, path: b"", fd });
+    if answer.status != 0 {
+        return match answer.status {
+            libc::ENOENT => Refreshed::NotPlaced,
+            libc::ENOSPC | libc::EDQUOT | libc::EBUSY => Refreshed::Fails(libc::ENOSPC),
+            // Nobody answers, or not this user's program: the kernel says what there is room for.
+            _ => Refreshed::Ready,
+        };
+    }
+    // SAFETY: a status of 0 comes with a whole reply.
+    if unsafe { (*answer.reply()).record } == NO_RECORD { Refreshed::Ready } else { Refreshed::Again }
+}
+
 /// The tier is full: the agent makes room or moves the file down. 0: try again; else an errno.
 #[cold]
 fn no_room(index: Index, fd: i32, need: Need) -> i32 {
     let Some(status) = fstat(fd) else { return libc::EBADF };
-    let Some(number) = record_of(index, fd, &status) else { return libc::ENOSPC };
+    let Some(number) = record_of(index, fd, &status) else {
+        let size = status.st_size.max(status.st_blocks * 512);
+        let total = match need {
+            Need::Nothing => size,
+            Need::Growth(bytes) => size.saturating_add(bytes.max(1)),
+            Need::Total(bytes) => bytes,
+        };
+        let is_again = is_unrecorded(index, &status) && matches!(spill(index, fd, total), Refreshed::Again);
+        return if is_again { 0 } else { libc::ENOSPC };
+    };
     let size = match need {
         Need::Nothing => status.st_size,
         Need::Growth(bytes) => status.st_size.max(status.st_blocks * 512).saturating_add(bytes.max(1)),
@@ -338,9 +410,29 @@ pub fn bind(index: Index, number: u32) -> bool {
     }
 }
 
-/// A shared mapping of a placed file: from now on its descriptors can't be exchanged.
-pub fn mapped(index: Index, fd: i32) {
+/// A shared mapping of a placed file: from now on its descriptors can't be exchanged. Of a file without a record the agent looks who has
+/// it mapped: the guard that is returned is to be held until it is.
+pub fn mapped(index: Index, fd: i32) -> Option<Entered> {
     follow(index, fd);
+    while fstat(fd).is_some_and(|status| is_unrecorded(index, &status)) {
+        let entered = process::enter(index, Domain::Data);
+        let Some(status) = fstat(fd) else {
+            index.guard_leave(entered);
+            break;
+        };
+        match record_of(index, fd, &status).map(|number| link::record(&index, number).state()) {
+            None if is_unrecorded(index, &status) => return Some(entered),
+            Some(State::Moving) => {
+                index.guard_leave(entered);
+                process::sleep_us(200);
+                follow(index, fd);
+            }
+            _ => {
+                index.guard_leave(entered);
+                break;
+            }
+        }
+    }
     if let Some(number) = fstat(fd).and_then(|status| record_of(index, fd, &status)) {
         let record = link::record(&index, number);
         loop {
@@ -349,11 +441,20 @@ pub fn mapped(index: Index, fd: i32) {
                 record.flags.fetch_or(FLAG_MAPPED, SeqCst);
                 index.guard_leave(entered);
                 follow(index, fd);
-                return;
+                return None;
             }
             index.guard_leave(entered);
             process::sleep_us(200);
         }
+    }
+    None
+}
+
+/// Calls that nobody waits for are about to change the file.
+pub fn written_later(index: Index, fd: i32) {
+    if let Some(entered) = mapped(index, fd) {
+        index.processes[process::slot(index) as usize].is_asynchronous.store(1, SeqCst);
+        index.guard_leave(entered);
     }
 }
 

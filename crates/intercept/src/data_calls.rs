@@ -334,6 +334,7 @@ pub unsafe extern "C" fn mmap(
     fd: c_int,
     offset: i64,
 ) -> *mut c_void {
+    let mut held = None;
     if fd >= 0
         && flags & libc::MAP_ANONYMOUS == 0
         && let Some(index) = process::index()
@@ -341,13 +342,13 @@ pub unsafe extern "C" fn mmap(
         if flags & libc::MAP_TYPE == libc::MAP_PRIVATE {
             reading(fd, || 0);
         } else {
-            data::mapped(index, fd);
+            held = data::mapped(index, fd).map(|entered| (index, entered));
         }
     }
     if !address.is_null() && (protection & libc::PROT_READ == 0 || flags & libc::MAP_FIXED != 0) {
         readable::forget(address as usize, length);
     }
-    outcome(unsafe {
+    let result = unsafe {
         gate::call6(
             libc::SYS_mmap,
             address as usize,
@@ -357,7 +358,11 @@ pub unsafe extern "C" fn mmap(
             fd as usize,
             offset as usize,
         )
-    }) as *mut c_void
+    };
+    if let Some((index, entered)) = held {
+        index.guard_leave(entered);
+    }
+    outcome(result) as *mut c_void
 }
 
 #[unsafe(no_mangle)]
@@ -450,7 +455,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
 unsafe fn keep_place(control: *const c_int) {
     if let (Some(index), false) = (process::index(), control.is_null()) {
         // SAFETY: the program's own structure.
-        data::mapped(index, unsafe { *control });
+        data::written_later(index, unsafe { *control });
     }
 }
 

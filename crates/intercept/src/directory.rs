@@ -1,6 +1,6 @@
 //! Directory listings: the root's own, in which our links are regular files and our private directory is not shown.
 
-use crate::{elsewhere, entry, gate, link, placed, process, real, stat};
+use crate::{elsewhere, entry, gate, link, placed, process, real, spill, stat};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 use terrace_index::{INSIDE_BASE, Index, PRIVATE_DIR, State};
@@ -217,11 +217,33 @@ fn dirfd(dir: *mut c_void) -> i32 {
     unsafe { dirfd(dir) }
 }
 
+/// A link in a placed directory: a spilled file, or the program's own link.
+unsafe fn rewrite_spilled(index: Index, source: &impl Source, entry: *mut libc::dirent64) {
+    // SAFETY: an entry that libc returned, with a terminated name; a zeroed stat is valid.
+    unsafe {
+        let mut status: libc::stat = core::mem::zeroed();
+        let name = (*entry).d_name.as_ptr();
+        if stat::stat_at(source.fd(), name, &mut status, libc::AT_SYMLINK_NOFOLLOW) != 0 {
+            return;
+        }
+        (*entry).d_ino = status.st_ino;
+        if spill::is_at(index, source.fd(), name) {
+            (*entry).d_type = libc::DT_REG;
+        }
+    }
+}
+
 unsafe fn rewrite_dirent(index: Index, source: &impl Source, entry: *mut libc::dirent64) -> Entry {
     // SAFETY: an entry that libc returned; `dirent` and `dirent64` are the same here.
     unsafe {
         let mut ino = (*entry).d_ino;
         let mut kind = (*entry).d_type;
+        // The supervisor may have made a regular file of it already, whose number is the root's.
+        let may_be_spilled = kind == libc::DT_LNK || kind == libc::DT_REG && ino < INSIDE_BASE && source.is_rewritten();
+        if may_be_spilled && spill::any(index) && source.inside(index).is_some() {
+            rewrite_spilled(index, source, entry);
+            return Entry::Shown;
+        }
         let shown = rewrite(index, source, &mut ino, &mut kind, (*entry).d_name.as_ptr());
         if placed::any(index)
             && let Some(base) = source.inside(index)

@@ -10,6 +10,7 @@
 //!   has other nodes' files brought                     elsewhere.rs
 //!   changes no name in the middle of a commit           names.rs
 //!   places whole directories, and leads `..` out of them make_directory.rs, placed.rs, dots.rs
+//!   makes files elsewhere that these have no room for  spill.rs
 //!   follows programs into other programs                exec.rs, system_call.rs
 //!   decides for programs that it can't reach            proxy.rs, caller.rs (loaded by their supervisor)
 //!
@@ -55,6 +56,7 @@ mod readable;
 mod real;
 mod recent;
 mod scratch;
+mod spill;
 mod stat;
 mod stream;
 mod system_call;

@@ -74,6 +74,18 @@ impl Handle {
         }
     }
 
+    /// Of whatever has the name.
+    pub fn of(dirfd: i32, path: *const c_char) -> Option<Handle> {
+        let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        // SAFETY: the program's path.
+        let fd = unsafe { gate::call4(libc::SYS_openat, dirfd as usize, path as usize, flags as usize, 0) };
+        (fd >= 0).then_some(Handle(fd as i32))
+    }
+
+    pub fn fd(&self) -> i32 {
+        self.0
+    }
+
     /// The link is in no directory any more.
     pub fn is_removed(&self) -> bool {
         // SAFETY: a zeroed stat is valid; our own descriptor.

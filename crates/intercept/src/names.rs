@@ -13,6 +13,7 @@ use crate::objects::Object;
 use crate::open::materialise_path;
 use crate::path::{Parent, Path, below_root};
 use crate::placed::{self, Way};
+use crate::spill::{self, Leaving};
 use crate::{data, elsewhere, gate, make_directory, process, readable, real, stat};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicBool, Ordering::*};
@@ -139,6 +140,15 @@ pub fn unlink_at(dirfd: i32, path: *const c_char, flags: i32) -> isize {
     }
     let way = Way::of(dirfd, path);
     let (dirfd, path) = (way.dirfd(), way.path());
+    let spilled = process::index().and_then(|index| Leaving::look(index, dirfd, path));
+    let result = unlink_found(dirfd, path, flags);
+    if result == 0 {
+        spilled.into_iter().for_each(Leaving::end);
+    }
+    result
+}
+
+fn unlink_found(dirfd: i32, path: *const c_char, flags: i32) -> isize {
     // SAFETY: the program's own arguments.
     let native = || unsafe { gate::call3(libc::SYS_unlinkat, dirfd as usize, path as usize, flags as usize) };
     let Some(index) = process::index() else { return native() };
@@ -293,6 +303,18 @@ enum Place {
 pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: u32) -> isize {
     let (first, second) = (Way::of(olddir, old), Way::of(newdir, new));
     let (olddir, old, newdir, new) = (first.dirfd(), first.path(), second.dirfd(), second.path());
+    let spilled = process::index().and_then(|index| Leaving::look(index, newdir, new));
+    let result = rename_found(olddir, old, newdir, new, flags);
+    if result == 0 {
+        spilled.into_iter().for_each(Leaving::end);
+        if let Some(index) = process::index() {
+            spill::touch(index, newdir, new);
+        }
+    }
+    result
+}
+
+fn rename_found(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: u32) -> isize {
     let native = || {
         // SAFETY: the program's own arguments.
         unsafe {
@@ -503,6 +525,9 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         return native();
     }
     let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
+    if spill::is_at(index, olddir, old) {
+        return link_spilled(index, olddir, old, newdir, new);
+    }
     if placed::link_at(index, olddir, old).is_some() {
         return -(libc::EPERM as isize); // of a directory, as the kernel says
     }
@@ -529,6 +554,27 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         return -(libc::EIO as isize);
     }
     native()
+}
+
+/// A second name in placed directories is a second name of the link; the root would keep a link that leads nowhere afterwards.
+fn link_spilled(index: Index, olddir: i32, old: *const c_char, newdir: i32, new: *const c_char) -> isize {
+    let parent = match Parent::of(newdir, new) {
+        Ok(Some(parent)) => parent,
+        Ok(None) => return -(libc::EEXIST as isize),
+        Err(error) => return error,
+    };
+    if placed::leads_inside(index, parent.fd).is_none() {
+        return -(libc::EXDEV as isize);
+    }
+    // SAFETY: the program's own arguments.
+    let result = unsafe {
+        let (at, base) = (parent.fd as usize, parent.base as usize);
+        gate::call5(libc::SYS_linkat, olddir as usize, old as usize, at, base, 0)
+    };
+    if result == 0 {
+        spill::touch(index, parent.fd, parent.base);
+    }
+    result
 }
 
 /// `fs.protected_hardlinks` lets others link what they may read and write. It says of no symbolic link that it is such a file.

@@ -12,7 +12,7 @@ use crate::events::publish;
 use crate::objects::Object;
 use crate::path::{Path, below_root};
 use crate::placed::{self, Way};
-use crate::{caller, data, gate, link, process, real, stat};
+use crate::{caller, data, gate, link, process, readable, real, spill, stat};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use terrace_index::calls::CallKind;
@@ -50,7 +50,7 @@ pub fn open_at(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize 
             if fd == -(libc::ELOOP as isize)
                 && flags & libc::O_NOFOLLOW != 0
                 && let Some(index) = known
-                && (link::read(index, dirfd, path).is_some() || link::is_elsewhere(index, dirfd, path))
+                && (is_a_link_of_ours(index, dirfd, path) || link::is_elsewhere(index, dirfd, path))
             {
                 return open_below(index, dirfd, path, flags, mode);
             }
@@ -61,10 +61,27 @@ pub fn open_at(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize 
             {
                 return open_below(index, dirfd, path, flags, mode);
             }
+            // A directory of a tier that is full, in which the program is.
+            if fd == -(libc::ENOSPC as isize) && known.is_some_and(spill::begin) {
+                return open_at(dirfd, path, flags, mode);
+            }
             data::forget(fd as i32);
+            if fd >= 0 && known.is_some_and(|index| may_be_inside(index, path)) {
+                data::opened_unrecorded(fd as i32, flags & libc::O_ACCMODE != libc::O_RDONLY);
+            }
             fd
         }
     }
+}
+
+/// A text that does not lead into the root, of a program that may be in a placed directory.
+pub fn may_be_inside(index: Index, path: *const c_char) -> bool {
+    // SAFETY: a C string.
+    placed::any(index) && readable::is_text(path) && unsafe { *path } as u8 != b'/'
+}
+
+fn is_a_link_of_ours(index: Index, dirfd: i32, path: *const c_char) -> bool {
+    link::read(index, dirfd, path).is_some() || spill::is_at(index, dirfd, path)
 }
 
 const NOFOLLOW_MASK: i32 = libc::O_NOFOLLOW | libc::O_PATH | libc::O_CREAT | libc::O_TRUNC | libc::O_DIRECTORY;
@@ -277,9 +294,15 @@ fn refused(
                     }
                     let fd = native(dirfd, path, *flags, mode);
                     data::forget(fd as i32);
+                    if fd == -(libc::ENOSPC as isize) && spill::begin(index) {
+                        return Opened::Again;
+                    }
                     let is_inside = fd >= 0 && placed::any(index) && index.device_of_dev(fstat(fd as i32).st_dev);
                     let count = if is_inside { &index.header.creates_tier } else { &index.header.creates_durable };
                     count.fetch_add(1, Relaxed);
+                    if is_inside {
+                        data::opened_unrecorded(fd as i32, *flags & libc::O_ACCMODE != libc::O_RDONLY);
+                    }
                     if fd >= 0 {
                         forget_last_file(index, fd as i32);
                     }
@@ -307,7 +330,7 @@ fn refused(
             *flags &= !libc::O_NOFOLLOW;
             Opened::Again
         }
-        libc::ELOOP if *flags & libc::O_NOFOLLOW != 0 && link::read(index, dirfd, path).is_some() => {
+        libc::ELOOP if *flags & libc::O_NOFOLLOW != 0 && is_a_link_of_ours(index, dirfd, path) => {
             *flags &= !libc::O_NOFOLLOW;
             NOFOLLOW_MEETS_OURS.store(true, Relaxed);
             Opened::Again
@@ -424,7 +447,7 @@ fn accept(
     }
     if flags & libc::O_PATH != 0 {
         // O_PATH | O_NOFOLLOW opens the link itself.
-        if kind == libc::S_IFLNK && link::read(index, dirfd, path).is_some() {
+        if kind == libc::S_IFLNK && is_a_link_of_ours(index, dirfd, path) {
             close(fd);
             return Opened::Done(native(dirfd, path, flags & !libc::O_NOFOLLOW, mode));
         }
@@ -444,6 +467,10 @@ fn accept(
     }
     if let Some(number) = data::record_of(index, fd, &status) {
         return accept_object(index, fd, number, &status, flags, attempt);
+    }
+    if data::is_unrecorded(index, &status) {
+        data::opened_unrecorded(fd, flags & libc::O_ACCMODE != libc::O_RDONLY);
+        return Opened::Done(truncated(fd, flags));
     }
     if status.st_dev != index.header.root_dev.load(Relaxed) {
         data::not_placed(fd);

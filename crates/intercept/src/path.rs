@@ -57,6 +57,17 @@ impl Path {
         self.bytes.bytes_mut()[self.len] = 0;
         len > 0
     }
+    /// As `of_link`, from a directory.
+    pub fn of_link_at(&mut self, dirfd: i32, path: *const c_char) -> bool {
+        // SAFETY: the caller's path, our buffer.
+        let len = unsafe {
+            let (at, out) = (dirfd as usize, self.bytes.as_mut_ptr() as usize);
+            gate::call4(libc::SYS_readlinkat, at, path as usize, out, PATH_MAX - 1)
+        };
+        self.len = len.max(0) as usize;
+        self.bytes.bytes_mut()[self.len] = 0;
+        len > 0
+    }
     /// Fills it with what a descriptor's magic link says.
     pub fn of_descriptor(&mut self, fd: i32) -> bool {
         let name = descriptor_link(fd);

@@ -9,7 +9,7 @@
 use crate::agent_call::{Request, call};
 use crate::link::{self, Link};
 use crate::path::{Path, below_root};
-use crate::{caller, gate, process, readable, stat};
+use crate::{caller, gate, process, readable, spill, stat};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering::*;
 use terrace_index::calls::CallKind;
@@ -68,8 +68,11 @@ fn name_above(index: Index, record: u32, out: &mut Path) -> bool {
 
 /// The number by which inodes in this canonical directory (or of this file) differ from what programs see.
 pub fn inode_base(index: Index, text: &[u8]) -> Option<u64> {
-    let (record, _) = index.inside(text)?;
-    Some(INSIDE_BASE * (1 + link::record(&index, record).device.load(Relaxed) as u64))
+    let device = match index.inside(text) {
+        Some((record, _)) => link::record(&index, record).device.load(Relaxed) as u64,
+        None => spill::device_of(index, text)? as u64,
+    };
+    Some(INSIDE_BASE * (1 + device))
 }
 
 /// As `inode_base`, by a descriptor.

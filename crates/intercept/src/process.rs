@@ -36,6 +36,8 @@ static CWD: AtomicU32 = AtomicU32::new(CWD_UNKNOWN);
 const CWD_UNKNOWN: u32 = 0;
 const CWD_NEAR: u32 = 1;
 const CWD_OUTSIDE: u32 = 2;
+/// In a placed directory, where names are looked at while files are spilled.
+const CWD_PLACED: u32 = 3;
 
 /// The index of this run; `None` outside of one.
 #[inline]
@@ -327,7 +329,7 @@ unsafe fn has_dots_from(path: *const c_char, after_slash: bool) -> bool {
 fn cwd_is_near(index: Index) -> bool {
     let known = CWD.load(Relaxed);
     if known != CWD_UNKNOWN {
-        return known == CWD_NEAR;
+        return known == CWD_NEAR || known == CWD_PLACED && crate::spill::any(index);
     }
     let mut buffer = Scratch::new();
     // SAFETY: the buffer is ours.
@@ -336,12 +338,17 @@ fn cwd_is_near(index: Index) -> bool {
         let cwd = &buffer.bytes()[..len as usize - 1];
         let root = index.header.root.get();
         // Below the root, or above it (then a relative path may lead into it).
-        cwd.starts_with(root) || root.starts_with(cwd)
+        let is_placed = crate::placed::any(index) && index.inside(cwd).is_some();
+        match cwd.starts_with(root) || root.starts_with(cwd) {
+            true => CWD_NEAR,
+            false if is_placed => CWD_PLACED,
+            false => CWD_OUTSIDE,
+        }
     } else {
-        true
+        CWD_NEAR
     };
-    CWD.store(if near { CWD_NEAR } else { CWD_OUTSIDE }, Relaxed);
-    near
+    CWD.store(near, Relaxed);
+    near == CWD_NEAR || near == CWD_PLACED && crate::spill::any(index)
 }
 
 static CWD_CHANGES: AtomicU32 = AtomicU32::new(0);

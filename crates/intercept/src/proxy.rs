@@ -10,8 +10,8 @@ use crate::durable::record_of_durable;
 use crate::path::Path;
 use crate::placed::{self, Way};
 use crate::{
-    attributes, changes, data_calls, directory, elsewhere, gate, link, make_directory, names, open, open_how, process,
-    real, stat,
+    attributes, changes, data, data_calls, directory, elsewhere, gate, link, make_directory, names, open, open_how,
+    process, real, spill, stat,
 };
 use core::ffi::{CStr, c_char, c_void};
 use core::sync::atomic::Ordering::*;
@@ -67,7 +67,8 @@ fn may_be_ours(index: Index, status: &libc::stat) -> bool {
 /// An open that only names the file (O_PATH), of one of our links: it gets the object. The kernel hands no descriptor of that
 /// kind from one process to another, so this one can read too.
 fn open_for_look(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> isize {
-    if flags & libc::O_DIRECTORY != 0 || link::read(index, dirfd, path).is_none() {
+    let is_spilled = spill::is_at(index, dirfd, path);
+    if flags & libc::O_DIRECTORY != 0 || !is_spilled && link::read(index, dirfd, path).is_none() {
         return LEAVE;
     }
     let fd = open::native(dirfd, path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
@@ -76,12 +77,19 @@ fn open_for_look(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> i
     }
     let is_object = stat::kernel_stat(fd as i32, c"".as_ptr(), libc::AT_EMPTY_PATH)
         .is_some_and(|status| index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some());
-    if !is_object {
+    if !is_object && !is_spilled {
         // SAFETY: a descriptor that nobody else has seen.
         unsafe { gate::call1(libc::SYS_close, fd as usize) };
         return LEAVE;
     }
     fd
+}
+
+/// A directory in a tier, where names may be spilled files'.
+unsafe extern "C" fn may_be_spilled(directory: i32) -> bool {
+    process::index().is_some_and(|index| {
+        spill::any(index) && data::fstat(directory).is_some_and(|status| index.device_of_dev(status.st_dev))
+    })
 }
 
 unsafe extern "C" fn open_restricted(dirfd: i32, path: *const c_char, how: *const How) -> isize {
@@ -257,6 +265,7 @@ static TABLE: Table = Table {
     root_dev,
     places_directories,
     may_be_below_root,
+    may_be_spilled,
     open,
     open_restricted,
     stat: stat_at,

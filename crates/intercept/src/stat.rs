@@ -5,7 +5,7 @@ use crate::elsewhere::{self, Brought};
 use crate::link::{self, is_live, record};
 use crate::objects::Object;
 use crate::placed::{self, Way};
-use crate::{caller, data, gate, process, real};
+use crate::{caller, data, gate, process, real, spill};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::Ordering::*;
 use terrace_index::{FLAG_RENAMING, FLAG_UNLINKED, Index, State};
@@ -87,6 +87,9 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
             libc::S_IFDIR if !rewrite_directory(index, status, &mut changed_ns) => continue,
             _ => {}
         }
+        if status.st_mode & libc::S_IFMT == libc::S_IFREG {
+            spill::count_names(index, dirfd, path, status);
+        }
         placed::rewrite(index, dirfd, path, flags, status);
         return 0;
     }
@@ -129,6 +132,9 @@ fn look_through(
     flags: i32,
     frees: Frees,
 ) -> Looked {
+    if spill::look_through(index, dirfd, path, status, flags) {
+        return Looked::Done;
+    }
     if status.st_dev != index.header.root_dev.load(Relaxed) || !index.is_link_len(status.st_size as u64) {
         return Looked::Done;
     }
@@ -368,6 +374,9 @@ pub fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mu
     // SAFETY: filled by the kernel.
     let out = unsafe { &mut *out };
     out.stx_ino = status.st_ino;
+    if spill::any(index) {
+        out.stx_nlink = status.st_nlink as u32;
+    }
     out.stx_dev_major = libc::major(status.st_dev);
     out.stx_dev_minor = libc::minor(status.st_dev);
     if !regular {
@@ -385,6 +394,9 @@ fn may_be_placed(index: Index, out: *const libc::statx) -> bool {
     let status = unsafe { &*out };
     let dev = libc::makedev(status.stx_dev_major, status.stx_dev_minor);
     if status.stx_mode as u32 & libc::S_IFMT == libc::S_IFLNK {
+        if spill::any(index) && index.device_of_dev(dev) {
+            return true;
+        }
         return dev == index.header.root_dev.load(Relaxed) && index.is_link_len(status.stx_size);
     }
     index.device_of_dev(dev)

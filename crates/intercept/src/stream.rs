@@ -33,7 +33,10 @@ unsafe fn open_stream(path: *const c_char, mode: *const c_char, everywhere: bool
     // SAFETY: the program's C string.
     let mode = unsafe { CStr::from_ptr(mode) }.to_bytes();
     // `,` begins a character set, which only the C library's own fopen knows.
-    if (!everywhere || mode.contains(&b',')) && !process::may_be_below_root(index, libc::AT_FDCWD, path) {
+    if (!everywhere || mode.contains(&b','))
+        && !process::may_be_below_root(index, libc::AT_FDCWD, path)
+        && !open::may_be_inside(index, path)
+    {
         return None;
     }
     let flags = flags_of(mode)?;

@@ -419,13 +419,14 @@ impl Worker {
         Ok(Place::below(directory, path))
     }
 
-    /// On the root's file system, or with a text that may lead there from elsewhere.
+    /// On the root's file system, or in a placed directory whose tier is full, or with a text that may lead there from elsewhere.
     fn is_near(&self, directory: &OwnedFd, path: &CStr) -> bool {
         // SAFETY: a zeroed stat is valid; our own descriptor; a C string.
         unsafe {
             let mut status: libc::stat = std::mem::zeroed();
             libc::fstat(directory.as_raw_fd(), &mut status) == 0 && status.st_dev == self.shared.root_dev
                 || path.to_bytes().windows(2).any(|two| two == b"..")
+                || (self.shared.table.may_be_spilled)(directory.as_raw_fd())
         }
     }
 

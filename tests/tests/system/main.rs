@@ -34,6 +34,7 @@ mod objects_room;
 mod objects_values;
 mod pjdfstest;
 mod placed;
+mod placed_full;
 mod predecessors;
 mod predict;
 mod programs;

@@ -54,6 +54,30 @@ fn all_of_pjdfstest_passes_in_placed_directories() {
     }
 }
 
+/// All files of the suite lie elsewhere, as links that nobody sees.
+#[test]
+fn all_of_pjdfstest_passes_in_a_placed_directory_whose_tier_is_full() {
+    let wish = Wish::default().top("directories = \"scratch\"").policy("flush = []\nevict = [\"**\"]").settle("1h");
+    let place = wish.tier("ram", "2MiB").build();
+    let script = place.scratch().join("full.sh");
+    let text = "cd $ROOT; mkdir x; chmod 755 x; head -c 2080768 /dev/zero > x/fill\n\
+                while [ $1 = full ]; do exec 7> x/probe; readlink /proc/self/fd/7 | grep -q /spill/ && break; rm x/probe; sleep 0.05; done\n\
+                shift; exec \"$@\"";
+    std::fs::write(&script, text).unwrap();
+    let suite = |which: &str| {
+        let below = place.root().join("x");
+        let before = ["bash", script.to_str().unwrap(), which];
+        suite_in(&place, &below, which == "full", &before, &[])
+    };
+    let (native, _) = (results(&suite("native")), std::fs::remove_dir_all(place.root().join("x")).unwrap());
+    let outcome = suite("full");
+    let full = results(&outcome);
+    assert!(native.len() > 390, "the suite did not run: {native:?}");
+    let passes = |name: &String| name == "link::link_count_max" || full.get(name).is_some_and(|result| result == "ok");
+    let wrong: Vec<_> = native.iter().filter(|(name, result)| *result == "ok" && !passes(name)).collect();
+    assert!(wrong.is_empty(), "{wrong:#?}\n--- output\n{}", outcome.stdout);
+}
+
 #[test]
 fn all_of_pjdfstest_passes_by_a_private_mount() {
     if !has_mounts() {
@@ -138,6 +162,11 @@ fn no_exception_is_listed_without_need() {
 }
 
 fn suite(place: &Workplace, accelerated: bool, patterns: &[&str]) -> Outcome {
+    suite_in(place, place.root(), accelerated, &[], patterns)
+}
+
+/// `before`: what starts the suite, in words.
+fn suite_in(place: &Workplace, below: &Path, accelerated: bool, before: &[&str], patterns: &[&str]) -> Outcome {
     let settings = place.scratch().join("pjdfstest.toml");
     std::fs::write(&settings, SETTINGS).unwrap();
     let other = place.tier("ram").join("other");
@@ -148,8 +177,9 @@ fn suite(place: &Workplace, accelerated: bool, patterns: &[&str]) -> Outcome {
     // The suite switches users, who must be able to reach its directory.
     open_up(place.root());
     let program = fetched("tools/bin/pjdfstest");
-    let root = place.root().to_str().unwrap();
-    let mut command = vec![program.to_str().unwrap(), "-c", settings.to_str().unwrap(), "-p", root];
+    let root = below.to_str().unwrap();
+    let mut command = before.to_vec();
+    command.extend([program.to_str().unwrap(), "-c", settings.to_str().unwrap(), "-p", root]);
     command.extend(["-s", other.to_str().unwrap()]);
     command.extend(patterns);
     if accelerated { place.run(&command) } else { place.native(&command) }

@@ -27,14 +27,14 @@ fn agrees(script: &str) {
 }
 
 /// Where in a tier a name of the root lies as a directory.
-fn placed_at(place: &Workplace, name: &str) -> Option<PathBuf> {
+pub fn placed_at(place: &Workplace, name: &str) -> Option<PathBuf> {
     std::fs::read_link(place.root().join(name))
         .ok()
         .filter(|target| target.starts_with(place.tier("ram")) && target.is_dir())
 }
 
 /// Waits until the run has written this file outside of the root.
-fn await_file(path: &Path) {
+pub fn await_file(path: &Path) {
     assert!(wait_until(60, || path.exists()), "{} did not come", path.display());
 }
 
@@ -235,6 +235,26 @@ python3 $SCRATCH/p.py")
 }
 
 #[test]
+fn a_file_goes_out_of_a_placed_directory_over_a_real_file_in_one_step() {
+    for door in DOORS {
+        let place = wish(door).build();
+        std::fs::write(place.root().join("out"), "of before the run").unwrap();
+        let outcome = place
+            .sh("mkdir work; cat > $SCRATCH/p.py <<'END'
+import os
+old = open('out'); f = open('work/f', 'w'); f.write('new'); f.flush()
+os.rename('work/f', 'out')
+f.write('er'); f.close(); print(open('out').read(), '|', old.read(), '|', os.listdir('work'), sorted(os.listdir('.')))
+END
+python3 $SCRATCH/p.py")
+            .ok();
+        assert_eq!(outcome.stdout, "newer | of before the run | [] ['out', 'work']\n", "{door}: {outcome:?}");
+        let tree = place.settled_tree();
+        assert_eq!((tree.bytes("out"), tree.leftovers()), (&b"newer"[..], vec![]), "{door}");
+    }
+}
+
+#[test]
 fn a_static_program_goes_up_and_knows_where_it_is() {
     let source = r#"
         #include <fcntl.h>
@@ -337,7 +357,7 @@ fn a_killed_agent_leaves_a_directory_that_the_next_one_takes_over() {
 }
 
 /// Kills a run, its agent, and its programs, which go on without them.
-fn kill_all(place: &Workplace, mut run: std::process::Child) {
+pub fn kill_all(place: &Workplace, mut run: std::process::Child) {
     let pid = place.status().unwrap().agent_pid;
     Command::new("kill").args(["-9", &run.id().to_string(), &pid.to_string()]).status().unwrap();
     let programs = format!(

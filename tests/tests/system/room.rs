@@ -31,6 +31,32 @@ fn a_file_may_outgrow_every_tier() {
     );
 }
 
+/// Each asks for the one descriptor's successor; one of them is given it, and the others must not take it for the old one.
+#[test]
+fn threads_and_processes_with_one_descriptor_outgrow_a_tier() {
+    let place = Wish::default().tier("ram", "2MiB").build();
+    let script = "
+import os, threading
+fd = os.open('shared', os.O_CREAT | os.O_WRONLY, 0o644)
+def work(p, t):
+    for i in range(500): assert os.write(fd, f'{p} {t} {i} '.ljust(999, '.').encode() + b'\\n') == 1000
+pids = []
+for p in range(3):
+    pid = os.fork()
+    if pid == 0:
+        threads = [threading.Thread(target=work, args=(p, t)) for t in range(4)]
+        [t.start() for t in threads]; [t.join() for t in threads]; os._exit(0)
+    pids.append(pid)
+assert [os.waitpid(p, 0)[1] for p in pids] == [0, 0, 0]
+assert os.fstat(fd).st_size == 6000000, os.fstat(fd).st_size
+got = sorted(tuple(map(int, line.split()[:3])) for line in open('shared'))
+assert got == [(p, t, i) for p in range(3) for t in range(4) for i in range(500)], len(got)
+";
+    std::fs::write(place.scratch().join("p.py"), script).unwrap();
+    place.run(&["bash", "-c", "exec python3 $SCRATCH/p.py"]).ok();
+    assert_eq!(place.settled_tree().bytes("shared").len(), 6_000_000);
+}
+
 #[test]
 fn direct_writes_outgrow_a_tier() {
     let place = wish().build();

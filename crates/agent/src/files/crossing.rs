@@ -1,6 +1,7 @@
 //! Over the edge of a placed directory: renames from it into the root, and back.
 //!
 //!   file out   its inode gets an object's name as well ─▶ link in the root ─▶ its name in the directory goes
+//!              over a real file: the link is made in our own directory, and the two exchange their names
 //!   file in    the object gets the name in the directory ─▶ the link in the root goes; a real file is copied before
 //!   directory out, where policy drops it too   a container and a link of its own
 //!
@@ -11,7 +12,7 @@ use crate::files::Files;
 use crate::files::directories::CONTAINER_MODE;
 use crate::shared::index_file::{object_name, random_half};
 use crate::shared::path::{as_path, read_link};
-use rustix::fs::{AtFlags, CWD, FileType};
+use rustix::fs::{AtFlags, CWD, FileType, RenameFlags, Stat};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::sync::atomic::Ordering::*;
@@ -51,14 +52,14 @@ impl Files {
     /// The file gets an object's name, the root a link to that; then it loses its name in the directory. It is never without one.
     fn file_leaves(&self, directory: u32, from: &[u8], to: &[u8], ino: u64) -> Result<(), i32> {
         let raw = |error: rustix::io::Errno| error.raw_os_error();
-        let target = rustix::fs::lstat(as_path(to));
-        match &target {
+        let replaced = match rustix::fs::lstat(as_path(to)) {
             Ok(there) if FileType::from_raw_mode(there.st_mode).is_dir() => return Err(libc::EISDIR),
+            Ok(there) if self.is_nobodys(&there) && self.may_replace(to) => Some(there.st_ino),
             // What a link of ours leads to, or a file with a record, would have to go as well: the program copies.
             Ok(_) => return Err(libc::EXDEV),
-            Err(rustix::io::Errno::NOENT) => {}
+            Err(rustix::io::Errno::NOENT) => None,
             Err(error) => return Err(error.raw_os_error()),
-        }
+        };
         let number = self.index.take_record().ok_or(libc::EXDEV)?;
         let record = self.record(number);
         record.random.store(random_half(), Release);
@@ -75,10 +76,52 @@ impl Files {
         rustix::fs::linkat(CWD, as_path(from), CWD, &object, AtFlags::empty()).map_err(raw).map_err(undo)?;
         self.index.table_put(self.object_key(number), number);
         record.set_state(State::Current);
-        rustix::fs::symlink(&object, as_path(to)).map_err(raw).map_err(undo)?;
+        let linked = match replaced {
+            None => rustix::fs::symlink(&object, as_path(to)).map_err(raw),
+            Some(ino) => self.link_replaces(number, to, ino),
+        };
+        linked.map_err(undo)?;
         let _ = std::fs::remove_file(as_path(from));
         self.named(number, to);
         self.written(number);
+        Ok(())
+    }
+
+    /// A real file of the root that no record is about.
+    fn is_nobodys(&self, found: &Stat) -> bool {
+        FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
+            && self.index.record_of_root_ino(found.st_ino).is_none()
+    }
+
+    /// In a sticky directory the kernel asks whose file it is, and would ask us instead of the program. A file without a record of
+    /// ours may have another node's.
+    fn may_replace(&self, to: &[u8]) -> bool {
+        let parent = as_path(to).parent().map(rustix::fs::stat);
+        let is_sticky = !matches!(parent, Some(Ok(found)) if found.st_mode & libc::S_ISVTX == 0);
+        !is_sticky && self.index.header.others.load(Acquire) == 0
+    }
+
+    /// A link to the record's object takes the name of the real file with this inode number, in one step.
+    fn link_replaces(&self, number: u32, to: &[u8], ino: u64) -> Result<(), i32> {
+        let raw = |error: rustix::io::Errno| error.raw_os_error();
+        let beside = self.tmp_dir().join(self.object_name(number));
+        let exchange = || rustix::fs::renameat_with(CWD, &beside, CWD, as_path(to), RenameFlags::EXCHANGE).map_err(raw);
+        let Some(_barrier) = self.commit_barrier() else { return Err(libc::EXDEV) };
+        let _ = std::fs::remove_file(&beside);
+        rustix::fs::symlink(self.object_path(number), &beside).map_err(raw)?;
+        if let Err(errno) = exchange() {
+            let _ = std::fs::remove_file(&beside);
+            // Removed meanwhile, or the root's file system exchanges no names: the program copies.
+            return Err(if matches!(errno, libc::EACCES | libc::EPERM) { errno } else { libc::EXDEV });
+        }
+        let is_it = rustix::fs::lstat(&beside).is_ok_and(|found| found.st_ino == ino && self.is_nobodys(&found));
+        if !is_it {
+            // A program was faster, and what has the name is not ours to take away.
+            exchange()?;
+            let _ = std::fs::remove_file(&beside);
+            return Err(libc::EXDEV);
+        }
+        let _ = std::fs::remove_file(&beside);
         Ok(())
     }
 

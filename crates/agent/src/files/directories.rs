@@ -126,6 +126,7 @@ impl Files {
                 }
             }
         }
+        self.end_spilled();
     }
 
     /// An empty directory takes the link's place, with the attributes of the placed one.
@@ -149,8 +150,12 @@ impl Files {
         let Some(path) = self.located_directory(number) else { return Ok(()) };
         let copy = self.tmp_dir().join(self.object_name(number));
         let _ = std::fs::remove_dir_all(&copy);
-        let published =
-            crate::files::mover::publish::copy_tree(&self.object_path(number), &copy, self.settings.mover.fsync);
+        let published = crate::files::mover::publish::copy_tree(
+            &self.object_path(number),
+            &copy,
+            self.settings.mover.fsync,
+            &|link| self.spilled_at(link),
+        );
         let (files, bytes) = published.inspect_err(|_| drop(std::fs::remove_dir_all(&copy)))?;
         self.put_directory(number, &copy, &path)?;
         if let Some(parent) = as_path(&path).parent().filter(|_| self.settings.mover.fsync) {
@@ -226,6 +231,7 @@ impl Files {
             let before = record.reserved.swap(bytes as i64, AcqRel);
             self.index.header.devices[self.device_of(number)].used.fetch_add(bytes as i64 - before, AcqRel);
         }
+        self.count_spilled();
         state.next = Some(Instant::now() + (begun.elapsed() * COUNT_SHARE).max(COUNT_MIN));
     }
 
@@ -281,7 +287,7 @@ fn give_attributes(from: &Path, to: &Path) -> std::io::Result<()> {
 }
 
 /// Files below a directory, and the bytes that all take.
-fn count(directory: &Path) -> (u64, u64) {
+pub fn count(directory: &Path) -> (u64, u64) {
     let (mut files, mut bytes) = (0, 0);
     let mut pending = vec![directory.to_owned()];
     while let Some(directory) = pending.pop() {

@@ -103,6 +103,15 @@ impl Files {
                 None => return old.try_clone().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO)),
             }
         }
+        let is_old = |file: &MovedFile| {
+            let (Ok(one), Ok(other)) = (rustix::fs::fstat(&file.old), rustix::fs::fstat(old)) else { return false };
+            (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+        };
+        // Another thread was faster: the number that this one asked about is of the new place's description by now, whose offset
+        // all who have it write at.
+        if inner.moved.get(&number).is_some_and(|file| !is_old(file)) {
+            return old.try_clone().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO));
+        }
         let mut target = number;
         let mut place = None;
         // A file may have moved again before this descriptor was used.
@@ -130,12 +139,18 @@ impl Files {
     fn find_again(&self, number: u32, old: &OwnedFd) -> Result<Option<MovedFile>, i32> {
         let raw = rustix::io::Errno::raw_os_error;
         let mut target = number;
+        let object = self.record(number).object_ino.load(Acquire);
+        if object != 0 && rustix::fs::fstat(old).map_err(raw)?.st_ino != object {
+            return Ok(None); // exchanged already, by another thread
+        }
         while self.record(target).state() == State::Moved {
             target = self.record(target).moved_to.load(Acquire).checked_sub(1).ok_or(libc::EIO)?;
         }
         let serial = self.serial(target);
         let is_object = matches!(self.record(target).state(), State::Current | State::Committing | State::Moving);
+        let spilled = self.spilled_path(target).filter(|_| self.record(target).state() == State::Dead);
         let path = match self.record(target).state() {
+            _ if spilled.is_some() => spilled.expect("it was just looked at"),
             _ if is_object => self.object_path(target),
             State::Clean | State::Durable => {
                 let known = || self.catalogue().path(target, serial);

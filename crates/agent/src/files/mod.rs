@@ -15,6 +15,7 @@ mod records;
 pub mod recover;
 mod reopen;
 pub mod requests;
+mod spilled;
 mod walk;
 
 use crate::error::{Context, Result};
@@ -59,6 +60,8 @@ pub struct Files {
     /// Keys of evicted objects, and since when: oldest first.
     late_keys: Mutex<Vec<(Instant, u64, u32)>>,
     directory_times: DirectoryTimes,
+    /// One file of a placed directory moves at a time.
+    spilling: Mutex<()>,
     /// `synchronize` flips an epoch twice: two at once would undo each other's flips.
     grace: [Mutex<()>; 2],
 }
@@ -103,6 +106,7 @@ impl Files {
             cap,
             late_keys: Mutex::default(),
             directory_times: DirectoryTimes::default(),
+            spilling: Mutex::default(),
             grace: Default::default(),
         })
     }

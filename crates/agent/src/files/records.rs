@@ -28,7 +28,9 @@ impl Files {
             }
             let since = |files: &Files| files.catalogue().entry(number, serial).since;
             match self.record(number).state() {
-                State::Dead if since(self).elapsed() > dead_kept => self.free(number, serial),
+                State::Dead if since(self).elapsed() > dead_kept && !self.exchanges.is_awaited(number) => {
+                    self.free(number, serial);
+                }
                 State::Durable if is_short && self.record(number).object_ino.load(Acquire) == 0 => {
                     durable.push((since(self), number));
                 }

@@ -56,6 +56,7 @@ impl Files {
         let snapshot = snapshot.unwrap_or_default();
         report.discarded_temporaries = self.discard_temporaries();
         if !self.has_history(&snapshot) {
+            self.end_spilled();
             return report;
         }
         let walked = self.walk(&self.wanted_inodes());
@@ -69,6 +70,7 @@ impl Files {
         self.sort_held(&walked);
         if walked.closed_directories == 0 {
             report.discarded_objects = self.discard_orphans(&walked, is_fresh);
+            self.end_spilled();
         } else {
             let count = walked.closed_directories;
             self.warn(format!("{count} directories below the root can't be read: links in them were not found"));
@@ -281,6 +283,9 @@ impl Files {
 
     /// A live move was under way. Without its last step it didn't happen; with it, descriptors are exchanged as before.
     fn resume_move(&self, number: u32, link: Option<&FoundLink>, snapshot: &Snapshot) {
+        if self.resume_spill(number) {
+            return;
+        }
         let record = self.record(number);
         let (ino, serial) = (record.ino.load(Acquire), self.serial(number));
         let step = snapshot

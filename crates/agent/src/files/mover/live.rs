@@ -107,7 +107,7 @@ impl Files {
     }
 
     /// Bytes that the file system lacks for the file to reach `size`.
-    fn shortage(&self, device: usize, size: i64, stat: &Stat) -> i64 {
+    pub fn shortage(&self, device: usize, size: i64, stat: &Stat) -> i64 {
         let free = self.object_tiers[device].space().map_or(0, |space| space.free.min(i64::MAX as u64) as i64);
         (size - stat.allocated as i64).max(4096) - free
     }
@@ -407,7 +407,7 @@ impl Files {
         Ok(place)
     }
 
-    fn copy_for_move(
+    pub fn copy_for_move(
         &self,
         tier: &dyn Tier,
         name: &Path,
@@ -513,7 +513,7 @@ impl Files {
 }
 
 /// A program holds a POSIX, OFD or flock lock on the file: a lock stays with the object, so the object stays.
-fn is_locked(stat: &Stat) -> bool {
+pub fn is_locked(stat: &Stat) -> bool {
     let Ok(text) = std::fs::read_to_string("/proc/locks") else { return false };
     let wanted = format!("{:02x}:{:02x}:{}", rustix::fs::major(stat.dev), rustix::fs::minor(stat.dev), stat.ino);
     text.lines().any(|line| {

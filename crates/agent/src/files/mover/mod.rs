@@ -4,6 +4,7 @@
 //!      ▲                 │ ▲               │
 //!      └────promote──────┘ └───prefetch────┘           (promote.rs, prefetch.rs)
 //!   Current ──live move──▶ Moved, and the bytes elsewhere   (live.rs)
+//!   a file of a placed directory ──spill──▶ a link there, and the bytes elsewhere   (spill.rs)
 
 pub mod directory_times;
 pub mod evict;
@@ -14,6 +15,7 @@ pub mod prefetch;
 pub mod promote;
 pub mod publish;
 pub mod remove;
+pub mod spill;
 
 use crate::files::Files;
 use crate::shared::schedule::Job;

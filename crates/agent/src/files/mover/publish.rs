@@ -22,7 +22,13 @@ struct Copied {
 }
 
 /// Copies a tree; the files in it, and their bytes.
-pub fn copy_tree(from: &Path, to: &Path, sync: bool) -> io::Result<(u64, u64)> {
+/// `spilled`: where the file of a link lies that only we made.
+pub fn copy_tree(
+    from: &Path,
+    to: &Path,
+    sync: bool,
+    spilled: &dyn Fn(&Path) -> Option<PathBuf>,
+) -> io::Result<(u64, u64)> {
     let mut links: HashMap<u64, PathBuf> = HashMap::new();
     let mut copied: Vec<Copied> = vec![];
     let mut directories: Vec<(PathBuf, std::fs::Metadata)> = vec![];
@@ -34,18 +40,26 @@ pub fn copy_tree(from: &Path, to: &Path, sync: bool) -> io::Result<(u64, u64)> {
         std::fs::create_dir(&target)?;
         for entry in std::fs::read_dir(&source)? {
             let entry = entry?;
-            let (one, other) = (entry.path(), target.join(entry.file_name()));
-            let status = entry.metadata()?;
+            let (mut one, other) = (entry.path(), target.join(entry.file_name()));
+            let mut status = entry.metadata()?;
+            let name = (status.nlink(), status.ino());
             if status.is_dir() {
                 pending.push((one, other));
                 continue;
             }
-            if status.nlink() > 1 {
-                if let Some(first) = links.get(&status.ino()) {
+            // A spilled file has as many names as its link.
+            if name.0 > 1 {
+                if let Some(first) = links.get(&name.1) {
                     std::fs::hard_link(first, &other)?;
                     continue;
                 }
-                links.insert(status.ino(), other.clone());
+                links.insert(name.1, other.clone());
+            }
+            if status.is_symlink()
+                && let Some(file) = spilled(&one)
+            {
+                status = std::fs::symlink_metadata(&file)?;
+                one = file;
             }
             if status.is_file() {
                 let (file, lease) = copy_file(&one, &other)?;

@@ -1,0 +1,296 @@
+//! Files of placed directories grow beyond their tier: they have no record, and are given one to move by.
+//!
+//!   no room ─▶ record, `Moving` ─▶ grace (writers wait) ─▶ who has it open, or mapped? ─▶ copy below `spill/` of a lower place
+//!           ─▶ the link and the file exchange their names ─▶ the file's own goes ─▶ `Moved` ─▶ descriptors are exchanged
+//!
+//! Invariant: the name leads to the file or to its whole copy; and before `Moved` no intercepted call writes the copy, after it none the
+//! file. Who is killed in between leaves flags in the record by which the next agent goes on (`resume_spill`).
+//! A file that somebody has open without the library, has mapped shared, locked, or named twice, does not move: it goes on to grow where
+//! it is as long as the file system has room.
+
+use crate::files::exchange::MovedFile;
+use crate::files::mover::live::is_locked;
+use crate::files::reopen::{handle_of, reopen};
+use crate::files::{EVICTION_GRACE_URGENT, Files};
+use crate::shared::index_file::{object_name, random_half};
+use crate::shared::path::{as_path, read_link};
+use rustix::fs::{CWD, RenameFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::*;
+use terrace_index::guard::Domain;
+use terrace_index::ring::NO_RECORD;
+use terrace_index::{FLAG_NAMED, FLAG_SPILLED, FLAG_SPILLED_ROOT, FLAG_UNRECORDED, INSIDE_BASE, SPILLS, Spill, State};
+use terrace_tier::{FileReading, Reading, Stat, Step, Tier, reached};
+
+/// What the kernel adds to the path of a file that has lost its name.
+const DELETED: &[u8] = b" (deleted)";
+/// The directory above may be renamed while the file is copied.
+const NAMINGS: usize = 3;
+
+impl Files {
+    /// The file behind `fd`, which has no record, needs `size` bytes in all. `NO_RECORD`: it may grow where it is. Err: an errno, of
+    /// which ENOENT means that it lies in no placed directory.
+    pub fn grow_unrecorded(&self, fd: &OwnedFd, size: i64) -> Result<u32, i32> {
+        let raw = Errno::raw_os_error;
+        let _one_at_a_time = self.spilling.lock().unwrap();
+        let stat = Stat::from(&rustix::fs::fstat(fd).map_err(raw)?);
+        // Another program's call, or thread's, was first.
+        if let Some(number) = self.index.record_of_object(stat.dev, stat.ino, stat.nlink) {
+            return Ok(number);
+        }
+        let device = self.device_inside(&name_of(fd, &stat).ok_or(libc::ENOENT)?).ok_or(libc::ENOENT)?;
+        if self.has_room_inside(device, size, &stat) {
+            return Ok(NO_RECORD);
+        }
+        let missing = (size - stat.allocated as i64).max(0);
+        let free = self.index.header.devices[device].free();
+        let short = (missing - free).max(self.shortage(device, size, &stat));
+        self.make_room(device, short.max(0) as u64, EVICTION_GRACE_URGENT);
+        self.adjust_capacity();
+        if self.has_room_inside(device, size, &stat) {
+            return Ok(NO_RECORD);
+        }
+        // From now on programs look for links in placed directories.
+        self.index.header.spilling.store(1, SeqCst);
+        let moved = match stat.nlink < 2 && !is_locked(&stat) {
+            true => self.spill(fd, &stat, device, size.max(stat.size as i64)),
+            false => Err(libc::ENOSPC),
+        };
+        match moved {
+            // It can't move: let it grow beyond the capacity, if the bytes can be stored at all.
+            Err(_) if self.shortage(device, size, &stat) <= 0 => Ok(NO_RECORD),
+            moved => moved,
+        }
+    }
+
+    /// The device of a placed directory in which this path lies, or of a spilled file.
+    fn device_inside(&self, path: &[u8]) -> Option<usize> {
+        match (self.index.inside(path), self.index.spill(path)) {
+            (Some((directory, _)), _) => Some(self.device_of(directory)),
+            (None, Some(Spill::Device(device))) => Some(device),
+            _ => None,
+        }
+    }
+
+    fn has_room_inside(&self, device: usize, size: i64, stat: &Stat) -> bool {
+        let missing = (size - stat.allocated as i64).max(0);
+        self.shortage(device, size, stat) <= 0 && self.index.header.devices[device].free() >= missing
+    }
+
+    /// Moves the file to a lower tier with so much room, or into the root. Its record.
+    fn spill(&self, fd: &OwnedFd, stat: &Stat, device: usize, room: i64) -> Result<u32, i32> {
+        let source = reopen(fd.as_fd()).map_err(Errno::raw_os_error)?;
+        let number = self.index.take_record().ok_or(libc::ENOSPC)?;
+        let Some(target) = self.index.take_record() else {
+            self.index.free_record(number);
+            return Err(libc::ENOSPC);
+        };
+        let lower = self.reserve(room, self.devices[device].tier as u32, Some(device));
+        let record = self.record(number);
+        record.random.store(random_half(), Release);
+        record.device.store(device as u32, Release);
+        record.object_ino.store(stat.ino, Release);
+        record.ino.store(INSIDE_BASE * (1 + device as u64) + stat.ino, Release);
+        record.flags.store(FLAG_UNRECORDED, Release);
+        let place = self.record(target);
+        place.random.store(random_half(), Release);
+        place.device.store(lower.unwrap_or(0) as u32, Release);
+        place.flags.store(if lower.is_some() { FLAG_SPILLED } else { FLAG_SPILLED_ROOT }, Release);
+        place.set_state(State::Dead);
+        record.set_state(State::Moving);
+        self.index.table_put(self.object_key(number), number);
+        self.index.header.moves_seq.fetch_add(1, SeqCst);
+        let is_still = self.synchronize(Domain::Data) && self.synchronize(Domain::Names);
+        let carried = match is_still {
+            true => self.carry_unrecorded(number, target, source, stat),
+            false => Err(libc::EBUSY),
+        };
+        // From now on it is counted by walking.
+        if let Some(lower) = lower {
+            self.index.header.devices[lower].unreserve(room);
+            self.count_spilled();
+        }
+        if let Err(errno) = carried {
+            self.index.table_remove(self.object_key(number), number);
+            for record in [number, target] {
+                self.catalogue().remove(record);
+                self.index.free_record(record);
+            }
+            return Err(errno);
+        }
+        self.totals.moved_live_files.fetch_add(1, Relaxed);
+        self.totals.moved_live_bytes.fetch_add(stat.size, Relaxed);
+        reached(Step::MoveDone);
+        Ok(number)
+    }
+
+    /// The copy, and its name. The record is `Moving`, and `Moved` afterwards; or all is as it was.
+    fn carry_unrecorded(&self, number: u32, target: u32, source: OwnedFd, stat: &Stat) -> Result<(), i32> {
+        let raw = Errno::raw_os_error;
+        let record = self.record(number);
+        let is_ours_alone = || name_of(&source, stat).is_some_and(|name| self.only_the_library_has(stat, &name));
+        if !is_ours_alone() {
+            return Err(libc::EBUSY);
+        }
+        let copy = self.spilled_path(target).ok_or(libc::EIO)?;
+        let (tier, below): (&dyn Tier, _) = match self.record(target).flags.load(Acquire) & FLAG_SPILLED != 0 {
+            true => (&self.object_tiers[self.device_of(target)], PathBuf::from(SPILLS)),
+            false => (&self.root_tier, self.private_name().join(SPILLS)),
+        };
+        let relative = below.join(self.object_name(target));
+        let reading = FileReading::from_fd(
+            source.try_clone().map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?,
+            self.object_path(number),
+        );
+        let (sink, copied) = self.copy_for_move(tier, &relative, &reading)?;
+        let handle = handle_of(sink.path()).map_err(raw)?;
+        reached(Step::MoveCopied);
+        if stat.nlink == 0 {
+            drop(sink); // the temporary's name goes; the handle keeps the file
+            self.record(target).flags.store(0, Release);
+        } else {
+            sink.commit(&relative).map_err(|error| error.errno())?;
+            reached(Step::MoveCommitted);
+            record.moved_to.store(target + 1, Release);
+        }
+        let undo = |errno: i32| {
+            let _ = std::fs::remove_file(&copy);
+            errno
+        };
+        let is_as_copied = reading.stat().is_ok_and(|now| now.version() == copied.version());
+        if !is_as_copied || !is_ours_alone() {
+            return Err(undo(libc::EBUSY));
+        }
+        if stat.nlink != 0 {
+            self.name_spilled(number, &copy, &source, stat).map_err(undo)?;
+        }
+        let serial = self.serial(number);
+        self.exchanges.add(number, MovedFile { serial, old: source, new: handle, target, target_is_object: false });
+        record.moved_to.store(target + 1, Release);
+        // Unlinked first: a file with this inode and a name is then never the one that moved.
+        if stat.nlink != 0 {
+            let _ = std::fs::remove_file(self.object_path(number));
+        }
+        reached(Step::MoveUnlinked);
+        record.set_state(State::Moved);
+        Ok(())
+    }
+
+    /// The file and a link to its copy exchange their names: then the file has its record's.
+    fn name_spilled(&self, number: u32, copy: &std::path::Path, source: &OwnedFd, stat: &Stat) -> Result<(), i32> {
+        let link = self.object_path(number);
+        let _ = std::fs::remove_file(&link);
+        rustix::fs::symlink(copy, &link).map_err(Errno::raw_os_error)?;
+        let mut result = Err(libc::EBUSY);
+        for _ in 0..NAMINGS {
+            let Some(name) = name_of(source, stat) else { break };
+            let exchange = || rustix::fs::renameat_with(CWD, &link, CWD, as_path(&name), RenameFlags::EXCHANGE);
+            match exchange() {
+                Ok(()) => {}
+                Err(Errno::NOENT) => continue,
+                Err(error) => {
+                    result = Err(error.raw_os_error());
+                    break;
+                }
+            }
+            reached(Step::MoveRenamed);
+            if rustix::fs::lstat(&link).is_ok_and(|found| found.st_ino == stat.ino && found.st_dev == stat.dev) {
+                self.record(number).flags.fetch_or(FLAG_NAMED, SeqCst);
+                return Ok(());
+            }
+            // A program was faster, and what has the name is not ours to take away.
+            let _ = exchange();
+        }
+        let _ = std::fs::remove_file(&link);
+        result
+    }
+
+    /// Nobody has the file open, or mapped to write, but programs whose library sees what they do.
+    fn only_the_library_has(&self, stat: &Stat, name: &[u8]) -> bool {
+        let library = self.settings.library.file_name().map(|name| name.as_bytes().to_vec()).unwrap_or_default();
+        let asynchronous = |pid: u32| {
+            let slots = self.index.processes.iter().enumerate();
+            slots.into_iter().any(|(slot, process)| {
+                (slot == 0 || process.pid.load(Acquire) == pid) && process.is_asynchronous.load(SeqCst) != 0
+            })
+        };
+        let identity = format!("{:02x}:{:02x} {} ", rustix::fs::major(stat.dev), rustix::fs::minor(stat.dev), stat.ino);
+        for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = process.file_name().to_str().and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+            if pid == std::process::id() {
+                continue;
+            }
+            let maps = std::fs::read(process.path().join("maps")).unwrap_or_default();
+            let shared = |line: &[u8]| {
+                let mut fields = line.splitn(3, |&byte| byte == b' ');
+                let is_shared = fields.nth(1).is_some_and(|access| access.get(3) == Some(&b's'));
+                is_shared && (find(line, identity.as_bytes()) || line.ends_with(name))
+            };
+            if maps.split(|&byte| byte == b'\n').any(shared) {
+                return false;
+            }
+            let fds = std::fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
+            let has_it = fds.into_iter().any(|fd| {
+                read_link(fd.path().as_os_str().as_bytes())
+                    .is_some_and(|text| text.strip_suffix(DELETED).unwrap_or(&text) == name)
+            });
+            if has_it && (!find(&maps, &library) || asynchronous(pid)) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Where the spilled file is whose place this record is.
+    pub fn spilled_path(&self, number: u32) -> Option<PathBuf> {
+        let record = self.record(number);
+        let name = object_name(number, record.random.load(Acquire));
+        match record.flags.load(Acquire) & (FLAG_SPILLED | FLAG_SPILLED_ROOT) {
+            FLAG_SPILLED => Some(self.devices[self.device_of(number)].dir.join(SPILLS).join(name)),
+            FLAG_SPILLED_ROOT => Some(self.root_spills().join(name)),
+            _ => None,
+        }
+    }
+
+    /// After a killed agent, for a record that is `Moving`. False: it is not of such a file.
+    pub fn resume_spill(&self, number: u32) -> bool {
+        let record = self.record(number);
+        let flags = record.flags.load(SeqCst);
+        if flags & FLAG_UNRECORDED == 0 {
+            return false;
+        }
+        let link = self.object_path(number);
+        let found = rustix::fs::lstat(&link);
+        let is_old = found.as_ref().is_ok_and(|found| found.st_ino == record.object_ino.load(Acquire));
+        if flags & FLAG_NAMED != 0 || is_old {
+            let _ = std::fs::remove_file(&link);
+            record.set_state(State::Moved);
+            return true;
+        }
+        // It keeps its name, or has none: it is still what programs have open.
+        let _ = std::fs::remove_file(&link);
+        if let Some(copy) = record.moved_to.swap(0, AcqRel).checked_sub(1).and_then(|target| self.spilled_path(target))
+        {
+            let _ = std::fs::remove_file(copy);
+        }
+        self.index.table_remove(self.object_key(number), number);
+        record.set_state(State::Dead);
+        true
+    }
+}
+
+/// The canonical path by which the kernel knows the open file.
+fn name_of(fd: &OwnedFd, stat: &Stat) -> Option<Vec<u8>> {
+    let text = read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()).as_bytes())?;
+    match text.strip_suffix(DELETED) {
+        Some(name) if stat.nlink == 0 => Some(name.to_vec()),
+        _ => Some(text),
+    }
+}
+
+fn find(bytes: &[u8], part: &[u8]) -> bool {
+    !part.is_empty() && bytes.windows(part.len()).any(|window| window == part)
+}

@@ -1,0 +1,89 @@
+//! Spilled files, as the agent sees them: where they go, what room they take, and when they end.
+//!
+//! Programs make them by themselves when the tier of their placed directory is (nearly) full, and remove them with their names
+//! (`crates/intercept/src/spill.rs`). What is left behind goes with the last placed directory.
+//!
+//! Invariant: no spilled file is removed while there is a placed directory in which its name may be.
+
+use crate::error::Result;
+use crate::files::Files;
+use crate::files::directories::count;
+use crate::shared::index_file::make_private;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::*;
+use terrace_core::settings::Directories;
+use terrace_index::{SPILLS, State};
+
+/// A tier with placed directories that has less than this part of its room free: programs look for links in them.
+const NEARLY_FULL: i64 = 4;
+
+impl Files {
+    /// In the root, for what no tier has room for.
+    pub fn root_spills(&self) -> PathBuf {
+        self.settings.root.join(self.private_name()).join(&SPILLS[..SPILLS.len() - 1])
+    }
+
+    fn spill_dirs(&self) -> impl Iterator<Item = PathBuf> {
+        let name = &SPILLS[..SPILLS.len() - 1];
+        self.devices.iter().map(move |place| place.dir.join(name)).chain([self.root_spills()])
+    }
+
+    /// Directories for them, before a program may want them.
+    pub fn make_spill_dirs(&self) -> Result<()> {
+        if self.settings.directories == Directories::Off {
+            return Ok(());
+        }
+        self.spill_dirs().try_for_each(|dir| make_private(&dir))?;
+        let spills = [self.root_spills().as_os_str().as_bytes(), b"/"].concat();
+        if self.index.header.spills.get() != spills {
+            self.index.header.spills.set(&spills);
+        }
+        Ok(())
+    }
+
+    /// Counts what spilled files take of the tiers, and looks which tier is nearly full.
+    pub fn count_spilled(&self) {
+        for (device, place) in self.index.devices().iter().zip(&self.devices) {
+            let (_, bytes) = count(&place.dir.join(&SPILLS[..SPILLS.len() - 1]));
+            let before = device.spilled.swap(bytes as i64, AcqRel);
+            device.used.fetch_add(bytes as i64 - before, AcqRel);
+        }
+        let is_nearly_full = |number: u32| {
+            let device = &self.index.devices()[self.device_of(number)];
+            device.free() < device.capacity.load(Relaxed) / NEARLY_FULL
+        };
+        let mut numbers =
+            (0..self.index.records_end()).filter(|&number| self.record(number).state() == State::Directory);
+        if self.index.header.spilling.load(Relaxed) == 0 && numbers.any(is_nearly_full) {
+            self.index.header.spilling.store(1, SeqCst);
+        }
+    }
+
+    /// With the last placed directory the last name of a spilled file has gone.
+    pub fn end_spilled(&self) {
+        if self.index.header.directories.load(SeqCst) > 0 {
+            return;
+        }
+        for dir in self.spill_dirs() {
+            for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+        for device in self.index.devices() {
+            device.used.fetch_sub(device.spilled.swap(0, AcqRel), AcqRel);
+        }
+    }
+
+    /// When the agent leaves. What holds files of directories that stay is kept.
+    pub fn remove_spill_dirs(&self) {
+        self.end_spilled();
+        self.spill_dirs().for_each(|dir| drop(std::fs::remove_dir(dir)));
+    }
+
+    /// The file that a link in a placed directory leads to, if that is a spilled one's.
+    pub fn spilled_at(&self, link: &Path) -> Option<PathBuf> {
+        let text = std::fs::read_link(link).ok()?;
+        self.index.spill(text.as_os_str().as_bytes()).map(|_| text)
+    }
+}

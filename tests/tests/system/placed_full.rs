@@ -1,0 +1,293 @@
+//! Placed directories whose tier is full: the write goes on. New files lie in a lower tier or in the root, as links that programs do
+//! not see.
+
+use crate::placed::{await_file, kill_all, placed_at};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::Command;
+use terrace_tests::{Outcome, Wish, Workplace, wait_until};
+use terrace_tier::step::KILL_ENV;
+
+const DOORS: [&str; 3] = ["preload", "both", "supervise"];
+const POLICY: &str = "flush = [\"**\", \"!work/**\"]\nevict = [\"work/**\"]";
+
+fn wish(door: &str) -> Wish {
+    Wish::default()
+        .top(&format!("directories = \"scratch\"\ndoor = {door:?}"))
+        .policy(POLICY)
+        .tier("ram", "2MiB")
+        .settle("1h")
+}
+
+/// `full()`: makes `work`, and fills its tier, until a new file in it lies elsewhere; where that is. A descriptor's own link tells.
+const FULL: &str = "
+import os, sys, time, stat, errno, subprocess, shutil
+def lies(f):
+    return os.readlink(f'/proc/self/fd/{f.fileno()}')
+def full():
+    os.mkdir('work')
+    with open('work/fill', 'wb') as f: f.write(bytes(2080768))
+    while True:
+        with open('work/probe', 'w') as f: at = lies(f)
+        os.unlink('work/probe')
+        if '/spill/' in at: return os.path.dirname(at)
+        time.sleep(0.02)
+def fails(what, *args, **kw):
+    try: what(*args, **kw)
+    except OSError as e: return errno.errorcode[e.errno]
+";
+
+fn python(place: &Workplace, script: &str) -> Outcome {
+    std::fs::write(place.scratch().join("p.py"), format!("{FULL}{script}")).unwrap();
+    place.run(&["bash", "-c", "exec python3 $SCRATCH/p.py"]).ok()
+}
+
+/// The run has ended, and nothing of its files is left.
+fn assert_clean(place: &Workplace) {
+    place.wait_for_the_agents_end();
+    assert_eq!(place.settled_tree().leftovers(), Vec::<String>::new());
+    let work = place.root().join("work");
+    assert!(std::fs::symlink_metadata(&work).unwrap().is_dir());
+    assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0);
+    assert!(!place.root().join(".terrace").exists());
+    for tier in ["ram", "disk"].map(|name| place.tier(name)) {
+        let left: Vec<PathBuf> =
+            std::fs::read_dir(&tier).into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(left, Vec::<PathBuf>::new());
+    }
+}
+
+#[test]
+fn new_files_go_to_the_root_when_the_tier_is_full_and_look_like_any_file() {
+    for door in DOORS {
+        let place = wish(door).build();
+        let outcome = python(
+            &place,
+            "
+at = full()
+assert at.startswith(os.environ['ROOT'] + '/.terrace/'), at
+os.mkdir('work/d')
+with open('work/d/f', 'w') as f: f.write('hello'); f.flush(); assert '/spill/' in lies(f); inside = os.fstat(f.fileno())
+for look in os.stat, os.lstat:
+    s = look('work/d/f'); assert stat.S_ISREG(s.st_mode) and s.st_size == 5, s; assert (s.st_dev, s.st_ino) == (inside.st_dev, inside.st_ino)
+assert s.st_dev == os.stat('.').st_dev and not os.path.islink('work/d/f')
+os.symlink('f', 'work/d/l')
+entries = sorted((e.name, e.is_file(follow_symlinks=False), e.is_symlink(), e.inode() == os.lstat(e.path).st_ino) for e in os.scandir('work/d'))
+assert entries == [('f', True, False, True), ('l', False, True, True)], entries
+assert fails(os.readlink, 'work/d/f') == 'EINVAL' and os.readlink('work/d/l') == 'f'
+assert fails(os.open, 'work/d/f', os.O_CREAT | os.O_EXCL | os.O_WRONLY) == 'EEXIST'
+assert fails(os.mkdir, 'work/d/f') == 'EEXIST' and fails(os.rmdir, 'work/d/f') == 'ENOTDIR'
+fd = os.open('work/d/f', os.O_RDONLY | os.O_NOFOLLOW); assert os.read(fd, 9) == b'hello'; os.close(fd)
+assert os.path.realpath('work/d/f') == os.environ['ROOT'] + '/work/d/f', os.path.realpath('work/d/f')
+os.chmod('work/d/f', 0o640); os.utime('work/d/f', (1, 2), follow_symlinks=False); os.chown('work/d/f', -1, -1, follow_symlinks=False)
+s = os.lstat('work/d/f'); assert (stat.S_IMODE(s.st_mode), s.st_mtime) == (0o640, 2), s
+os.chdir('work/d')
+with open('rel', 'a+') as f: f.write('x'); assert '/spill/' in lies(f)
+assert stat.S_ISREG(os.lstat('rel').st_mode) and os.getcwd() == os.environ['ROOT'] + '/work/d'
+os.link('rel', 'linked'); os.unlink('rel'); assert open('linked').read() == 'x'
+os.rename('linked', '../g'); assert open('../g').read() == 'x' and sorted(os.listdir('.')) == ['f', 'l']
+with open('f', 'r+') as f: f.truncate(1)
+os.chdir('../..')
+assert open('work/d/f').read() == 'h' and len(os.listdir(at)) == 2, os.listdir(at)
+with open('work/h', 'w') as f: f.write('over')
+os.rename('work/h', 'work/g'); assert open('work/g').read() == 'over' and len(os.listdir(at)) == 2, os.listdir(at)
+assert fails(os.link, 'work/g', 'out') == 'EXDEV' and fails(os.rename, 'work/g', 'out') == 'EXDEV'
+shutil.move('work/g', 'out'); assert open('out').read() == 'over'
+run = lambda *c: subprocess.run(c, check=True, capture_output=True, text=True).stdout
+assert run('find', 'work/d', '-type', 'f').split() == ['work/d/f']
+assert run('ls', '-l', 'work/d/f').startswith('-rw-r-----'), run('ls', '-l', 'work/d/f')
+assert run('tar', '-cf', '-', 'work/d').count('') > 5000
+run('cp', '-a', 'work/d', 'copy'); assert open('copy/f').read() == 'h' and not os.path.islink('copy/f')
+run('rm', '-r', 'work/d'); assert os.listdir(at) == [], os.listdir(at)
+shutil.rmtree('copy'); print('done')
+",
+        );
+        assert_eq!(outcome.stdout, "done\n", "{door}: {outcome:?}");
+        assert_eq!(std::fs::read(place.root().join("out")).unwrap(), b"over");
+        assert_clean(&place);
+    }
+}
+
+#[test]
+fn new_files_go_to_a_lower_tier_first_and_its_room_is_counted() {
+    for door in DOORS {
+        let place = wish(door).tier("disk", "32MiB").build();
+        let run = place.start(&format!(
+            "cat > $SCRATCH/p.py <<'END'\n{FULL}
+at = full()
+with open('work/f', 'wb') as f: f.write(bytes(3000000)); f.flush(); assert lies(f).startswith(at); inside = os.fstat(f.fileno())
+s = os.lstat('work/f'); assert (s.st_dev, s.st_ino) == (inside.st_dev, inside.st_ino) and s.st_dev == os.stat('.').st_dev
+assert [e.inode() for e in os.scandir('work') if e.name == 'f'] == [s.st_ino]
+print(at); open(os.environ['SCRATCH'] + '/made', 'w')
+while not os.path.exists(os.environ['SCRATCH'] + '/seen'): time.sleep(0.05)
+assert open('work/f', 'rb').read() == bytes(3000000)
+END\nexec python3 $SCRATCH/p.py"
+        ));
+        await_file(&place.scratch().join("made"));
+        let used = || place.status().map_or(0, |status| status.tiers[1].used_bytes);
+        assert!(wait_until(30, || used() >= 3_000_000), "{door}: {} bytes", used());
+        std::fs::write(place.scratch().join("seen"), "").unwrap();
+        let outcome = Outcome::of_child(100, run).ok();
+        assert!(outcome.stdout.starts_with(place.tier("disk").to_str().unwrap()), "{door}: {outcome:?}");
+        assert_clean(&place);
+    }
+}
+
+#[test]
+fn a_killed_agent_leaves_spilled_files_and_the_next_one_takes_them_over() {
+    let place = wish("preload").build();
+    let run = place.start(&format!(
+        "cat > $SCRATCH/p.py <<'END'\n{FULL}
+full()
+with open('work/f', 'w') as f: f.write('kept')
+open(os.environ['SCRATCH'] + '/made', 'w')
+while not os.path.exists(os.environ['SCRATCH'] + '/seen'): time.sleep(0.05)
+assert open('work/f').read() == 'kept' and stat.S_ISREG(os.lstat('work/f').st_mode)
+with open('work/g', 'w') as f: f.write('new')
+open('out', 'w').write('out'); print(open('work/g').read())
+END\nexec python3 $SCRATCH/p.py"
+    ));
+    await_file(&place.scratch().join("made"));
+    let pid = place.status().unwrap().agent_pid;
+    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    std::fs::write(place.scratch().join("seen"), "").unwrap();
+    let outcome = Outcome::of_child(100, run).ok();
+    assert_eq!(outcome.stdout, "new\n", "{outcome:?}");
+    assert_eq!(std::fs::read(place.root().join("out")).unwrap(), b"out");
+    assert_clean(&place);
+}
+
+#[test]
+fn recover_removes_spilled_files_of_a_run_that_was_killed_with_all_it_had() {
+    let place = wish("preload").build();
+    let run = place.start(&format!(
+        "cat > $SCRATCH/p.py <<'END'\n{FULL}
+full()
+with open('work/f', 'w') as f: f.write('lost')
+open(os.environ['SCRATCH'] + '/made', 'w'); time.sleep(100)
+END\nexec python3 $SCRATCH/p.py"
+    ));
+    await_file(&place.scratch().join("made"));
+    assert!(placed_at(&place, "work").is_some_and(|tier| tier.join("f").is_symlink()));
+    kill_all(&place, run);
+    Outcome::within(100, &mut place.terrace("recover")).ok();
+    assert_clean(&place);
+}
+
+#[test]
+fn what_policy_needs_after_all_is_made_durable_with_its_spilled_files() {
+    let place = Wish::default()
+        .top("directories = \"scratch\"\ndoor = \"preload\"")
+        .policy("flush = [\"**\", \"!a/work/**\"]\nevict = [\"a/work/**\"]")
+        .tier("ram", "2MiB")
+        .build();
+    python(
+        &place,
+        "
+os.mkdir('a'); os.chdir('a'); full()
+with open('work/f', 'w') as f: f.write('data'); assert '/spill/' in lies(f)
+os.chmod('work/f', 0o640); os.link('work/f', 'work/g')
+os.chdir('..'); os.rename('a', 'b'); assert open('b/work/g').read() == 'data'
+",
+    );
+    let tree = place.settled_tree();
+    assert_eq!((tree.bytes("b/work/f"), tree.leftovers()), (&b"data"[..], vec![]));
+    let found = |name: &str| std::fs::symlink_metadata(place.root().join(name)).unwrap();
+    let (file, second) = (found("b/work/f"), found("b/work/g"));
+    assert!(file.is_file() && file.mode() & 0o7777 == 0o640, "{file:?}");
+    assert!(file.ino() == second.ino(), "{file:?} {second:?}");
+}
+
+/// A file grows until it lies elsewhere, by calls of every kind; each part of it is there afterwards, and to all who have it open.
+const GROWING: &str = "
+import mmap
+def grows(f, write):
+    n = 0
+    while '/spill/' not in lies(f): write(n); n += 1; time.sleep(0.005)
+    return n
+def block(n): return bytes([n % 251]) * 65536
+def check(name, n, start=b''): data = open(name, 'rb').read(); assert data == start + b''.join(map(block, range(n))), (name, n, len(data))
+os.mkdir('work'); os.mkdir('work/d')
+f = open('work/d/f', 'w+b', buffering=0); f.write(b'start'); other = os.dup(f.fileno()); reader = open('work/d/f', 'rb', buffering=0)
+before = os.stat('work/d/f').st_mtime
+n = grows(f, lambda n: f.write(block(n)))
+assert reader.read(5) == b'start' and os.fstat(other).st_size == 5 + 65536 * n and os.lseek(other, 0, os.SEEK_CUR) == 5 + 65536 * n
+assert stat.S_ISREG(os.lstat('work/d/f').st_mode) and os.fstat(f.fileno()).st_ino == os.lstat('work/d/f').st_ino
+os.write(other, block(n)); n += 1; os.close(other); f.write(block(n)); n += 1; f.close()
+check('work/d/f', n, b'start'); assert reader.read() == open('work/d/f', 'rb').read()[5:]
+os.chdir('work')
+with open('stream', 'wb') as s:
+    assert not subprocess.run(['cat'], stdin=open('d/f', 'rb'), stdout=s).returncode
+assert open('stream', 'rb').read() == open('d/f', 'rb').read()
+with open('sized', 'w+b', buffering=0) as s: os.ftruncate(s.fileno(), 9 << 20); s.seek(8 << 20); s.write(b'end')
+with open('sized', 'rb') as s: s.seek(8 << 20); assert s.read(3) == b'end' and os.fstat(s.fileno()).st_size == 9 << 20
+with open('given', 'w+b', buffering=0) as s: os.posix_fallocate(s.fileno(), 0, 4 << 20); s.write(b'given')
+assert open('given', 'rb').read(6) == b'given\\0' and os.stat('given').st_size == 4 << 20
+with open('map', 'w+b', buffering=0) as s:
+    s.truncate(4096); m = mmap.mmap(s.fileno(), 4096); m[:3] = b'map'
+    for i in range(40): s.write(block(i))
+    m[3:6] = b'ped'; m.flush(); m.close()
+with open('map', 'rb') as s: data = s.read(); assert len(data) == 40 * 65536 and data[65536:] == b''.join(map(block, range(1, 40)))
+os.chdir('..'); print('done')
+";
+
+#[test]
+fn a_file_that_outgrows_its_tier_goes_on_elsewhere_with_all_who_have_it_open() {
+    for (door, tiers) in [("preload", 1), ("both", 1), ("both", 2)] {
+        let wish = if tiers == 2 { wish(door).tier("disk", "512MiB") } else { wish(door) };
+        let place = wish.build();
+        let outcome = python(&place, GROWING);
+        assert_eq!(outcome.stdout, "done\n", "{door}: {outcome:?}");
+        assert_clean(&place);
+    }
+}
+
+#[test]
+fn a_kill_at_any_step_of_a_file_that_outgrows_its_tier_loses_nothing() {
+    for step in ["MoveCopied", "MoveCommitted", "MoveRenamed", "MoveUnlinked", "MoveDone"] {
+        let place = wish("preload").build();
+        std::fs::write(place.scratch().join("p.py"), format!("{FULL}{}", GROWING.split("os.chdir").next().unwrap()))
+            .unwrap();
+        // Not quiet: it tells when an agent died.
+        let mut run = place.terrace("run");
+        run.args(["--", "bash", "-c", "exec python3 $SCRATCH/p.py"]).env(KILL_ENV, step);
+        let outcome = Outcome::within(120, &mut run).ok();
+        assert!(outcome.stderr.contains("was started again"), "{step} was never reached: {outcome:?}");
+        assert_clean(&place);
+    }
+}
+
+#[test]
+fn what_many_processes_append_is_all_there_when_their_file_outgrows_its_tier() {
+    let place = wish("both").build();
+    let outcome = python(
+        &place,
+        "
+import threading
+def work(p, t):
+    f = open('log', 'ab', buffering=0); i = 0; left = 300
+    while left:
+        assert f.write(f'{p} {t} {i} '.ljust(999, '.').encode() + b'\\n') == 1000; i += 1
+        assert os.write(shared, f'{p} {t} {i} '.ljust(999, '.').encode() + b'\\n') == 1000
+        left -= '/spill/' in lies(f)
+    open(os.environ['SCRATCH'] + f'/count-{p}-{t}', 'w').write(str(i))
+os.mkdir('work'); os.chdir('work'); pids = []
+shared = os.open('shared', os.O_CREAT | os.O_WRONLY, 0o644)
+for p in range(3):
+    pid = os.fork()
+    if pid == 0:
+        threads = [threading.Thread(target=work, args=(p, t)) for t in range(2)]
+        [t.start() for t in threads]; [t.join() for t in threads]; os._exit(0)
+    pids.append(pid)
+assert [os.waitpid(p, 0)[1] for p in pids] == [0, 0, 0]
+count = {(p, t): int(open(os.environ['SCRATCH'] + f'/count-{p}-{t}').read()) for p in range(3) for t in range(2)}
+for name, first in ('log', 0), ('shared', 1):
+    assert os.stat(name).st_size == 1000 * sum(count.values()), (name, os.stat(name), count)
+    got = sorted(tuple(map(int, line.split()[:3])) for line in open(name))
+    assert got == sorted((*k, first + i) for k, n in count.items() for i in range(n)), (name, len(got), count)
+print('done')
+",
+    );
+    assert_eq!(outcome.stdout, "done\n", "{outcome:?}");
+    assert_clean(&place);
+}
