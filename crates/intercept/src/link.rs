@@ -38,9 +38,7 @@ pub fn look(index: Index, dirfd: i32, path: *const c_char) -> Result<Option<Link
 /// readlinkat(2), as the kernel returns it. The last byte stays the terminator.
 pub fn text(dirfd: i32, path: *const c_char, out: &mut [u8; LINK_MAX]) -> isize {
     // SAFETY: the program's path, our buffer.
-    unsafe {
-        gate::call4(libc::SYS_readlinkat, dirfd as usize, path as usize, out.as_mut_ptr() as usize, LINK_MAX - 1)
-    }
+    unsafe { gate::call4(libc::SYS_readlinkat, dirfd as usize, path as usize, out.as_mut_ptr() as usize, LINK_MAX - 1) }
 }
 
 /// The name is a link to an object of another node. Asked only while there are other nodes.

@@ -480,10 +480,13 @@ fn accept(
 /// No replica to read instead and nothing that ever moved: whatever the kernel opened is right, and a look would only
 /// count. A process's first opens are all counted, later ones by looking at one of `SAMPLE`.
 fn is_fine_for_reading(index: Index) -> bool {
-    index.header.clean_count.load(Acquire) <= 0 && index.header.moves_seq.load(Relaxed) == 0 && !needs_roots_file(index) && {
-        let opens = OPENS.fetch_add(1, Relaxed);
-        opens >= COUNTED && !opens.is_multiple_of(SAMPLE)
-    }
+    index.header.clean_count.load(Acquire) <= 0
+        && index.header.moves_seq.load(Relaxed) == 0
+        && !needs_roots_file(index)
+        && {
+            let opens = OPENS.fetch_add(1, Relaxed);
+            opens >= COUNTED && !opens.is_multiple_of(SAMPLE)
+        }
 }
 
 /// How many opens for reading the one just looked at stands for.

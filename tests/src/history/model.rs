@@ -193,6 +193,12 @@ impl State {
                 let looks = matches!(operation.action, Action::Open { session, .. } if session >= OF_A_CALL);
                 elsewhere != 0 || looks && is_supervised
             }
+            // Of a static program such an open goes to the kernel, which finds nothing behind another node's link.
+            libc::ENOENT
+                if is_supervised && matches!(operation.action, Action::Open { flags, .. } if flags.directory) =>
+            {
+                elsewhere != 0
+            }
             // Also when its owner makes the file durable between two looks at its name.
             libc::ENOENT if rules.foreign_is_refused => elsewhere != 0,
             // Only `O_NOFOLLOW` hears that, and of a link of its own node, too, while another one renames it.
