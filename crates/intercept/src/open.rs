@@ -387,7 +387,7 @@ fn exists_after_all(index: Index, dirfd: i32, path: *const c_char, flags: i32, m
 }
 
 /// The last part of the path is a link, and neither of ours nor of another node's: one look at one text.
-fn is_programs_link(index: Index, dirfd: i32, path: *const c_char) -> bool {
+pub fn is_programs_link(index: Index, dirfd: i32, path: *const c_char) -> bool {
     let mut text = [0u8; link::LINK_MAX];
     let len = link::text(dirfd, path, &mut text);
     // What can't be read as a link may be none in the last part only: the kernel met another one on the way.

@@ -51,8 +51,8 @@ unsafe extern "C" fn open(dirfd: i32, path: *const c_char, flags: i32, mode: u32
         _ => {}
     }
     match open::open_below(index, dirfd, path, flags | libc::O_CLOEXEC, mode) {
-        // What it is that is not there is for the kernel to say.
-        NOTHING if flags & libc::O_CREAT == 0 => LEAVE,
+        // What it is that is not there is for the kernel to say; but not what is there by then, where a link is not to be followed.
+        NOTHING if flags & libc::O_CREAT == 0 && !open::needs_roots_file(index) => LEAVE,
         raw => raw,
     }
 }
