@@ -99,8 +99,7 @@ impl Agent {
     ) -> Result<(), i32> {
         let is = |kind: CallKind| call.kind == kind as u32;
         // Another node may have the root's file open at this moment: it would go on in one that has lost its name.
-        let is_shared = self.index.header.others.load(Acquire) > 0;
-        if is_shared && (is(CallKind::Replace) || is(CallKind::Promote)) {
+        if self.has_others() && is(CallKind::Replace) {
             return Err(libc::EBUSY);
         }
         if is(CallKind::Replace) {
@@ -147,6 +146,10 @@ impl Agent {
             Ok(())
         } else if is(CallKind::Settle) {
             self.settle(number)
+        } else if is(CallKind::Promote) && self.has_others() {
+            // The root's file is about to be written: who reads the replica reads that from now on.
+            self.let_go_of(number);
+            Err(libc::EBUSY)
         } else if is(CallKind::Promote) {
             self.promote(number, path)
         } else if is(CallKind::Carry) {

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use terrace_core::nodes::{Node, REGISTRATION, directory, is_tag, new_tag};
 use terrace_core::settings::Settings;
-use terrace_index::PRIVATE_DIR;
+use terrace_index::{PRIVATE_DIR, State};
 
 /// The tag of this node; made if it has none. Called under the agent's lock.
 pub fn tag(settings: &Settings) -> Result<String> {
@@ -87,12 +87,23 @@ impl Agent {
 }
 
 impl Files {
+    /// Other nodes are registered at the root: its files may change at any time.
+    pub fn has_others(&self) -> bool {
+        self.index.header.others.load(Acquire) > 0
+    }
+
     /// Whether programs are to look for links of others, where an open finds nothing.
     pub fn look_for_nodes(&self) {
         let entries = std::fs::read_dir(directory(&self.settings.root, PRIVATE_DIR)).into_iter().flatten().flatten();
         let own = self.settings.node.as_deref().unwrap_or_default();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let others = names.filter(|name| is_tag(name) && name != own).count();
-        self.index.header.others.store(others.min(u32::MAX as usize) as u32, Release);
+        let before = self.index.header.others.swap(others.min(u32::MAX as usize) as u32, AcqRel);
+        if before == 0 && others > 0 && self.policy.prefetches_nothing() {
+            // What was flushed while this node was alone has replicas that others' writing will not reach.
+            (0..self.index.records_end())
+                .filter(|&number| self.record(number).state() == State::Clean)
+                .for_each(|number| self.let_go_of(number));
+        }
     }
 }

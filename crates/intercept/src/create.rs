@@ -9,7 +9,7 @@
 use crate::events::{publish, wake_agent};
 use crate::link::{LINK_MAX, record};
 use crate::path::{Parent, Path, below_root, descriptor_link, split};
-use crate::{caller, data, gate, link, process, recent, spill, stat};
+use crate::{caller, data, gate, link, open, process, recent, spill, stat};
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use terrace_index::ring::EventKind;
@@ -31,6 +31,9 @@ pub fn create(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
     if index.header.accepts.load(Acquire) == 0 || mode & 0o400 == 0 {
         return Created::Native;
     }
+    if open::needs_roots_file(index) {
+        return create_in_root(index, dirfd, path, flags, mode);
+    }
     let place = match directory_of(index, dirfd, path) {
         Ok(Some(place)) => place,
         Ok(None) => return spill::create(index, dirfd, path, flags, mode).map_or(Created::Native, spilled),
@@ -50,6 +53,19 @@ pub fn create(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
 fn spilled(result: isize) -> Created {
     data::forget(result as i32);
     Created::Done(result)
+}
+
+/// Natively, but through no link: one of ours may have been made since we looked.
+fn create_in_root(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> Created {
+    if flags & libc::O_EXCL != 0 {
+        return Created::Native; // the kernel follows none then
+    }
+    let fd = open::native(dirfd, path, flags | libc::O_EXCL, mode);
+    if fd >= 0 {
+        open::forget_last_file(index, fd as i32);
+        index.header.creates_durable.fetch_add(1, Relaxed);
+    }
+    Created::Done(fd)
 }
 
 /// Where a new file is to be.

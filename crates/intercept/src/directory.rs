@@ -1,6 +1,6 @@
 //! Directory listings: the root's own, in which our links are regular files and our private directory is not shown.
 
-use crate::{elsewhere, entry, gate, link, placed, process, real, spill, stat};
+use crate::{elsewhere, entry, gate, link, open, placed, process, real, spill, stat};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 use terrace_index::{INSIDE_BASE, Index, PRIVATE_DIR, State};
@@ -170,6 +170,13 @@ fn rewrite(index: Index, source: &impl Source, ino: &mut u64, kind: &mut u8, nam
             }
             // The program's own link, or one of ours that was committed since the kernel read the directory.
             look_again(source, ino, kind, name);
+            // Renamed or removed by another node since: what it was can't be told any more.
+            if *kind == libc::DT_LNK
+                && elsewhere::is_possible(index)
+                && !open::is_programs_link(index, source.fd(), name)
+            {
+                *kind = libc::DT_UNKNOWN;
+            }
         }
         libc::DT_REG if index.header.durable_count.load(Relaxed) > 0 && !source.is_rewritten() => {
             let shown = stat::shown_ino(index, *ino, 1);

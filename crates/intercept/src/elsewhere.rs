@@ -10,7 +10,7 @@
 use crate::agent_call::{Request, call};
 use crate::link::LINK_MAX;
 use crate::path::{Parent, Path};
-use crate::{gate, process};
+use crate::{gate, process, stat};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
@@ -113,7 +113,10 @@ pub fn retried(dirfd: i32, path: *const c_char, mut act: impl FnMut() -> isize) 
         if result != -(libc::ENOENT as isize) || path.is_null() {
             return result;
         }
-        match process::index().map_or(Brought::Not, |index| bring(index, dirfd, path, true)) {
+        let Some(index) = process::index() else { return result };
+        match bring(index, dirfd, path, true) {
+            // Another node made it a real file between the kernel's look and ours.
+            Brought::Not if is_possible(index) && stat::kernel_stat(dirfd, path, 0).is_some() => result = act(),
             Brought::Not => return result,
             Brought::Failed(error) => return error,
             Brought::Done => result = act(),

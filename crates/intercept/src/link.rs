@@ -26,15 +26,19 @@ pub fn read(index: Index, dirfd: i32, path: *const c_char) -> Option<Link> {
 
 /// The same, or readlinkat(2)'s error as the kernel returns it: EINVAL where the name is something else than a link.
 pub fn look(index: Index, dirfd: i32, path: *const c_char) -> Result<Option<Link>, isize> {
-    let mut text = [0u8; LINK_MAX];
-    // SAFETY: the program's path, our buffer; the last byte stays the terminator.
-    let len = unsafe {
-        gate::call4(libc::SYS_readlinkat, dirfd as usize, path as usize, text.as_mut_ptr() as usize, LINK_MAX - 1)
-    };
+    let mut buffer = [0u8; LINK_MAX];
+    let len = text(dirfd, path, &mut buffer);
+    let text = buffer;
     if len < 0 {
         return Err(len);
     }
     Ok(index.record_of_link(&text[..len as usize]).map(|record| Link { record, text }))
+}
+
+/// readlinkat(2), as the kernel returns it. The last byte stays the terminator.
+pub fn text(dirfd: i32, path: *const c_char, out: &mut [u8; LINK_MAX]) -> isize {
+    // SAFETY: the program's path, our buffer.
+    unsafe { gate::call4(libc::SYS_readlinkat, dirfd as usize, path as usize, out.as_mut_ptr() as usize, LINK_MAX - 1) }
 }
 
 /// The name is a link to an object of another node. Asked only while there are other nodes.
@@ -44,12 +48,9 @@ pub fn is_elsewhere(index: Index, dirfd: i32, path: *const c_char) -> bool {
 
 /// As `is_elsewhere`, and always asked.
 pub fn leads_elsewhere(index: Index, dirfd: i32, path: *const c_char) -> bool {
-    let mut text = [0u8; LINK_MAX];
-    // SAFETY: the program's path, our buffer.
-    let len = unsafe {
-        gate::call4(libc::SYS_readlinkat, dirfd as usize, path as usize, text.as_mut_ptr() as usize, LINK_MAX - 1)
-    };
-    len > 0 && index.is_elsewhere(&text[..len as usize])
+    let mut buffer = [0u8; LINK_MAX];
+    let len = text(dirfd, path, &mut buffer);
+    len > 0 && index.is_elsewhere(&buffer[..len as usize])
 }
 
 /// A handle of the name itself (the link's inode), by which one can tell afterwards whether a call took this very name away:

@@ -24,6 +24,8 @@ const ATTEMPTS: usize = 200;
 const WAIT_US: i64 = 100;
 /// Half a minute.
 const WAITS: usize = 300_000;
+/// So often a file is asked to be made a real one before it is taken as it is.
+const SETTLES: usize = 3;
 const SAMPLE: u32 = 16;
 const COUNTED: u32 = 64;
 /// Opens for reading that needed no look so far.
@@ -154,6 +156,9 @@ fn open_replica_first(index: Index, dirfd: i32, path: *const c_char, flags: i32)
 
 /// A descriptor of the replica that serves readers of a clean file, and its record.
 fn open_replica(index: Index, status: &libc::stat, flags: i32) -> Option<(i32, u32)> {
+    if needs_roots_file(index) {
+        return None;
+    }
     let (number, record) = record_of_durable(index, status)?;
     if record.state() != State::Clean {
         return None;
@@ -171,6 +176,11 @@ fn open_replica(index: Index, status: &libc::stat, flags: i32) -> Option<(i32, u
     index.header.opens_tier.fetch_add(1, Relaxed);
     index.reads.of_object(record.object_ino.load(Relaxed), status.st_size as u64, 1);
     Some((replica, number))
+}
+
+/// Nobody exchanges this program's descriptors, and another node may change its files at any time: it gets the root's own file.
+pub fn needs_roots_file(index: Index) -> bool {
+    caller::is_supervisor() && elsewhere::is_possible(index)
 }
 
 enum Opened {
@@ -311,6 +321,8 @@ fn refused(
             }
         }
         libc::ENOENT if index.header.evictions_seq.load(Acquire) != before.evictions => Opened::Again,
+        // Another node made it a real file between the kernel's look and ours.
+        libc::ENOENT if elsewhere::is_possible(index) && stat::kernel_stat(dirfd, path, 0).is_some() => Opened::Again,
         // No object went meanwhile, so there is no name, or a link whose object was lost before.
         libc::ENOENT if index.header.removals_seq.load(Acquire) == before.removals => Opened::Done(-(errno as isize)),
         libc::ENOENT => match stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) {
@@ -341,13 +353,8 @@ fn refused(
         {
             opened
         }
-        // It was committed between the two looks, and is a real file now.
-        libc::ELOOP
-            if *flags & libc::O_NOFOLLOW != 0
-                && stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(|found| !is_link(&found)) =>
-        {
-            Opened::Again
-        }
+        // Committed, renamed or brought between the looks: it is a real file now, or gone, or a link of ours after all.
+        libc::ELOOP if *flags & libc::O_NOFOLLOW != 0 && !is_programs_link(index, dirfd, path) => Opened::Again,
         // O_NONBLOCK meets the mover's lease: it gives way within milliseconds.
         libc::EWOULDBLOCK => {
             process::sleep_us(1000);
@@ -367,7 +374,7 @@ fn brought(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Optio
 }
 
 /// A file born in the root may have the inode of one that was placed once, and is gone: it is not that one.
-fn forget_last_file(index: Index, fd: i32) {
+pub fn forget_last_file(index: Index, fd: i32) {
     if index.header.durable_count.load(Relaxed) <= 0 {
         return;
     }
@@ -400,6 +407,20 @@ fn exists_after_all(index: Index, dirfd: i32, path: *const c_char, flags: i32, m
     }
     process::sleep_us(100);
     Opened::Again
+}
+
+/// The last part of the path is a link, and neither of ours nor of another node's: one look at one text.
+pub fn is_programs_link(index: Index, dirfd: i32, path: *const c_char) -> bool {
+    let mut text = [0u8; link::LINK_MAX];
+    let len = link::text(dirfd, path, &mut text);
+    // What can't be read as a link may be none in the last part only: the kernel met another one on the way.
+    match len {
+        len if len > 0 => {
+            let text = &text[..len as usize];
+            index.record_of_link(text).is_none() && !index.is_elsewhere(text)
+        }
+        len => len != -(libc::EINVAL as isize) && len != -(libc::ENOENT as isize),
+    }
 }
 
 fn is_link(status: &libc::stat) -> bool {
@@ -486,10 +507,13 @@ fn accept(
 /// No replica to read instead and nothing that ever moved: whatever the kernel opened is right, and a look would only
 /// count. A process's first opens are all counted, later ones by looking at one of `SAMPLE`.
 fn is_fine_for_reading(index: Index) -> bool {
-    index.header.clean_count.load(Acquire) <= 0 && index.header.moves_seq.load(Relaxed) == 0 && {
-        let opens = OPENS.fetch_add(1, Relaxed);
-        opens >= COUNTED && !opens.is_multiple_of(SAMPLE)
-    }
+    index.header.clean_count.load(Acquire) <= 0
+        && index.header.moves_seq.load(Relaxed) == 0
+        && !needs_roots_file(index)
+        && {
+            let opens = OPENS.fetch_add(1, Relaxed);
+            opens >= COUNTED && !opens.is_multiple_of(SAMPLE)
+        }
 }
 
 /// How many opens for reading the one just looked at stands for.
@@ -515,6 +539,12 @@ fn truncated(fd: i32, flags: i32) -> isize {
 fn accept_object(index: Index, fd: i32, number: u32, status: &libc::stat, flags: i32, attempt: usize) -> Opened {
     let record = link::record(&index, number);
     let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    // One that is mapped, or locked, by a program of this node stays where it is.
+    if needs_roots_file(index) && attempt < SETTLES && record.state() != State::Dead {
+        close(fd);
+        materialise(index, number);
+        return Opened::Again;
+    }
     match record.state() {
         State::Clean if writable => {
             // By the name while it was committed, or by a reader's descriptor (/proc/self/fd): its replica must be current.

@@ -42,15 +42,17 @@ unsafe extern "C" fn open(dirfd: i32, path: *const c_char, flags: i32, mode: u32
         let _ = elsewhere::brought(index, dirfd, path, flags & libc::O_NOFOLLOW == 0);
         return open_for_look(index, dirfd, path, flags);
     }
-    let is_plain_reading = flags & (libc::O_ACCMODE | libc::O_TRUNC | libc::O_CREAT | libc::O_NOFOLLOW) == 0;
+    let is_plain_reading = flags & (libc::O_ACCMODE | libc::O_TRUNC | libc::O_CREAT | libc::O_NOFOLLOW) == 0
+        // By the time of the kernel's call it may be placed.
+        && !open::needs_roots_file(index);
     match stat::kernel_stat_or_error(dirfd, path, 0) {
         Ok(status) if !may_be_ours(index, &status) || is_plain_reading && !is_placed(index, &status) => return LEAVE,
         Err(raw) if raw != NOTHING => return LEAVE,
         _ => {}
     }
     match open::open_below(index, dirfd, path, flags | libc::O_CLOEXEC, mode) {
-        // What it is that is not there is for the kernel to say.
-        NOTHING if flags & libc::O_CREAT == 0 => LEAVE,
+        // What it is that is not there is for the kernel to say; but not what is there by then, where a link is not to be followed.
+        NOTHING if flags & libc::O_CREAT == 0 && !open::needs_roots_file(index) => LEAVE,
         raw => raw,
     }
 }

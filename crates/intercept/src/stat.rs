@@ -54,6 +54,8 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         }
         if result == -(libc::ENOENT as isize) && !path.is_null() && flags & libc::AT_SYMLINK_NOFOLLOW == 0 {
             match elsewhere::bring(index, dirfd, path, true) {
+                // Another node made it a real file between the kernel's look and ours.
+                Brought::Not if elsewhere::is_possible(index) && kernel_stat(dirfd, path, flags).is_some() => continue,
                 Brought::Not => {}
                 Brought::Done => continue,
                 Brought::Failed(error) => return error,

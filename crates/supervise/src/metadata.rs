@@ -21,6 +21,11 @@ fn bytes_of<T>(value: &T) -> &[u8] {
     unsafe { std::slice::from_raw_parts((&raw const *value).cast(), size_of::<T>()) }
 }
 
+/// The agent of the node that has the file can't be reached, or keeps it: of its link the kernel would say that nothing is there.
+fn is_unreached(result: isize) -> bool {
+    [libc::EIO, libc::EBUSY].iter().any(|&errno| result == -(errno as isize))
+}
+
 /// What is asked about.
 enum Subject {
     /// By a text that leads there from here.
@@ -107,7 +112,7 @@ impl Worker {
                     (self.shared.table.stat)(file.as_raw_fd(), c"".as_ptr(), out_here, EMPTY_PATH)
                 }
             };
-            if is_led && result != 0 {
+            if is_led && result != 0 || is_unreached(result) {
                 return Ok(Answer::from(result));
             }
             if result != 0 || !is_led && !self.shared.is_for_us(status.st_dev, status.st_ino) {
@@ -132,7 +137,7 @@ impl Worker {
             let mut status: libc::statx = zeroed();
             let result = (self.shared.table.statx)(CWD, text.as_ptr(), kept, mask as u32, (&raw mut status).cast());
             let device = libc::makedev(status.stx_dev_major, status.stx_dev_minor);
-            if is_led && result != 0 {
+            if is_led && result != 0 || is_unreached(result) {
                 return Ok(Answer::from(result));
             }
             if result != 0 || !is_led && !self.shared.is_for_us(device, status.stx_ino) {

@@ -51,6 +51,16 @@ impl Lease {
         }
     }
 
+    /// Makes it an exclusive one, if nobody else has the file open at all. It goes on as it was if not.
+    pub fn upgrade(&mut self) -> bool {
+        // SAFETY: plain fcntl on a descriptor that we own.
+        let is_alone = unsafe { libc::fcntl(self.fd.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) } == 0;
+        if is_alone {
+            self.kind = libc::F_WRLCK;
+        }
+        is_alone
+    }
+
     /// Somebody waits in an open that conflicts (or the kernel took the lease away).
     pub fn is_broken(&self) -> bool {
         // SAFETY: plain fcntl on a descriptor that we own.
@@ -109,6 +119,19 @@ mod tests {
         assert!(Lease::exclusive(mine.as_fd()).unwrap().is_none());
         drop(other);
         let lease = Lease::exclusive(mine.as_fd()).unwrap().unwrap();
+        assert!(!lease.is_broken());
+    }
+
+    #[test]
+    fn a_read_lease_becomes_exclusive_when_the_last_reader_has_gone() {
+        let path = scratch().into_temp_path();
+        let mine = File::open(&path).unwrap();
+        let mut lease = Lease::read(mine.as_fd()).unwrap().unwrap();
+        let other = File::open(&path).unwrap();
+        assert!(!lease.upgrade());
+        assert!(!lease.is_broken(), "it is a read lease still");
+        drop(other);
+        assert!(lease.upgrade());
         assert!(!lease.is_broken());
     }
 

@@ -24,6 +24,9 @@ pub struct Rules {
     pub has_no_library: Option<fn(Client) -> bool>,
     /// fstat's mode and link count are not looked at: the tier does not know what another node has done with the name of an open file.
     pub open_attributes_may_lag: bool,
+    /// fstat of a file that has lost its only name may still say 1: a rename elsewhere looks whose file it replaces, and does it, in two
+    /// steps, and in between a file may be made under the name.
+    pub lost_names_may_lag: bool,
     /// When nodes can't be reached: then `EIO` or `EREMOTE` is the answer for what they may have. Their own files they reach.
     pub unreachable: Vec<Unreachable>,
 }
@@ -90,6 +93,9 @@ impl State {
                 (Seen::Value(_), Seen::Value(seen)) => self.may_read(operation, *seen, &natively),
                 (_, Seen::Unknown) => true,
                 (_, Seen::Failed(error)) if natively != operation.seen => self.may_refuse(operation, *error, rules),
+                (Seen::Number(0), Seen::Number(1)) if rules.lost_names_may_lag && operation.counts_links_of_open() => {
+                    true
+                }
                 (Seen::Number(_), _) if rules.open_attributes_may_lag && operation.is_lasting_of_open() => true,
                 (Seen::Number(_), Seen::Number(seen)) => {
                     natively == operation.seen || self.may_be_long(operation, *seen)
@@ -192,6 +198,12 @@ impl State {
                 // Under the supervisor lstat shows a link of one's own, too, while a program with the library makes it.
                 let looks = matches!(operation.action, Action::Open { session, .. } if session >= OF_A_CALL);
                 elsewhere != 0 || looks && is_supervised
+            }
+            // Of a static program such an open goes to the kernel, which finds nothing behind another node's link.
+            libc::ENOENT
+                if is_supervised && matches!(operation.action, Action::Open { flags, .. } if flags.directory) =>
+            {
+                elsewhere != 0
             }
             // Also when its owner makes the file durable between two looks at its name.
             libc::ENOENT if rules.foreign_is_refused => elsewhere != 0,

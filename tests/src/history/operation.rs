@@ -172,6 +172,10 @@ impl Operation {
         )
     }
 
+    pub fn counts_links_of_open(&self) -> bool {
+        matches!(self.action, Action::Attribute { session, which: Attribute::Links } if session < OF_A_CALL)
+    }
+
     pub fn session(&self) -> Option<Session> {
         match self.action {
             Action::Open { session, .. }

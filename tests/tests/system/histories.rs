@@ -315,6 +315,7 @@ fn trouble_makes(
         foreign_is_refused: FOREIGN_IS_REFUSED,
         has_no_library: Some(|client| client / 1000 % 100 == SLOT_OF_STATIC),
         open_attributes_may_lag: FOREIGN_IS_REFUSED,
+        lost_names_may_lag: true,
         descriptors_keep_versions: FOREIGN_IS_REFUSED,
         also_on_own_node: FOREIGN_IS_REFUSED,
         ..Rules::default()

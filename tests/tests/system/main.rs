@@ -19,6 +19,7 @@ mod moves;
 mod mpi;
 mod nodes;
 mod nodes_conformance;
+mod nodes_open;
 mod objects;
 mod objects_agents;
 mod objects_bad_input;

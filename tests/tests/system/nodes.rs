@@ -195,7 +195,9 @@ fn one_command_has_all_nodes_of_a_root_flush_what_they_have() {
     assert!(cut.code == 74 && cut.stderr.contains("nodeb: ") && cut.stdout.contains("nodea: flushed "), "{cut:?}");
     assert!(is_link(&nodes, "h") && !is_link(&nodes, "g"));
     b.mend();
-    assert!(login.terrace(&["flush", "--all-nodes"]).ok().stdout.contains("node nodeb: flushed "));
+    // The wire finds its way again in a moment.
+    let is_reached = || login.terrace(&["flush", "--all-nodes"]).stdout.contains("node nodeb: flushed ");
+    assert!(wait_until(60, is_reached));
     assert_eq!(login.native("cat d/f g h").ok().stdout, "one\ntwo\nthree\n");
     for (node, run) in running {
         node.end(run).ok();

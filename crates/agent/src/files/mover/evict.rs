@@ -122,6 +122,20 @@ impl Files {
         Eviction::Done
     }
 
+    /// Of a clean file, programs are to have the root's own, also those that read the replica: it is about to be written. What a
+    /// program has mapped stays.
+    pub fn let_go_of(&self, number: u32) {
+        for _ in 0..LOOKS_MAX {
+            match self.evict(number, Duration::ZERO) {
+                Eviction::Later(delay) => std::thread::sleep(delay),
+                Eviction::Open if self.evict_open(number) == Eviction::Open => {
+                    return self.schedule.after(Duration::from_secs(2), Work::Evict, number);
+                }
+                _ => return,
+            }
+        }
+    }
+
     /// The object is gone: its room and its count as well. Its key stays a while: a program whose open waited for our lease
     /// must find that it has an object which is no longer the file.
     fn forget_object(&self, number: u32, serial: u64) {

@@ -60,6 +60,8 @@ pub enum Declined {
     NotNeeded,
     /// Another thread has it.
     Busy,
+    /// Programs read it, and other nodes may write the root's file as soon as it is there: they are to have that, by a live move.
+    Read,
     BlockReason(BlockReason),
 }
 
@@ -101,6 +103,14 @@ impl Files {
             Err(Declined::NotNeeded) => None,
             Err(Declined::Busy) => {
                 self.schedule.after(Duration::from_millis(20), Work::Flush, number);
+                None
+            }
+            Err(Declined::Read) => {
+                match self.move_to_root(number) {
+                    Ok(()) => self.note_success(number, serial),
+                    Err(libc::ENOENT) => {}
+                    Err(_) => self.postpone(number, serial, BlockReason::Open),
+                }
                 None
             }
             Err(Declined::BlockReason(blocked_by)) => {
@@ -161,6 +171,10 @@ impl Files {
             if gone { Declined::NotNeeded } else { failed(error) }
         })?;
         let fd = reading.as_fd().expect("an object is a file of a directory");
+        let is_read = || matches!(Lease::exclusive(fd), Ok(None)) && matches!(Lease::read(fd), Ok(Some(_)));
+        if self.has_others() && !options.snapshot && is_read() {
+            return Err(Declined::Read);
+        }
         let lease = match Lease::read(fd) {
             Ok(Some(lease)) => Some(lease),
             Ok(None) if options.snapshot => None,
@@ -338,6 +352,11 @@ impl Files {
     /// directory's times noted.
     fn commit(&self, file: &mut Flushing<'_>) -> Result<(), BlockReason> {
         let record = self.record(file.number);
+        // Who reads the object would not see what another node writes to the root's file: nobody does, and who begins to waits.
+        let is_shared = self.has_others() && !file.is_snapshot;
+        if is_shared && !file.lease.as_mut().is_some_and(Lease::upgrade) {
+            return Err(BlockReason::Changed);
+        }
         let is_unchanged = file.lease.as_ref().is_none_or(|lease| !lease.is_broken())
             && file.reading.stat().is_ok_and(|now| now.version() == file.stat.version())
             && self.links_to(&file.path, file.number);
@@ -371,10 +390,12 @@ impl Files {
         self.forget_link(file.number);
         // Counted first: who sees that nothing is left to be flushed finds it counted.
         self.totals.flushed(self.devices[self.device_of(file.number)].tier, file.stat.size);
-        if file.is_snapshot || !is_equal {
+        if file.is_snapshot || !is_equal || is_shared {
             // Somebody may go on writing the object, and nobody will read it there. Or a program that we don't reach wrote
-            // the new file at once: then that has the newest bytes.
+            // the new file at once: then that has the newest bytes. Or another node may.
             record.set_state(State::Durable);
+            // Who waited in an open for our lease has the object, and looks at this.
+            self.index.header.evictions_seq.fetch_add(1, SeqCst);
         } else {
             record.set_state(State::Clean);
         }
@@ -388,7 +409,7 @@ impl Files {
         drop(catalogue);
         // A program that took the name away before the record was `Clean` did not see that there is a replica to tell of.
         let is_named = rustix::fs::lstat(as_path(&file.path)).is_ok_and(|found| found.st_ino == durable.ino);
-        if !is_equal || !is_named {
+        if !is_equal || !is_named || is_shared {
             self.schedule.after(crate::files::EVICTION_GRACE, Work::Evict, file.number);
         }
         if was_held {

@@ -32,6 +32,8 @@ use terrace_tier::journal::Task;
 use terrace_tier::{CopyOptions, FileReading, Reading, Stat, Step, Tier, Writing, copy, reached};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A move that is in the way of another change of the name is tried again for so long.
+const PATIENCE_MOVING: Duration = Duration::from_secs(2);
 /// A writer that we don't reach may change the source under the copy: it is done again so often.
 const COPIES: usize = 3;
 
@@ -114,7 +116,7 @@ impl Files {
 
     /// Makes the `Current` file a real one in the root, also while it is open. Err: an errno.
     pub fn settle(&self, number: u32) -> Result<(), i32> {
-        let deadline = Instant::now() + PATIENCE;
+        let (deadline, patience) = (Instant::now() + PATIENCE, Instant::now() + PATIENCE_MOVING);
         loop {
             let serial = self.serial(number);
             match self.prepare(number, &PrepareOptions { whatever_mode: true, snapshot: false }) {
@@ -127,16 +129,11 @@ impl Files {
                         _ => Err(libc::ENOENT),
                     };
                 }
-                Err(Declined::BlockReason(BlockReason::Open)) => {
-                    let Some(_claim) = self.claims.take(number, PATIENCE) else { return Err(libc::EBUSY) };
-                    let object = self.open_object(number).map_err(|error| error.errno())?;
-                    let fd = object.as_fd().ok_or(libc::EIO)?;
-                    let stat = object.stat().map_err(|error| error.errno())?;
-                    if self.record(number).flags.load(SeqCst) & FLAG_MAPPED != 0 || is_locked(&stat) {
-                        return Err(libc::EBUSY);
-                    }
-                    self.move_live(number, fd, Destination::Root)?;
-                }
+                Err(Declined::BlockReason(BlockReason::Open) | Declined::Read) => match self.move_to_root(number) {
+                    // It was renamed at that moment, say: unlike a mapped file it can be moved the next one.
+                    Err(libc::EBUSY) if !self.is_bound(number) && Instant::now() < patience => {}
+                    moved => moved?,
+                },
                 Err(Declined::BlockReason(BlockReason::Unlocated)) => {
                     self.drain_events();
                     if self.located(number, serial).is_none() {
@@ -146,6 +143,10 @@ impl Files {
                 Err(Declined::Busy | Declined::BlockReason(_)) => {}
             }
             match self.record(number).state() {
+                State::Clean if self.has_others() => {
+                    self.let_go_of(number);
+                    return Ok(());
+                }
                 State::Clean => {
                     // Readers keep the object; else it goes at once.
                     if self.evict(number, Duration::ZERO) == Eviction::Open {
@@ -159,6 +160,26 @@ impl Files {
                 _ => std::thread::sleep(Duration::from_millis(1)),
             }
         }
+    }
+
+    /// A live move of an open file to its name in the root.
+    pub fn move_to_root(&self, number: u32) -> Result<(), i32> {
+        let _claim = self.claims.take(number, PATIENCE).ok_or(libc::EBUSY)?;
+        if self.record(number).state() != State::Current {
+            return Ok(()); // somebody else was faster
+        }
+        let object = self.open_object(number).map_err(|error| error.errno())?;
+        let fd = object.as_fd().ok_or(libc::EIO)?;
+        if self.is_bound(number) {
+            return Err(libc::EBUSY);
+        }
+        self.move_live(number, fd, Destination::Root)
+    }
+
+    /// A program has it mapped or locked: the object stays.
+    fn is_bound(&self, number: u32) -> bool {
+        let is_mapped = self.record(number).flags.load(SeqCst) & FLAG_MAPPED != 0;
+        is_mapped || self.open_object(number).and_then(|object| object.stat()).is_ok_and(|stat| is_locked(&stat))
     }
 
     /// Moves an open file. The caller has the claim; `fd` is any descriptor of the object.

@@ -1,0 +1,142 @@
+//! What a program has open on one node, while programs on another one change it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use terrace_tests::{Node, Nodes, binaries, wait_until};
+
+/// Two nodes, both with an agent that knows of the other; a run on the second one is under way.
+fn two(nodes: &Nodes) -> (Node, Node, std::process::Child) {
+    let (a, b) = (nodes.node("nodea"), nodes.node("nodeb"));
+    let there = b.start("true");
+    (a, b, there)
+}
+
+fn is_link(nodes: &Nodes, name: &str) -> bool {
+    nodes.root().join(name).is_symlink()
+}
+
+fn wait_for(nodes: &Nodes, name: &str) {
+    let place = nodes.root().join(name);
+    assert!(wait_until(60, || place.symlink_metadata().is_ok()), "{name} does not come");
+}
+
+fn statically(nodes: &Nodes, source: &str) -> PathBuf {
+    let directory = nodes.root().parent().unwrap().to_owned();
+    let (program, text) = (directory.join("program"), directory.join("program.c"));
+    std::fs::write(&text, source).unwrap();
+    let cc = Command::new("cc").args(["-O1", "-static", "-D_GNU_SOURCE", "-o"]).arg(&program).arg(&text).output();
+    let cc = cc.unwrap();
+    assert!(cc.status.success(), "{}", String::from_utf8_lossy(&cc.stderr));
+    program
+}
+
+/// Opens it as told, says so by a directory, and looks again when it is told to: what it reads, and the length.
+const LOOKS_TWICE: &str = r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+    char text[100];
+    struct stat s;
+    int fd = open("f", argc > 1 ? O_RDWR | O_CREAT : O_RDONLY, 0644);
+    if (fd < 0 || (argc > 1 && write(fd, "v1\n", 3) != 3)) { perror("f"); return 1; }
+    if (pread(fd, text, sizeof text, 0) != 3) return 1;
+    mkdir("opened", 0755);
+    while (access("go", F_OK)) usleep(5000);
+    ssize_t n = pread(fd, text, sizeof text, 0);
+    fstat(fd, &s);
+    FILE *said = fopen("said", "w");
+    fprintf(said, "%ld %ld %.*s", (long)s.st_size, (long)s.st_nlink, (int)n, text);
+    fclose(said);
+    mkdir("done", 0755);
+    return 0;
+}
+"#;
+
+/// What the program on A, which has `f` open, sees of it when B has done this.
+fn seen_after(script_of_a: &dyn Fn(&Path) -> String, is_static: bool, script_of_b: &str) -> String {
+    let nodes = Nodes::new().expect("asked before");
+    let program = match is_static {
+        true => statically(&nodes, LOOKS_TWICE),
+        false => terrace_tests::compile(nodes.root().parent().unwrap(), "program", LOOKS_TWICE),
+    };
+    let (a, b, there) = two(&nodes);
+    let here = a.start(&format!("({}) & while [ ! -e opened ]; do sleep 0.01; done", script_of_a(&program)));
+    b.run(script_of_b).ok();
+    std::fs::write(nodes.root().join("go"), "").unwrap();
+    wait_for(&nodes, "done");
+    a.end(here).ok();
+    b.end(there).ok();
+    assert!(!nodes.root().join(".terrace").exists());
+    std::fs::read_to_string(nodes.root().join("said")).unwrap()
+}
+
+#[test]
+fn a_reader_sees_what_another_node_writes_after_it_has_opened_the_file() {
+    if Nodes::new().is_none() {
+        return;
+    }
+    for is_static in [false, true] {
+        // In its tier when it is opened; and flushed before, with a replica or without.
+        let placed = |program: &Path| format!("echo v1 >f; {}", program.display());
+        assert_eq!(seen_after(&placed, is_static, "printf 'v2\\n' >>f"), "6 1 v1\nv2\n", "static: {is_static}");
+        let flush = format!("{}/terrace flush -q --all", binaries().display());
+        let durable = |program: &Path| format!("echo v1 >f; {flush}; {}", program.display());
+        assert_eq!(seen_after(&durable, is_static, "printf 'v2\\n' >f"), "3 1 v2\n", "static: {is_static}");
+    }
+}
+
+#[test]
+fn a_writer_sees_what_another_node_writes_after_it_has_opened_the_file() {
+    if Nodes::new().is_none() {
+        return;
+    }
+    for is_static in [false, true] {
+        let writes = |program: &Path| format!("{} w", program.display());
+        assert_eq!(seen_after(&writes, is_static, "printf 'v2\\n' >>f"), "6 1 v1\nv2\n", "static: {is_static}");
+        assert_eq!(seen_after(&writes, is_static, "ln f g; rm f"), "3 1 v1\n", "static: {is_static}");
+    }
+}
+
+#[test]
+fn a_reader_sees_what_its_own_node_writes_beside_other_nodes() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b, there) = two(&nodes);
+    let terrace = format!("{}/terrace", binaries().display());
+    let here = a.start(&format!(
+        "echo v1 >f; echo v1 >g; {terrace} flush -q --all
+         {terrace} prefetch -q g >/dev/null
+         exec 3<f 4<g; echo v2 >f; echo v2 >>g
+         test \"$(cat <&3)\" = v2; test \"$(cat <&4 | tail -n 1)\" = v2"
+    ));
+    assert!(!is_link(&nodes, "f"), "the test shows nothing: f was not flushed");
+    a.end(here).ok();
+    b.end(there).ok();
+}
+
+#[test]
+fn a_hard_link_of_a_file_that_a_static_program_has_open_is_made_beside_other_nodes() {
+    let Some(nodes) = Nodes::new() else { return };
+    let program = statically(
+        &nodes,
+        r#"
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(void)
+{
+    int fd = open("f", O_RDWR | O_CREAT, 0644);
+    if (fd < 0 || write(fd, "v1\n", 3) != 3 || link("f", "g") || write(fd, "v2\n", 3) != 3) { perror("link"); return 1; }
+    return 0;
+}
+"#,
+    );
+    let (a, b, there) = two(&nodes);
+    a.run(&program.display().to_string()).ok();
+    b.end(there).ok();
+    for name in ["f", "g"] {
+        assert_eq!(std::fs::read_to_string(nodes.root().join(name)).unwrap(), "v1\nv2\n");
+    }
+}
