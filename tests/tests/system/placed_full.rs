@@ -5,7 +5,7 @@ use crate::placed::{await_file, kill_all, placed_at};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::process::Command;
-use terrace_tests::{Outcome, Wish, Workplace, wait_until};
+use terrace_tests::{Outcome, Wish, Workplace, is_root, skipped, wait_until};
 use terrace_tier::step::KILL_ENV;
 
 const DOORS: [&str; 3] = ["preload", "both", "supervise"];
@@ -290,4 +290,76 @@ print('done')
     );
     assert_eq!(outcome.stdout, "done\n", "{outcome:?}");
     assert_clean(&place);
+}
+
+/// A tier whose file system is as large as itself, so that the kernel says ENOSPC before anybody has counted.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount(tier: PathBuf) -> Option<Small> {
+        let mount =
+            |tier: &PathBuf| Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(tier).status();
+        if !is_root() || !mount(&tier).is_ok_and(|status| status.success()) {
+            skipped("a small file system can't be mounted here");
+            return None;
+        }
+        Some(Small(tier))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        wait_until(20, || Command::new("umount").arg(&self.0).status().is_ok_and(|status| status.success()));
+    }
+}
+
+const WRITERS: &str = r#"
+    #include <fcntl.h>
+    #include <stdio.h>
+    #include <string.h>
+    #include <unistd.h>
+    int main(int count, char **name) {
+        static char block[65536];
+        if (count == 3) {
+            FILE *stream = fopen(name[1], "w");
+            for (int i = 0; i < 1000000; i++) if (!stream || fprintf(stream, "line %d\n", i) < 0) return 1;
+            return fclose(stream) != 0;
+        }
+        for (int i = 0; i < 20; i++) {
+            char one[64];
+            sprintf(one, "%s%d", name[1], i);
+            int fd = open(one, O_CREAT | O_WRONLY | O_EXCL, 0644);
+            memset(block, 'a' + i, sizeof block);
+            for (int k = 0; k < 8; k++)
+                for (long at = 0, n; at < (long)sizeof block; at += n)
+                    if ((n = write(fd, block + at, sizeof block - at)) <= 0) return 2;
+            if (close(fd)) return 3;
+        }
+        return 0;
+    }"#;
+
+#[test]
+fn a_file_system_that_is_full_before_anybody_has_counted_ends_no_write() {
+    // Whose writes nobody sees has room for each of its files when it makes them: by that door no file grows beyond the tier.
+    for (door, how) in [("both", ""), ("both", "-static"), ("supervise", "")] {
+        let place = wish(door).build();
+        let Some(small) = Small::mount(place.tier("ram")) else { return };
+        let settings = std::fs::read_to_string(place.config()).unwrap().replace("2MiB", "4MiB");
+        std::fs::write(place.config(), settings).unwrap();
+        std::fs::write(place.scratch().join("w.c"), WRITERS).unwrap();
+        let stream = if how.is_empty() && door == "both" {
+            "$SCRATCH/w s stdio; seq -f 'line %.0f' 0 999999 | cmp - s; "
+        } else {
+            ""
+        };
+        let outcome = place.sh(&format!(
+            "cc -O1 {how} -o $SCRATCH/w $SCRATCH/w.c; mkdir work; $SCRATCH/w work/f; cat work/f* | wc -c; ls work | wc -l; \
+             for i in $(seq 0 19); do tr -d $(printf \\\\$(printf %o $((97 + i)))) < work/f$i | wc -c; done | sort -u; \
+             cd work; {stream}cd ..; rm -r work/*"
+        ));
+        assert_eq!(outcome.ok().stdout, "10485760\n20\n0\n", "{door} {how}");
+        place.wait_for_the_agents_end();
+        assert_eq!(place.settled_tree().leftovers(), Vec::<String>::new(), "{door} {how}");
+        drop(small);
+    }
 }
