@@ -192,6 +192,10 @@ static bool remove_all(const char *name) {
 
 bool mirror_container(struct file *file, const char *name) {
     if (file->parent && strcmp(file->parent, name) == 0) return true;
+    /* Tags of an earlier file of this name may be there without its container: they go with one. */
+    if (!file->has_container
+        && (terrace.terrace_container_create(session, file->container, TERRACE_IF_MISSING) || !remove_all(file->container)))
+        return false;
     if (terrace.terrace_container_create(session, name, TERRACE_IF_MISSING)) return false;
     free(file->parent);
     file->parent = strdup(name);
