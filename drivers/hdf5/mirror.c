@@ -25,6 +25,7 @@
 #define CATCH_UP_BYTES ((uint64_t)256 << 20)
 #define BLOCKS_MAX 4096
 #define STAMP "hdf5.file"
+#define HIDDEN ", with cells beyond extents"
 
 struct handle {
     struct handle *next;
@@ -212,11 +213,15 @@ bool stamp_of(const char *path, char *stamp) {
 }
 
 /* Whether the container says of itself that it belongs to the file as it was. */
-static bool is_stamped(const char *container, const char *stamp) {
-    char then[STAMP_MAX];
+static bool is_stamped(const char *container, const char *stamp, bool *has_hidden_cells) {
+    char then[STAMP_MAX + sizeof HIDDEN];
     struct terrace_tag tag;
-    return terrace.terrace_tag_get(session, container, STAMP, &tag, then, sizeof then) == TERRACE_OK
-        && tag.tag_type == TERRACE_TAG_TEXT && strcmp(tag.text, stamp) == 0;
+    size_t length = strlen(stamp);
+    if (!length || terrace.terrace_tag_get(session, container, STAMP, &tag, then, sizeof then) || tag.tag_type != TERRACE_TAG_TEXT
+        || strncmp(tag.text, stamp, length) != 0)
+        return false;
+    *has_hidden_cells = strcmp(tag.text + length, HIDDEN) == 0;
+    return *has_hidden_cells || !tag.text[length];
 }
 
 /* Files of a parallel, split or in-memory driver are no files of one program that lie where they are named. */
@@ -247,7 +252,9 @@ void mirror_file(void *object, const char *name, hid_t access, const char *stamp
     }
     snprintf(container, sizeof container, ".hdf5/%s", below);
     struct terrace_info info;
-    bool is_kept = !is_new && is_stamped(container, stamp);
+    /* What another program has written beyond an extent is not known. */
+    bool has_hidden_cells = !is_new;
+    bool is_kept = !is_new && is_stamped(container, stamp, &has_hidden_cells);
     bool is_removed = is_kept || terrace.terrace_stat(session, container, &info) == TERRACE_NOT_FOUND || remove_all(container);
     if (!(file = calloc(1, sizeof *file))) return;
     file->number = number;
@@ -258,6 +265,7 @@ void mirror_file(void *object, const char *name, hid_t access, const char *stamp
     }
     file->container = strdup(container);
     file->has_container = is_kept;
+    file->has_hidden_cells = has_hidden_cells;
     file->next = files;
     files = file;
     keep(object, file, NULL);
@@ -280,7 +288,7 @@ void mirror_forget(const char *path) {
 }
 
 void mirror_closed(struct file *file) {
-    char stamp[STAMP_MAX];
+    char stamp[STAMP_MAX + sizeof HIDDEN];
     if (!file || --file->handles > 0) return;
     for (struct file **place = &files; *place; place = &(*place)->next) {
         if (*place != file) continue;
@@ -290,6 +298,7 @@ void mirror_closed(struct file *file) {
     if (file->is_off) {
         if (file->container) remove_all(file->container);
     } else if (file->has_container && stamp_of(file->path, stamp)) {
+        if (file->has_hidden_cells) strcat(stamp, HIDDEN);
         struct terrace_tag tag = {.tag_type = TERRACE_TAG_TEXT, .text = stamp};
         if (terrace.terrace_tag_put(session, file->container, STAMP, &tag)) remove_all(file->container);
     }
@@ -359,16 +368,7 @@ static bool open_arrays(struct dataset *dataset) {
     return true;
 }
 
-static bool fill_of(hid_t properties, const struct field *field, void **fill) {
-    H5D_fill_value_t kind;
-    *fill = NULL;
-    if (hdf5.H5Pfill_value_defined(properties, &kind) < 0) return false;
-    if (kind != H5D_FILL_VALUE_USER_DEFINED) return true;
-    *fill = calloc(1, field->bytes);
-    return *fill && hdf5.H5Pget_fill_value(properties, field->type, *fill) >= 0;
-}
-
-static bool create_arrays(struct dataset *dataset, hid_t properties) {
+static bool create_arrays(struct dataset *dataset) {
     const struct plan *plan = &dataset->plan;
     struct terrace_array_spec spec = {.rank = plan->rank};
     for (int axis = 0; axis < plan->rank; axis++) {
@@ -384,19 +384,15 @@ static bool create_arrays(struct dataset *dataset, hid_t properties) {
     for (int number = 0; is_made && number < plan->field_count; number++) {
         struct field *field = &plan->fields[number];
         char *name = array_name(dataset, field);
-        void *fill = NULL;
-        if (!name || !fill_of(properties, field, &fill)) {
-            leave(dataset, name ? "its fill value can't be had" : "a member's name is no name of an array");
-            free(name);
-            free(fill);
+        if (!name) {
+            leave(dataset, "a member's name is no name of an array");
             return false;
         }
         spec.data_type = field->data_type;
-        spec.fill = fill;
+        spec.fill = field->fill;
         is_made = terrace.terrace_array_create(session, name, &spec, TERRACE_REPLACE, &field->array) == TERRACE_OK;
         if (!is_made) field->array = NULL;
         free(name);
-        free(fill);
     }
     if (!is_made) fail(dataset);
     return is_made;
@@ -415,33 +411,40 @@ static bool put(struct dataset *dataset, struct field *field, const struct block
     return false;
 }
 
-/* Puts a block as the file has it. */
-static bool put_slab(struct dataset *dataset, void *object, const struct block *block) {
+/* Reads a block of one field from the file; to be freed. */
+static void *read_block(struct dataset *dataset, void *object, const struct field *field, const struct block *block) {
     const struct plan *plan = &dataset->plan;
     hsize_t cells = block_cells(plan, block);
-    if (!cells) return true;
     hid_t memory = H5S_ALL, space = H5S_ALL;
-    bool is_put = true;
+    void *buffer = malloc(cells * field->bytes);
+    bool is_read = buffer;
     if (!plan->is_single) {
         memory = hdf5.H5Screate_simple(1, &cells, NULL);
         space = hdf5.H5Screate_simple(plan->rank, plan->shape, NULL);
-        is_put = memory >= 0 && space >= 0
+        is_read = is_read && memory >= 0 && space >= 0
             && hdf5.H5Sselect_hyperslab(space, H5S_SELECT_SET, block->start, block->stride, block->count, NULL) >= 0;
     }
-    for (int number = 0; is_put && number < plan->field_count; number++) {
-        struct field *field = &plan->fields[number];
-        void *buffer = malloc(cells * field->bytes);
-        is_put = buffer
-            && hdf5.H5VLdataset_read(1, &object, native, &field->type, &memory, &space, *hdf5.H5P_LST_DATASET_XFER_ID_g,
-                                     &buffer, NULL) >= 0;
-        if (!is_put) leave(dataset, buffer ? "it can't be read" : "no memory");
-        is_put = is_put && put(dataset, field, block, buffer);
-        free(buffer);
-    }
+    hid_t type = field->type;
+    is_read = is_read
+        && hdf5.H5VLdataset_read(1, &object, native, &type, &memory, &space, *hdf5.H5P_LST_DATASET_XFER_ID_g, &buffer, NULL) >= 0;
     if (!plan->is_single && memory >= 0) hdf5.H5Sclose(memory);
     if (!plan->is_single && space >= 0) hdf5.H5Sclose(space);
-    if (!is_put && dataset->state != LEFT) leave(dataset, "it can't be read");
-    return is_put;
+    if (is_read) return buffer;
+    free(buffer);
+    leave(dataset, "it can't be read again");
+    return NULL;
+}
+
+/* Puts a block as the file has it. */
+static bool put_slab(struct dataset *dataset, void *object, const struct block *block) {
+    for (int number = 0; number < dataset->plan.field_count; number++) {
+        struct field *field = &dataset->plan.fields[number];
+        void *cells = read_block(dataset, object, field, block);
+        bool is_put = cells && put(dataset, field, block, cells);
+        free(cells);
+        if (!is_put) return false;
+    }
+    return true;
 }
 
 static size_t widest(const struct plan *plan) {
@@ -472,10 +475,9 @@ static bool put_from_file(struct dataset *dataset, void *object, const struct bl
     return true;
 }
 
-static const char *plan_once(struct dataset *dataset, void *object, hid_t *properties) {
+static const char *plan_once(struct dataset *dataset, void *object) {
     char path[2 * PATH_MAX], name[2 * PATH_MAX];
     strcpy(name, dataset->file->container);
-    *properties = -1;
     free(dataset->name);
     dataset->name = NULL;
     /* One without a name is looked at when it gets one. */
@@ -485,14 +487,13 @@ static const char *plan_once(struct dataset *dataset, void *object, hid_t *prope
     if (!is_named) return "its name can't be that of an array";
     if (!is_hard_path(object, H5I_DATASET, path)) return "it is reached by a soft link";
     plan_close(&dataset->plan);
-    return plan_dataset(object, &dataset->plan, properties);
+    return plan_dataset(object, &dataset->plan);
 }
 
 /* Makes the arrays; `fills`: with what the file has. */
 static void begin(struct dataset *dataset, void *object, bool fills) {
-    hid_t properties;
     dataset->state = LEFT;
-    const char *why = plan_once(dataset, object, &properties);
+    const char *why = plan_once(dataset, object);
     struct block whole;
     if (!why) whole_block(&dataset->plan, &whole);
     if (!why && fills && block_cells(&dataset->plan, &whole) * widest(&dataset->plan) > CATCH_UP_BYTES)
@@ -501,16 +502,12 @@ static void begin(struct dataset *dataset, void *object, bool fills) {
         if (*why) tell(dataset->name ? dataset->name + strlen(".hdf5/") : dataset->file->path, why);
     } else {
         dataset->state = CURRENT;
-        if (create_arrays(dataset, properties) && fills) put_from_file(dataset, object, &whole);
+        if (create_arrays(dataset) && fills) put_from_file(dataset, object, &whole);
     }
-    if (properties >= 0) hdf5.H5Pclose(properties);
 }
 
 static bool plan_and_open(struct dataset *dataset, void *object) {
-    hid_t properties;
-    const char *why = plan_once(dataset, object, &properties);
-    if (properties >= 0) hdf5.H5Pclose(properties);
-    if (why || !open_arrays(dataset)) return false;
+    if (plan_once(dataset, object) || !open_arrays(dataset)) return false;
     dataset->state = CURRENT;
     return true;
 }
@@ -695,16 +692,61 @@ void mirror_write(void *object, hid_t type, hid_t memory, hid_t space, hid_t tra
 
 void mirror_chunk(void *object, const hsize_t *offset) {
     struct dataset *dataset = changed(object);
-    if (!dataset || !is_current(dataset, object)) return;
+    if (!dataset) return;
+    bool puts = is_current(dataset, object);
+    const struct plan *plan = &dataset->plan;
+    if (dataset->state != CURRENT) dataset->file->has_hidden_cells = true;
     struct block block;
-    whole_block(&dataset->plan, &block);
-    for (int axis = 0; axis < dataset->plan.rank; axis++) {
-        hsize_t extent = dataset->plan.shape[axis];
-        if (offset[axis] >= extent) return;
+    whole_block(plan, &block);
+    for (int axis = 0; dataset->state == CURRENT && axis < plan->rank; axis++) {
+        hsize_t extent = plan->shape[axis], end = offset[axis] + plan->chunks[axis];
+        /* What a chunk has beyond the extent is seen when the dataset grows; nobody but the file knows it. */
+        if (end > extent) dataset->file->has_hidden_cells = true;
+        if (offset[axis] >= extent) puts = false;
         block.start[axis] = offset[axis];
-        block.count[axis] = extent - offset[axis] < dataset->plan.chunks[axis] ? extent - offset[axis] : dataset->plan.chunks[axis];
+        block.count[axis] = (end > extent ? extent : end) - offset[axis];
     }
-    put_from_file(dataset, object, &block);
+    if (puts) put_from_file(dataset, object, &block);
+}
+
+static bool is_fill(const struct field *field, const unsigned char *cells, hsize_t count) {
+    static const unsigned char zeroes[256];
+    const unsigned char *fill = field->fill;
+    for (hsize_t cell = 0; cell < count; cell++) {
+        for (size_t done = 0; done < field->bytes;) {
+            size_t bytes = field->bytes - done < sizeof zeroes ? field->bytes - done : sizeof zeroes;
+            if (memcmp(cells + cell * field->bytes + done, fill ? fill + done : zeroes, bytes)) return false;
+            done += bytes;
+        }
+    }
+    return true;
+}
+
+static bool file_has_fill(struct dataset *dataset, void *object, const struct block *block) {
+    bool has_fill = true;
+    for (int number = 0; has_fill && number < dataset->plan.field_count; number++) {
+        struct field *field = &dataset->plan.fields[number];
+        void *cells = read_block(dataset, object, field, block);
+        if (!cells) return true;
+        has_fill = is_fill(field, cells, block_cells(&dataset->plan, block));
+        free(cells);
+    }
+    return has_fill;
+}
+
+/* Cells of chunks at the old edge that the new extent shows, if the file has other than fill values there. */
+static void put_revealed(struct dataset *dataset, void *object, const hsize_t *before) {
+    const struct plan *plan = &dataset->plan;
+    for (int axis = 0; axis < plan->rank && dataset->state == CURRENT; axis++) {
+        struct block block;
+        hsize_t size = plan->chunks[axis], edge = (before[axis] + size - 1) / size * size;
+        if (plan->shape[axis] < edge) edge = plan->shape[axis];
+        if (edge <= before[axis]) continue;
+        whole_block(plan, &block);
+        block.start[axis] = before[axis];
+        block.count[axis] = edge - before[axis];
+        if (block_cells(plan, &block) && !file_has_fill(dataset, object, &block)) put_from_file(dataset, object, &block);
+    }
 }
 
 void mirror_extent(void *object, const hsize_t *extent) {
@@ -730,7 +772,10 @@ void mirror_extent(void *object, const hsize_t *extent) {
         fail(dataset);
         return;
     }
+    hsize_t before[RANK_MAX];
+    memcpy(before, dataset->plan.shape, sizeof before);
     for (int axis = 0; axis < dataset->plan.rank; axis++) dataset->plan.shape[axis] = extent[axis];
+    if (dataset->file->has_hidden_cells && dataset->plan.is_chunked) put_revealed(dataset, object, before);
 }
 
 void mirror_failed(void *object) {

@@ -18,6 +18,7 @@ struct file {
     long handles; /* of the file, and of groups and datasets in it */
     bool is_off; /* nothing more is mirrored */
     bool has_container;
+    bool has_hidden_cells; /* beyond an extent there may be other cells than the fill value */
     char *parent; /* the container that was last seen to be there */
 };
 

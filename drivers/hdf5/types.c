@@ -188,6 +188,19 @@ static const char *plan_extent(void *dataset, struct plan *plan) {
     return NULL;
 }
 
+/* What cells are that nobody has written. */
+static const char *plan_fill(struct plan *plan, hid_t properties) {
+    static const char *const why = "its fill value can't be had";
+    H5D_fill_value_t kind;
+    if (hdf5.H5Pfill_value_defined(properties, &kind) < 0) return why;
+    for (int number = 0; kind == H5D_FILL_VALUE_USER_DEFINED && number < plan->field_count; number++) {
+        struct field *field = &plan->fields[number];
+        field->fill = calloc(1, field->bytes);
+        if (!field->fill || hdf5.H5Pget_fill_value(properties, field->type, field->fill) < 0) return why;
+    }
+    return NULL;
+}
+
 /* Filters that give back what they got. */
 static bool is_lossless(H5Z_filter_t filter) {
     static const int known[] = {1, 2, 3, 4, 32000, 32001, 32004, 32008, 32015, 32026};
@@ -213,9 +226,9 @@ static const char *plan_storage(struct plan *plan, hid_t properties) {
     return NULL;
 }
 
-const char *plan_dataset(void *dataset, struct plan *plan, hid_t *properties) {
+const char *plan_dataset(void *dataset, struct plan *plan) {
     memset(plan, 0, sizeof *plan);
-    plan->file_type = *properties = -1;
+    plan->file_type = -1;
     const char *why = plan_extent(dataset, plan);
     if (why) return why;
     hid_t transfer = *hdf5.H5P_LST_DATASET_XFER_ID_g;
@@ -227,14 +240,18 @@ const char *plan_dataset(void *dataset, struct plan *plan, hid_t *properties) {
     get.op_type = H5VL_DATASET_GET_DCPL;
     get.args.get_dcpl.dcpl_id = -1;
     if (hdf5.H5VLdataset_get(dataset, native, &get, transfer, NULL) < 0) return NO_TYPE;
-    *properties = get.args.get_dcpl.dcpl_id;
-    return plan_storage(plan, *properties);
+    hid_t properties = get.args.get_dcpl.dcpl_id;
+    why = plan_storage(plan, properties);
+    if (!why) why = plan_fill(plan, properties);
+    hdf5.H5Pclose(properties);
+    return why;
 }
 
 void plan_close(struct plan *plan) {
     for (int number = 0; number < plan->field_count; number++) {
         if (plan->fields[number].type >= 0) hdf5.H5Tclose(plan->fields[number].type);
         free(plan->fields[number].member);
+        free(plan->fields[number].fill);
     }
     free(plan->fields);
     if (plan->file_type >= 0) hdf5.H5Tclose(plan->file_type);

@@ -12,6 +12,7 @@ struct field {
     hid_t type; /* of one cell in memory; of a member: a compound that has nothing else */
     size_t bytes;
     char data_type[24];
+    void *fill; /* one cell; NULL: zeroes */
     bool is_exact; /* but for the order of bytes the file has just this type */
     terrace_array *array;
 };
@@ -31,7 +32,7 @@ struct plan {
 };
 
 /* NULL, or why a dataset can't be arrays; "" if it has nothing to ask for. */
-const char *plan_dataset(void *dataset, struct plan *plan, hid_t *properties);
+const char *plan_dataset(void *dataset, struct plan *plan);
 void plan_close(struct plan *plan);
 
 struct block {
