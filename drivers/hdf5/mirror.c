@@ -641,28 +641,36 @@ static void put_direct(struct dataset *dataset, hid_t type, hid_t space, const s
 
 /* A selection that is no block: as the blocks that it is made of, or as the block around it. */
 static void put_selected(struct dataset *dataset, void *object, hid_t space) {
-    const struct plan *plan = &dataset->plan;
+    int rank = dataset->plan.rank;
     struct block block;
-    whole_block(plan, &block);
+    hsize_t low[RANK_MAX], high[RANK_MAX], least[RANK_MAX];
+    if (hdf5.H5Sget_select_bounds(space, low, high) < 0) {
+        leave(dataset, "what was written is not known");
+        return;
+    }
+    whole_block(&dataset->plan, &block);
     hssize_t count = hdf5.H5Sget_select_type(space) == H5S_SEL_HYPERSLABS ? hdf5.H5Sget_select_hyper_nblocks(space) : 0;
-    hsize_t *corners = count > 0 && count <= BLOCKS_MAX ? malloc(count * 2 * plan->rank * sizeof *corners) : NULL;
+    hsize_t *corners = count > 0 && count <= BLOCKS_MAX ? malloc(count * 2 * rank * sizeof *corners) : NULL;
     if (corners && hdf5.H5Sget_select_hyper_blocklist(space, 0, count, corners) >= 0) {
+        /* The list says nothing of a shift by H5Soffset_simple; the bounds do. */
+        memcpy(least, corners, rank * sizeof *least);
+        for (hssize_t number = 0; number < count; number++)
+            for (int axis = 0; axis < rank; axis++)
+                if (corners[number * 2 * rank + axis] < least[axis]) least[axis] = corners[number * 2 * rank + axis];
         for (hssize_t number = 0; number < count; number++) {
-            const hsize_t *low = corners + number * 2 * plan->rank, *high = low + plan->rank;
-            for (int axis = 0; axis < plan->rank; axis++) {
-                block.start[axis] = low[axis];
-                block.count[axis] = high[axis] - low[axis] + 1;
+            const hsize_t *first = corners + number * 2 * rank, *last = first + rank;
+            for (int axis = 0; axis < rank; axis++) {
+                block.start[axis] = first[axis] - least[axis] + low[axis];
+                block.count[axis] = last[axis] - first[axis] + 1;
             }
             if (!put_from_file(dataset, object, &block)) break;
         }
     } else {
-        hsize_t high[RANK_MAX];
-        if (hdf5.H5Sget_select_bounds(space, block.start, high) < 0) {
-            leave(dataset, "what was written is not known");
-        } else {
-            for (int axis = 0; axis < plan->rank; axis++) block.count[axis] = high[axis] - block.start[axis] + 1;
-            put_from_file(dataset, object, &block);
+        for (int axis = 0; axis < rank; axis++) {
+            block.start[axis] = low[axis];
+            block.count[axis] = high[axis] - low[axis] + 1;
         }
+        put_from_file(dataset, object, &block);
     }
     free(corners);
 }

@@ -283,7 +283,11 @@ bool block_of_selection(const struct plan *plan, hid_t space, struct block *bloc
     if (kind != H5S_SEL_HYPERSLABS || hdf5.H5Sis_regular_hyperslab(space) <= 0) return false;
     hsize_t blocks[RANK_MAX], counts[RANK_MAX];
     if (hdf5.H5Sget_regular_hyperslab(space, block->start, block->stride, counts, blocks) < 0) return false;
+    /* H5Soffset_simple shifts a selection, which only its bounds tell. */
+    hsize_t low[RANK_MAX], high[RANK_MAX];
+    if (hdf5.H5Sget_select_bounds(space, low, high) < 0) return false;
     for (int axis = 0; axis < plan->rank; axis++) {
+        block->start[axis] = low[axis];
         if (blocks[axis] == 1) {
             block->count[axis] = counts[axis];
         } else if (counts[axis] == 1 || block->stride[axis] == blocks[axis]) {

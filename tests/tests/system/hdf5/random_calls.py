@@ -98,7 +98,9 @@ def write():
                 dataset[mask] = values(dataset.dtype, int(mask.sum()))
             return
         shape = np.empty(dataset.shape, "u1")[where].shape
-        written = values(dataset.dtype, shape)
+        # One value for all, or for each row, is written by a selection that is shifted.
+        kind = chance.random()
+        written = values(dataset.dtype, () if kind < 0.2 else shape[1:] if kind < 0.4 else shape)
         if dataset.dtype.kind in "iuf" and chance.random() < 0.3:
             written = written.astype("f8" if chance.random() < 0.5 else "i8")
         dataset[where] = written
