@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn arrays_beside_a_file_are_dropped_and_those_of_both_are_kept() {
-        let mut settings = Settings { root: "/r".into(), ..Settings::default() };
+        let mut settings = Settings::new("/r".into(), vec![], 0, "/l.so".into());
         let before = settings.policy.clone();
         Hdf5::Both.set_policy(&mut settings);
         assert_eq!(settings.policy, before);
