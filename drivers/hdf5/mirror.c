@@ -24,6 +24,8 @@
 /* What is read from a file at most to make good what was written without us, or in a way that is no block. */
 #define CATCH_UP_BYTES ((uint64_t)256 << 20)
 #define BLOCKS_MAX 4096
+/* Arrays of a process: each takes a quarter of a mebibyte of the fastest tier at least. TERRACE_HDF5_ARRAYS says another number. */
+#define ARRAYS_MAX 1000
 #define STAMP "hdf5.file"
 #define HIDDEN ", with cells beyond extents"
 
@@ -179,6 +181,8 @@ char *mirror_name(void *object, const H5VL_loc_params_t *location, struct file *
 
 /* ---- files ---- */
 
+static bool count_arrays(const char *container, long change);
+
 void mirror_off(struct file *file, const char *why) {
     if (file->is_off) return;
     file->is_off = true;
@@ -197,6 +201,7 @@ bool mirror_container(struct file *file, const char *name) {
     if (!file->has_container
         && (terrace.terrace_container_create(session, file->container, TERRACE_IF_MISSING) || !remove_all(file->container)))
         return false;
+    if (!file->has_container) count_arrays(file->container, LONG_MIN);
     if (terrace.terrace_container_create(session, name, TERRACE_IF_MISSING)) return false;
     free(file->parent);
     file->parent = strdup(name);
@@ -308,6 +313,36 @@ void mirror_closed(struct file *file) {
     free(file);
 }
 
+/* ---- how many arrays there are ---- */
+
+struct tally {
+    struct tally *next;
+    char *container;
+    long arrays;
+};
+static struct tally *tallies;
+static long arrays_made;
+
+/* Arrays of a file that were made by this process: `change` more, or (LONG_MIN) none any more. False: these would be too many. */
+static bool count_arrays(const char *container, long change) {
+    static long most;
+    const char *wanted = getenv("TERRACE_HDF5_ARRAYS");
+    if (!most) most = wanted && atol(wanted) > 0 ? atol(wanted) : ARRAYS_MAX;
+    struct tally *tally = tallies;
+    while (tally && strcmp(tally->container, container)) tally = tally->next;
+    if (!tally && change > 0) {
+        if (!(tally = calloc(1, sizeof *tally)) || !(tally->container = strdup(container))) return false;
+        tally->next = tallies;
+        tallies = tally;
+    }
+    if (!tally) return true;
+    if (change == LONG_MIN) change = -tally->arrays;
+    if (change > 0 && arrays_made + change > most) return false;
+    tally->arrays += change;
+    arrays_made += change;
+    return true;
+}
+
 /* ---- datasets ---- */
 
 static void close_arrays(struct dataset *dataset) {
@@ -320,6 +355,7 @@ static void close_arrays(struct dataset *dataset) {
 /* The dataset has no arrays any more. */
 static void leave(struct dataset *dataset, const char *why) {
     bool had_arrays = dataset->state != LEFT;
+    if (dataset->state == CURRENT) count_arrays(dataset->file->container, -dataset->plan.field_count);
     dataset->state = LEFT;
     if (why && *why) tell(dataset->name ? dataset->name + strlen(".hdf5/") : dataset->file->path, why);
     close_arrays(dataset);
@@ -375,6 +411,11 @@ static bool create_arrays(struct dataset *dataset) {
         spec.shape[axis] = plan->shape[axis];
         spec.unlimited[axis] = plan->grows[axis];
         if (plan->is_chunked) spec.chunks[axis] = plan->chunks[axis];
+    }
+    if (!count_arrays(dataset->file->container, plan->field_count)) {
+        dataset->state = LEFT;
+        tell(dataset->name + strlen(".hdf5/"), "this program has made so many arrays (TERRACE_HDF5_ARRAYS)");
+        return false;
     }
     char *parent = strdup(dataset->name);
     if (!parent) return false;
@@ -772,6 +813,7 @@ void mirror_extent(void *object, const hsize_t *extent) {
     }
     if (shrinks) {
         close_arrays(dataset);
+        count_arrays(dataset->file->container, -dataset->plan.field_count);
         begin(dataset, object, true);
         return;
     }
@@ -860,6 +902,9 @@ void mirror_removed(struct link *link) {
         return;
     }
     close_below(link->file, link->name, LEFT);
+    struct terrace_info info;
+    bool is_array = terrace.terrace_stat(session, link->name, &info) == TERRACE_OK && info.kind == TERRACE_ARRAY;
+    if (is_array) count_arrays(link->file->container, -1);
     if (link->file->has_container && !remove_all(link->name)) mirror_off(link->file, terrace.terrace_error());
 }
 

@@ -209,7 +209,7 @@ for call in range(calls):
     done = CALLS[chance.integers(len(CALLS))]
     try:
         done()
-        if call % 5 == 4:
+        if call % 10 == 9:
             # A dataset that was copied, or is reached by two names, may be without arrays until it is written to.
             compare(session, file, "random.h5", missing=True)
             tags_are_attributes()
