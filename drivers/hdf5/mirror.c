@@ -1,6 +1,6 @@
 /* Arrays beside an HDF5 file, which say at any time what the file says.
  *
- *   H5Fcreate, H5Fopen ─▶ file: ROOT/a/b.h5 has the container .hdf5/a/b.h5
+ *   H5Fcreate, H5Fopen ─▶ file: ROOT/a/b.h5 has the container .hdf5/a/b.h5 (.zarr/a/b.h5 if it stays)
  *   H5Dcreate          ─▶ an array there; of a compound: a container with an array of each member
  *   H5Dwrite           ─▶ the native connector writes ─▶ the same cells are put: from memory, or as they are read from the file
  *   last close         ─▶ the container's tag says which size and time of the file it belongs to
@@ -102,6 +102,12 @@ static bool info_of(void *object, H5I_type_t type, H5O_info2_t *info) {
 }
 
 /* ---- names ---- */
+
+/* What the containers of files are in: the run drops what is in one of them, and keeps the other. */
+static const char *mirrors(void) {
+    const char *keep = getenv("TERRACE_HDF5");
+    return keep && strcmp(keep, "both") == 0 ? ".zarr" : ".hdf5";
+}
 
 static bool is_part(const char *part, size_t length) {
     if (length > NAME_MAX || (length == 2 && memcmp(part, "..", 2) == 0)) return false;
@@ -255,7 +261,7 @@ void mirror_file(void *object, const char *name, hid_t access, const char *stamp
         keep(object, file, NULL);
         return;
     }
-    snprintf(container, sizeof container, ".hdf5/%s", below);
+    snprintf(container, sizeof container, "%s/%s", mirrors(), below);
     struct terrace_info info;
     /* What another program has written beyond an extent is not known. */
     bool has_hidden_cells = !is_new;
@@ -288,7 +294,7 @@ void mirror_forget(const char *path) {
     char below[PATH_MAX], container[PATH_MAX + 8];
     struct terrace_info info;
     if (!session || !below_root(path, below)) return;
-    snprintf(container, sizeof container, ".hdf5/%s", below);
+    snprintf(container, sizeof container, "%s/%s", mirrors(), below);
     if (terrace.terrace_stat(session, container, &info) == TERRACE_OK) remove_all(container);
 }
 
@@ -357,7 +363,7 @@ static void leave(struct dataset *dataset, const char *why) {
     bool had_arrays = dataset->state != LEFT;
     if (dataset->state == CURRENT) count_arrays(dataset->file->container, -dataset->plan.field_count);
     dataset->state = LEFT;
-    if (why && *why) tell(dataset->name ? dataset->name + strlen(".hdf5/") : dataset->file->path, why);
+    if (why && *why) tell(dataset->name ? dataset->name + strlen(mirrors()) + 1 : dataset->file->path, why);
     close_arrays(dataset);
     if (had_arrays && dataset->name && !remove_all(dataset->name)) mirror_off(dataset->file, NULL);
 }
@@ -414,7 +420,7 @@ static bool create_arrays(struct dataset *dataset) {
     }
     if (!count_arrays(dataset->file->container, plan->field_count)) {
         dataset->state = LEFT;
-        tell(dataset->name + strlen(".hdf5/"), "this program has made so many arrays (TERRACE_HDF5_ARRAYS)");
+        tell(dataset->name + strlen(mirrors()) + 1, "this program has made so many arrays (TERRACE_HDF5_ARRAYS)");
         return false;
     }
     char *parent = strdup(dataset->name);
@@ -540,7 +546,7 @@ static void begin(struct dataset *dataset, void *object, bool fills) {
     if (!why && fills && block_cells(&dataset->plan, &whole) * widest(&dataset->plan) > CATCH_UP_BYTES)
         why = "more than 256 MiB of it were there before";
     if (why) {
-        if (*why) tell(dataset->name ? dataset->name + strlen(".hdf5/") : dataset->file->path, why);
+        if (*why) tell(dataset->name ? dataset->name + strlen(mirrors()) + 1 : dataset->file->path, why);
     } else {
         dataset->state = CURRENT;
         if (create_arrays(dataset) && fills) put_from_file(dataset, object, &whole);

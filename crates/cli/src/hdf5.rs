@@ -3,6 +3,7 @@
 //!   --hdf5        arrays beside the files while the run lasts: policy drops them at its end
 //!   --hdf5=both   they stay, and are made durable as Zarr
 
+use crate::control_client::running;
 use clap::ValueEnum;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,13 +15,15 @@ use terrace_tool::failure::{Failure, Result};
 pub enum Hdf5 {
     /// The file only: its arrays are there while the run lasts
     File,
-    /// The file, and its arrays as Zarr in `.hdf5`
+    /// The file, and its arrays as Zarr in `.zarr`
     Both,
 }
 
-/// Below the root: what a file's arrays are in.
+/// Below the root: what arrays are in that go at the run's end.
 const CONTAINER: &str = ".hdf5";
 const CONNECTOR: &str = "HDF5_VOL_CONNECTOR";
+/// Tells the connector, and runs inside, what the flag said.
+const KEEP: &str = "TERRACE_HDF5";
 const PLUGINS: &str = "HDF5_PLUGIN_PATH";
 /// Where HDF5 looks for plug-ins when nobody says where.
 const USUAL_PLUGINS: &str = "/usr/local/hdf5/lib/plugin";
@@ -35,16 +38,23 @@ impl Hdf5 {
         }
     }
 
-    /// What the arrays were in: directories that nothing is in any more.
+    /// What is left when the last run has ended: directories, and arrays that nobody has put anything into.
     pub fn clean(self, settings: &Settings) {
-        if self == Hdf5::File {
+        if self == Hdf5::File && matches!(running(settings), Ok(None)) {
             remove_empty(&settings.root.join(CONTAINER));
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Hdf5::File => "file",
+            Hdf5::Both => "both",
         }
     }
 }
 
 /// The variables by which HDF5 finds the connector, beside the preload library.
-pub fn environment(settings: &Settings) -> Result<Vec<(&'static str, OsString)>> {
+pub fn environment(hdf5: Hdf5, settings: &Settings) -> Result<Vec<(&'static str, OsString)>> {
     let directory = settings.library.with_file_name("hdf5");
     let connector = directory.join("libterrace_hdf5.so");
     if !connector.exists() {
@@ -64,15 +74,20 @@ pub fn environment(settings: &Settings) -> Result<Vec<(&'static str, OsString)>>
     let all = std::env::join_paths(all.collect::<Vec<PathBuf>>()).map_err(|error| {
         Failure::bad_input(format!("{}: {error}", connector.display()), "install terrace where no path has a colon")
     })?;
-    Ok(vec![(CONNECTOR, "terrace".into()), (PLUGINS, all)])
+    Ok(vec![(CONNECTOR, "terrace".into()), (PLUGINS, all), (KEEP, hdf5.as_str().into())])
 }
 
-/// Removes a directory with all directories in it, as far as there is nothing else in them.
+/// Removes a directory with all directories in it, as far as there is nothing else in them than an array's description.
 fn remove_empty(directory: &Path) {
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            remove_empty(&entry.path());
-        }
+    let entries: Vec<PathBuf> =
+        std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+    if let [only] = &entries[..]
+        && only.ends_with("zarr.json")
+    {
+        let _ = std::fs::remove_file(only);
+    }
+    for entry in entries.iter().filter(|entry| entry.is_dir() && !entry.is_symlink()) {
+        remove_empty(entry);
     }
     // It fails where something is left, which is what is wanted.
     let _ = std::fs::remove_dir(directory);
@@ -88,9 +103,11 @@ mod tests {
         let below = |name: &str| place.path().join(name);
         std::fs::create_dir_all(below("a/b/c")).unwrap();
         std::fs::create_dir_all(below("a/kept")).unwrap();
+        std::fs::create_dir_all(below("a/array")).unwrap();
+        std::fs::write(below("a/array/zarr.json"), "{}").unwrap();
         std::fs::write(below("a/kept/file"), "x").unwrap();
         remove_empty(&below("a"));
-        assert_eq!((below("a/b").exists(), below("a/kept/file").exists()), (false, true));
+        assert_eq!((below("a/b").exists(), below("a/array").exists(), below("a/kept/file").exists()), (false, false, true));
         remove_empty(&below("not there"));
     }
 

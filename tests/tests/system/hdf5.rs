@@ -150,7 +150,7 @@ fn arrays_stay_as_zarr_where_both_are_wanted() {
     let script = "import h5py, numpy as np\nf = h5py.File('out/a.h5', 'w')\nf['g/x'] = np.arange(12.).reshape(3, 4)\nf.close()";
     std::fs::create_dir(place.root().join("out")).unwrap();
     place.run_with(&["--hdf5=both"], &[python, "-c", script]).ok();
-    let check = "import h5py, zarr\nx = zarr.open_array('.hdf5/out/a.h5/g/x', mode='r')[:]\n\
+    let check = "import h5py, zarr\nx = zarr.open_array('.zarr/out/a.h5/g/x', mode='r')[:]\n\
                  print((x == h5py.File('out/a.h5')['g/x'][:]).all(), x.sum())";
     assert_eq!(place.native(&[python, "-c", check]).ok().stdout, "True 66.0\n");
 }
