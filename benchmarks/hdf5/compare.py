@@ -34,9 +34,9 @@ class Worker:
             directory.mkdir(parents=True)
         command = [sys.executable, WORKER]
         if flags is not None:
-            terrace = [binaries / "terrace"]
-            run = [*terrace, "run", "--quiet", "--root", root, "--tier", f"ram={own}/tier:2GiB", "--state", own / "state"]
-            command = [*run, "--runtime", own / "run", *flags, "--", *command, *terrace]
+            settings = ["--root", root, "--tier", f"ram={own}/tier:2GiB", "--state", own / "state", "--runtime", own / "run"]
+            flush = [binaries / "terrace", "flush", *settings]
+            command = [binaries / "terrace", "run", "--quiet", *settings, *flags, "--", *command, *flush]
         words = [str(word) for word in command]
         self.process = subprocess.Popen(words, cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout and self.process.stdout.readline() == "ready\n"
