@@ -219,10 +219,10 @@ fn a_program_goes_on_when_the_agent_is_killed() {
     let mut line = String::new();
     stdout.read_line(&mut line).unwrap();
     assert_eq!(line, "ready\n");
-    let agent = place.status().expect("an agent answers").pid;
+    let agent = place.status().expect("an agent answers").agent_pid;
     // SAFETY: kill has no preconditions; the agent is this test's own.
     assert_eq!(unsafe { libc::kill(agent as libc::pid_t, libc::SIGKILL) }, 0);
-    assert!(wait_until(30, || place.status().is_some_and(|status| status.pid != agent)), "no new agent came");
+    assert!(wait_until(30, || place.status().is_some_and(|status| status.agent_pid != agent)), "no new agent came");
     writeln!(stdin).unwrap();
     child.stdout = Some(stdout.into_inner());
     let outcome = Outcome::of_child(60, child);
