@@ -107,7 +107,10 @@ mod tests {
         std::fs::write(below("a/array/zarr.json"), "{}").unwrap();
         std::fs::write(below("a/kept/file"), "x").unwrap();
         remove_empty(&below("a"));
-        assert_eq!((below("a/b").exists(), below("a/array").exists(), below("a/kept/file").exists()), (false, false, true));
+        assert_eq!(
+            (below("a/b").exists(), below("a/array").exists(), below("a/kept/file").exists()),
+            (false, false, true)
+        );
         remove_empty(&below("not there"));
     }
 

@@ -47,10 +47,8 @@ fn what_a_program_writes_is_asked_for_while_it_runs_and_the_file_is_what_it_is_n
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         assert_eq!(line, format!("written {step}\n"));
-        let sums = rows(
-            &place,
-            "SELECT dim_0, sum(series) FROM \".hdf5/kinds.h5/series\" GROUP BY dim_0 ORDER BY dim_0",
-        );
+        let sums =
+            rows(&place, "SELECT dim_0, sum(series) FROM \".hdf5/kinds.h5/series\" GROUP BY dim_0 ORDER BY dim_0");
         let wanted: Vec<String> = (0..=step).map(|step| format!("{step},{}.0", 6 + 40 * step)).collect();
         assert_eq!(sums, wanted);
         writeln!(stdin).unwrap();
@@ -147,7 +145,8 @@ fn an_older_hdf5_knows_of_no_connector_and_its_files_are_files() {
 fn arrays_stay_as_zarr_where_both_are_wanted() {
     let Some((place, python)) = room("64MiB") else { return };
     let python = python.to_str().unwrap();
-    let script = "import h5py, numpy as np\nf = h5py.File('out/a.h5', 'w')\nf['g/x'] = np.arange(12.).reshape(3, 4)\nf.close()";
+    let script =
+        "import h5py, numpy as np\nf = h5py.File('out/a.h5', 'w')\nf['g/x'] = np.arange(12.).reshape(3, 4)\nf.close()";
     std::fs::create_dir(place.root().join("out")).unwrap();
     place.run_with(&["--hdf5=both"], &[python, "-c", script]).ok();
     let check = "import h5py, zarr\nx = zarr.open_array('.zarr/out/a.h5/g/x', mode='r')[:]\n\
@@ -243,7 +242,8 @@ fn what_can_not_be_had_is_refused_by_name() {
         assert!(outcome.stderr.contains(said), "{flags:?}: {}", outcome.stderr);
     }
     let mut command = place.run_command(&["--hdf5"], &["true"]);
-    let outcome = Outcome::of(command.env("HDF5_VOL_CONNECTOR", "pass_through under_vol=0;under_info={}").output().unwrap());
+    let outcome =
+        Outcome::of(command.env("HDF5_VOL_CONNECTOR", "pass_through under_vol=0;under_info={}").output().unwrap());
     assert_eq!(outcome.code, 2);
     assert!(outcome.stderr.contains("HDF5_VOL_CONNECTOR says `pass_through under_vol"), "{}", outcome.stderr);
     let outcome = place.run_with(&["--hdf5"], &["sh", "-c", "echo $HDF5_VOL_CONNECTOR $HDF5_PLUGIN_PATH"]).ok();
