@@ -47,6 +47,16 @@ static int find_calls(void *library) {
         return -1; \
     }
     HDF5_CALLS(FIND)
+#undef FIND
+    /* A program that is linked to the library may have the variables of its own (copy relocations), which the library then uses, too. */
+    void *home_of_variables = dlsym(RTLD_DEFAULT, "H5VLget_connector_id_by_name") == (void *)hdf5.H5VLget_connector_id_by_name
+        ? RTLD_DEFAULT
+        : library;
+#define FIND(NAME) \
+    if (!(hdf5.NAME = (hid_t *)dlsym(home_of_variables, #NAME))) { \
+        complain("it lacks ", #NAME); \
+        return -1; \
+    }
     HDF5_IDENTIFIERS(FIND)
 #undef FIND
     return 0;
