@@ -19,6 +19,7 @@ WITHOUT_SQL = -p terrace-cli -p terrace-web -p terrace-predict -p terrace-bench 
 build: preload
 	$(CARGO) build --release $(if $(TERRACE_WITHOUT_SQL),$(WITHOUT_SQL),$(WORKSPACE) --exclude terrace-tests)
 	drivers/cfitsio/build.sh target/release
+	drivers/hdf5/build.sh target/release
 	drivers/slurm/build.sh target/release
 
 # What `terrace run` needs, and no more: the command and the library that it preloads.
@@ -29,6 +30,7 @@ build-files: preload
 build-tests: preload
 	$(CARGO) build --release $(WORKSPACE) --all-targets
 	drivers/cfitsio/build.sh target/release
+	drivers/hdf5/build.sh target/release
 	drivers/slurm/build.sh target/release
 
 preload:

@@ -68,13 +68,15 @@ zig=("$venv/bin/python" -m ziglang cc -target "x86_64-linux-gnu.$glibc")
 "${zig[@]}" -shared -s -o "$built/libterrace.so" -Wl,-soname,"libterrace.so.$abi" -Wl,-z,nodelete -Wl,--version-script="$dist/versions" \
     -Wl,--whole-archive "$made/libterrace.a" -Wl,--no-whole-archive -lpthread -ldl -lm -lunwind
 CC="${zig[*]}" drivers/cfitsio/build.sh "$built"
+CC="${zig[*]}" drivers/hdf5/build.sh "$built"
 install -m 755 "$CARGO_TARGET_DIR/$target/preload/libterrace_intercept.so" "$built/"
 install -m 755 "$made"/terrace "$made"/terrace-{bench,predict,web} "$built/"
 if ((with_sql)); then
     build release -p terrace-query
     install -m 755 "$made/terrace-query" "$built/"
 fi
-for file in "$built"/*; do
+for file in "$built"/* "$built"/hdf5/*; do
+    [ -f "$file" ] || continue
     strip --strip-unneeded "$file"
     newest=$(objdump -T "$file" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
     [ "$(printf '%s\n' "GLIBC_$glibc" "$newest" | sort -V | tail -n 1)" = "GLIBC_$glibc" ] ||

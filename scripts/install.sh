@@ -18,7 +18,7 @@ programs=(terrace terrace-bench terrace-predict terrace-web)
 # The SQL engine is larger than all the rest: `make dist` has it in a package of its own.
 [ "${TERRACE_WITHOUT_SQL:-}" ] || programs+=(terrace-query)
 
-for file in "${programs[@]}" libterrace_intercept.so libterrace_cfitsio.so libterrace.so; do
+for file in "${programs[@]}" libterrace_intercept.so libterrace_cfitsio.so hdf5/libterrace_hdf5.so libterrace.so; do
     if [ ! -e "$built/$file" ]; then
         printf 'install: %s is not built\nhint: make build\n' "$built/$file" >&2
         exit 1
@@ -29,6 +29,8 @@ abi=$(sed -n 's/^const ABI: &str = "\(.*\)";/\1/p' crates/capi/build.rs)
 install -D -m 755 "$built/libterrace.so" "$to/lib/libterrace.so.$abi"
 ln -sfn "libterrace.so.$abi" "$to/lib/libterrace.so"
 install -D -m 755 -t "$to/lib/terrace" "$built/libterrace_intercept.so" "$built/libterrace_cfitsio.so"
+# HDF5 loads all that lies in a directory of plug-ins.
+install -D -m 755 -t "$to/lib/terrace/hdf5" "$built/hdf5/libterrace_hdf5.so"
 # Slurm's plugin is built where Slurm's headers are.
 [ ! -e "$built/spank_terrace.so" ] || install -D -m 755 -t "$to/lib/terrace" "$built/spank_terrace.so"
 install -D -m 644 -t "$to/include" crates/capi/include/terrace.h crates/capi/fortran/terrace.f90 \

@@ -1,6 +1,7 @@
 //! The command line's grammar. Flags that set a setting are named in `terrace_core::declared`; a test compares the two.
 
 use crate::door::DoorArgs;
+use crate::hdf5::Hdf5;
 use crate::service::{self, Service};
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -179,6 +180,10 @@ pub struct RunArgs {
     /// Use the CFITSIO driver (for programs that load libcfitsio)
     #[arg(long, env = "TERRACE_CFITSIO", conflicts_with = "mount")]
     pub cfitsio: bool,
+    /// Use the HDF5 connector (HDF5 1.14 and later): what is written is asked for while the program runs; `both` keeps it as Zarr, too
+    #[arg(long, value_name = "KEEP", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "file", env = "TERRACE_HDF5",
+        conflicts_with_all = ["mount", "nodes"])]
+    pub hdf5: Option<Hdf5>,
     /// Write a report as JSON to this file
     #[arg(long, value_name = "FILE", env = "TERRACE_REPORT")]
     pub report: Option<PathBuf>,

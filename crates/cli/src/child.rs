@@ -30,6 +30,8 @@ pub struct Start<'a> {
     pub library: Option<&'a Path>,
     /// The CFITSIO driver, where it is wanted.
     pub driver: Option<&'a Path>,
+    /// Variables that drivers and connectors are found by.
+    pub environment: Vec<(&'static str, OsString)>,
     pub supervision: Option<&'a Supervision>,
     /// Reaches the program instead of both.
     pub mount: Option<&'a PrivateMount>,
@@ -57,6 +59,7 @@ pub fn run(start: &Start, signals: &Signals, time: &mut TimeLeft) -> Result<Ende
         // A library that somebody preloads must not see links where the mount shows files.
         Some(_) => command.env_remove("TERRACE_INDEX"),
     };
+    command.envs(start.environment.iter().map(|(name, value)| (name, value)));
     let mask = signals.mask_for_program();
     // SAFETY: the closure only calls sigprocmask, which is async-signal-safe.
     unsafe { command.pre_exec(mask) };

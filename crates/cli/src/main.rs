@@ -22,6 +22,7 @@ mod dry_run;
 mod elsewhere;
 mod engine;
 mod explain;
+mod hdf5;
 mod hosts;
 mod keeper;
 mod launch;

@@ -20,7 +20,7 @@ use crate::scheduler::{self, Limit, TimeLeft};
 use crate::signals::{Signals, wake};
 use crate::step::Step;
 use crate::supervision::{self, Supervised, Supervision};
-use crate::{check, dry_run, elsewhere};
+use crate::{check, dry_run, elsewhere, hdf5};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -44,6 +44,9 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     if !args.quiet {
         resolved.print_warnings();
     }
+    if let Some(hdf5) = args.hdf5 {
+        hdf5.set_policy(&mut resolved.settings);
+    }
     if args.dry_run {
         check::root(&resolved.settings.root)?;
         return dry_run::run(&resolved);
@@ -64,6 +67,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     resolved.settings.tiers.iter().try_for_each(check::capacity)?;
     check::settings(&resolved.settings, running(&resolved.settings)?.is_some())?;
     let driver = args.cfitsio.then(|| cfitsio_driver(&resolved.settings)).transpose()?;
+    let hdf5 = args.hdf5.map(|hdf5| hdf5::environment(hdf5, &resolved.settings)).transpose()?;
     resolved.settings.library = loadable(&resolved.settings, &resolved.settings.library, resolve::LIBRARY)?;
     let settings = &resolved.settings;
     let door = args.doors.door(Door::of(&resolved))?;
@@ -104,6 +108,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
         command: &args.command,
         library: matches!(door, Door::Both | Door::Preload).then_some(settings.library.as_path()),
         driver: driver.as_deref(),
+        environment: hdf5.unwrap_or_default(),
         supervision: supervision.as_ref(),
         mount: mount.as_ref(),
         index: &begun.index,
@@ -169,6 +174,9 @@ pub fn run(args: &RunArgs) -> Result<i32> {
         tell_elsewhere(&on_others, Duration::ZERO, args.quiet);
     }
     end_attended(keeper, &signals, &mut time);
+    if let Some(hdf5) = args.hdf5 {
+        hdf5.clean(settings);
+    }
     finish(args, settings, &ended, supervised, flushed, report, tells)
 }
 

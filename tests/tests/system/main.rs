@@ -11,6 +11,7 @@ mod errors;
 mod examples;
 mod fsx;
 mod fuzz;
+mod hdf5;
 mod histories;
 mod launch;
 mod matrix;

@@ -14,6 +14,7 @@ const PAGES: &[(&str, &str)] = &[
     ("reference/savime.md", "savime"),
     ("guide/c.md", "capi"),
     ("guide/cfitsio.md", "cfitsio"),
+    ("guide/hdf5.md", "hdf5"),
     ("guide/predict.md", "predict"),
     ("guide/web.md", "web"),
 ];

@@ -356,6 +356,8 @@ impl ArrayHandle {
         mut place: impl FnMut(&Arc<MappedFile>, u64, Way) -> Result<()>,
     ) -> Result<()> {
         self.check_put(region, bytes)?;
+        // Once for this put: what the agent flushes to make room may be this very array, again and again, and free nothing.
+        let mut has_asked = false;
         loop {
             let mut inner = self.locked();
             self.current(&mut inner, true)?;
@@ -363,7 +365,7 @@ impl ArrayHandle {
             if region.is_empty() {
                 return Ok(());
             }
-            let Some((spot, way, file)) = self.find_room(&mut inner, bytes as u64)? else { continue };
+            let Some((spot, way, file)) = self.find_room(&mut inner, bytes as u64, &mut has_asked)? else { continue };
             let log = inner.staged.as_ref().expect("a put has staged the array").log.clone();
             drop(inner);
             place(&file, spot.position, way).inspect_err(|_| self.give_back(&log, spot))?;
@@ -416,7 +418,12 @@ impl ArrayHandle {
     }
 
     /// Room for an extent. `None`: look again which log is the current one.
-    fn find_room(&self, inner: &mut Inner, bytes: u64) -> Result<Option<(Spot, Way, Arc<MappedFile>)>> {
+    fn find_room(
+        &self,
+        inner: &mut Inner,
+        bytes: u64,
+        has_asked: &mut bool,
+    ) -> Result<Option<(Spot, Way, Arc<MappedFile>)>> {
         let place = &self.place;
         let Staged { stage, log, mapped, allocator, .. } = inner.staged.as_mut().expect("a put has staged the array");
         let may_reuse = |record: Option<u64>| {
@@ -424,15 +431,14 @@ impl ArrayHandle {
         };
         let next = || log.header().next_segment.fetch_add(1, AcqRel);
         let mut spot = allocator.take(bytes, may_reuse);
-        let mut has_asked = false;
         while spot.is_none() {
             if allocator.grow(place, stage, next, mapped, bytes)?.is_none() {
-                if has_asked {
+                if *has_asked {
                     allocator.grow_in_root(place, stage, next, mapped, bytes).map_err(|error| {
                         error.hint("all tiers are full, and so is the root's storage: remove something")
                     })?;
                 } else {
-                    has_asked = true;
+                    *has_asked = true;
                     // It may flush this very array, and end this generation; without an agent the root has to do.
                     let _ = self.services.make_room(bytes);
                     if !log.is_live() {
