@@ -2,7 +2,7 @@
  * them as they are as long as H5VL_VERSION is 3: in 1.14, 2.0, 2.1 and 2.2.
  *
  * Copyright by The HDF Group. All rights reserved. This is part of HDF5. The full copyright notice, including terms governing
- * use, modification, and redistribution, is contained in the file COPYING at the root of HDF5's source, or in
+ * use, modification, and redistribution, is contained in the file COPYING beside this one, or in
  * https://www.hdfgroup.org/licenses. */
 #ifndef TERRACE_HDF5_H
 #define TERRACE_HDF5_H
