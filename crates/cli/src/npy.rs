@@ -125,7 +125,7 @@ mod tests {
             |text: &str| [MAGIC.as_slice(), &[1, 0], &(text.len() as u16).to_le_bytes(), text.as_bytes()].concat();
         let read = |text: &str| read_header(&mut file(text).as_slice());
         assert_eq!(read("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }\n").unwrap().1, [2, 3]);
-        assert_eq!(read("{'descr': '<f4', 'fortran_order': False, 'shape': (), }\n").unwrap().1, [1]);
+        assert_eq!(read("{'descr': '<f4', 'fortran_order': False, 'shape': (), }\n").unwrap().1, [0u64; 0]);
         assert!(read("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }\n").is_err());
         assert!(read("{'descr': '>f4', 'fortran_order': False, 'shape': (2, 3), }\n").is_err());
         assert!(read("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }\n").is_err());
