@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use terrace_client::{Array, ArraySpec, Create, DataType, Region, Session, TagValue};
-use terrace_tests::{Outcome, Wish, Workplace};
+use terrace_tests::{Outcome, Wish, Workplace, wait_until};
 
 fn session(place: &Workplace) -> Session {
     Session::open(&place.runtime().join("index")).expect("a run has an index")
@@ -250,7 +250,8 @@ fn the_catalogue_is_tables() {
     assert_eq!(rows(&place, "SELECT path, key, value FROM terrace.tags WHERE kind = 'text'"), ["study/v,units,m/s"]);
     assert_eq!(rows(&place, "SELECT count(*) FROM terrace.regions WHERE path = 'study/v'"), ["2"]);
     assert_eq!(rows(&place, "SELECT name, is_durable FROM terrace.tiers"), ["ram,false", "root,true"]);
-    assert_eq!(rows(&place, "SELECT count(*) FROM terrace.transfers"), ["0"]);
+    // What was put is flushed meanwhile, and a disk takes its time.
+    assert!(wait_until(60, || rows(&place, "SELECT count(*) FROM terrace.transfers") == ["0"]));
     assert!(rows(&place, "SHOW TABLES").iter().any(|row| row.contains("root,study,")));
     // Metadata and data in one language.
     assert_eq!(
