@@ -111,6 +111,10 @@ struct hdf5_calls {
     DO(terrace_array_grow) \
     DO(terrace_array_put) \
     DO(terrace_array_close) \
+    DO(terrace_transfer_create) \
+    DO(terrace_transfer_start) \
+    DO(terrace_transfer_wait) \
+    DO(terrace_transfer_close) \
     DO(terrace_tag_put) \
     DO(terrace_tag_get) \
     DO(terrace_tag_delete)

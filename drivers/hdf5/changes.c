@@ -8,6 +8,8 @@
 #include <string.h>
 
 #define BLOCKS_MAX 4096
+/* From so many bytes on a put is done by another thread. TERRACE_HDF5_OVERLAP_BYTES says another number. */
+#define OVERLAP_BYTES ((size_t)256 << 10)
 
 /* A dataset of a file that was opened by the way of another one: what an earlier program has left of it goes. */
 static void foreign_changed(void *object) {
@@ -38,23 +40,63 @@ static bool is_plain_transfer(hid_t transfer) {
         && !converts;
 }
 
+static bool is_packed(hid_t space) {
+    return space == H5S_ALL || space == H5S_BLOCK || hdf5.H5Sget_select_type(space) == H5S_SEL_ALL;
+}
+
+/* Without a selection of its own the memory is laid out as the dataset is, and has the dataset's selection. */
+static hid_t laid_out(hid_t memory, hid_t space) { return memory == H5S_ALL && space != H5S_ALL ? space : memory; }
+
+/* Selections that are kept in the transfer's properties. */
+static bool is_kept_elsewhere(hid_t space) { return space != H5S_ALL && space < 16; }
+
+static size_t overlap_bytes(void) {
+    static size_t bytes;
+    const char *wanted = getenv("TERRACE_HDF5_OVERLAP_BYTES");
+    if (!bytes) bytes = wanted && atol(wanted) > 0 ? (size_t)atol(wanted) : OVERLAP_BYTES;
+    return bytes;
+}
+
+terrace_transfer *mirror_write_begin(void *object, hid_t type, hid_t memory, hid_t space, hid_t transfer, const void *cells) {
+    struct handle *handle = *handle_at(object);
+    struct dataset *dataset = handle ? handle->dataset : NULL;
+    if (!dataset || dataset->file->is_off || dataset->state != CURRENT || dataset->plan.field_count != 1) return NULL;
+    struct field *field = &dataset->plan.fields[0];
+    struct block block;
+    if (!cells || !is_plain_transfer(transfer) || is_kept_elsewhere(space) || !is_packed(laid_out(memory, space))) return NULL;
+    if (!is_direct(&dataset->plan, type) || hdf5.H5Tequal(type, field->type) <= 0) return NULL;
+    if (!block_of_selection(&dataset->plan, space, &block)) return NULL;
+    hsize_t count = block_cells(&dataset->plan, &block);
+    if (!count || count * field->bytes < overlap_bytes()) return NULL;
+    /* HDF5 has not compared the two selections yet. */
+    if (memory >= 16 && (hsize_t)hdf5.H5Sget_select_npoints(memory) != count) return NULL;
+    return start_put(dataset, field, &block, cells);
+}
+
+bool mirror_write_end(terrace_transfer *put) {
+    if (!put) return false;
+    bool is_put = terrace.terrace_transfer_wait(put, -1) == TERRACE_OK;
+    terrace.terrace_transfer_close(put);
+    return is_put;
+}
+
 /* Puts cells that lie in a program's memory, which is of the type that is_direct has seen. */
 static void put_direct(struct dataset *dataset, hid_t type, hid_t space, const struct block *block, const void *cells) {
     const struct plan *plan = &dataset->plan;
     hsize_t count = block_cells(plan, block);
     size_t from = hdf5.H5Tget_size(type);
-    bool is_packed = space == H5S_ALL || space == H5S_BLOCK || hdf5.H5Sget_select_type(space) == H5S_SEL_ALL;
+    bool is_whole = is_packed(space);
     for (int number = 0; number < plan->field_count && dataset->state == CURRENT; number++) {
         struct field *field = &plan->fields[number];
         bool is_same = hdf5.H5Tequal(type, field->type) > 0;
-        if (is_packed && is_same) {
+        if (is_whole && is_same) {
             put(dataset, field, block, cells);
             continue;
         }
         size_t width = from > field->bytes ? from : field->bytes;
         void *buffer = malloc(count * width), *background = is_same ? NULL : calloc(count, width);
         bool is_there = buffer && (is_same || background);
-        if (is_there && is_packed)
+        if (is_there && is_whole)
             memcpy(buffer, cells, count * from);
         else if (is_there)
             is_there = hdf5.H5Dgather(space, cells, type, count * from, buffer, NULL, NULL) >= 0;
@@ -111,18 +153,14 @@ void mirror_write(void *object, hid_t type, hid_t memory, hid_t space, hid_t tra
     struct plan *plan = &dataset->plan;
     struct block block;
     if (space >= 16 && hdf5.H5Sget_select_npoints(space) == 0) return;
-    /* Selections that are kept in the transfer's properties. */
-    bool is_elsewhere = space != H5S_ALL && space < 16;
-    if (!is_plain_transfer(transfer) || is_elsewhere) {
+    if (!is_plain_transfer(transfer) || is_kept_elsewhere(space)) {
         leave(dataset, "it is written by a transformation, or by a selection that is kept elsewhere");
     } else if (!block_of_selection(plan, space, &block)) {
         put_selected(dataset, object, space);
     } else if (block_cells(plan, &block) == 0) {
         return;
     } else if (cells && is_direct(plan, type)) {
-        /* Without a selection of its own the memory is laid out as the dataset is, and has the dataset's selection. */
-        hid_t laid_out = memory == H5S_ALL && space != H5S_ALL ? space : memory;
-        put_direct(dataset, type, laid_out, &block, cells);
+        put_direct(dataset, type, laid_out(memory, space), &block, cells);
     } else {
         put_from_file(dataset, object, &block);
     }

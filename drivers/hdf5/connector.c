@@ -105,11 +105,14 @@ static void *dataset_open(void *object, const H5VL_loc_params_t *location, const
 
 static herr_t dataset_write(size_t count, void *datasets[], hid_t types[], hid_t memories[], hid_t spaces[], hid_t transfer,
                             const void *cells[], void **request) {
-    MIRROR(for (size_t number = 0; number < count; number++) mirror_look(datasets[number]));
+    terrace_transfer *put = NULL;
+    MIRROR(for (size_t number = 0; number < count; number++) mirror_look(datasets[number]);
+           if (count == 1) put = mirror_write_begin(datasets[0], types[0], memories[0], spaces[0], transfer, cells[0]));
     herr_t result = under->dataset_cls.write(count, datasets, types, memories, spaces, transfer, cells, request);
+    bool is_put = mirror_write_end(put);
     if (result < 0)
         for (size_t number = 0; number < count; number++) mirror_failed(datasets[number]);
-    else
+    else if (!is_put)
         MIRROR(for (size_t number = 0; number < count; number++) mirror_write(datasets[number], types[number], memories[number],
                                                                              spaces[number], transfer, cells[number]));
     return result;

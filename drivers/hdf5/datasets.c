@@ -108,13 +108,29 @@ static bool create_arrays(struct dataset *dataset) {
     return is_made;
 }
 
-bool put(struct dataset *dataset, struct field *field, const struct block *block, const void *cells) {
-    struct terrace_region region = {.rank = dataset->plan.rank};
+static struct terrace_region region_of(const struct plan *plan, const struct block *block) {
+    struct terrace_region region = {.rank = plan->rank};
     for (int axis = 0; axis < region.rank; axis++) {
         region.offset[axis] = block->start[axis];
         region.count[axis] = block->count[axis];
         region.stride[axis] = block->stride[axis];
     }
+    return region;
+}
+
+terrace_transfer *start_put(struct dataset *dataset, struct field *field, const struct block *block, const void *cells) {
+    struct terrace_region region = region_of(&dataset->plan, block);
+    size_t bytes = block_cells(&dataset->plan, block) * field->bytes;
+    terrace_transfer *transfer = NULL;
+    /* A put only reads the cells. */
+    if (terrace.terrace_transfer_create(field->array, TERRACE_PUT, &region, (void *)cells, bytes, &transfer) != TERRACE_OK) return NULL;
+    if (terrace.terrace_transfer_start(transfer) == TERRACE_OK) return transfer;
+    terrace.terrace_transfer_close(transfer);
+    return NULL;
+}
+
+bool put(struct dataset *dataset, struct field *field, const struct block *block, const void *cells) {
+    struct terrace_region region = region_of(&dataset->plan, block);
     size_t bytes = block_cells(&dataset->plan, block) * field->bytes;
     if (terrace.terrace_array_put(field->array, &region, cells, bytes) == TERRACE_OK) return true;
     fail(dataset);

@@ -54,6 +54,11 @@ void mirror_closed(struct file *file);
 
 /* Before a dataset changes. */
 void mirror_look(void *dataset);
+/* A put that goes on while HDF5 writes the same cells: from the program's memory, as it is, and worth a thread. NULL: there is none. */
+terrace_transfer *mirror_write_begin(void *dataset, hid_t memory_type, hid_t memory_space, hid_t file_space, hid_t transfer,
+                                     const void *cells);
+/* Waits for it. False: the cells are still to be put. */
+bool mirror_write_end(terrace_transfer *put);
 /* After it has changed. */
 void mirror_write(void *dataset, hid_t memory_type, hid_t memory_space, hid_t file_space, hid_t transfer, const void *cells);
 void mirror_chunk(void *dataset, const hsize_t *offset);

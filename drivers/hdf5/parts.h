@@ -47,6 +47,8 @@ void fail(struct dataset *dataset);
 void begin(struct dataset *dataset, void *object, bool fills);
 bool is_current(struct dataset *dataset, void *object);
 bool put(struct dataset *dataset, struct field *field, const struct block *block, const void *cells);
+/* Begins a put; `cells` stay until it was waited for. NULL: it can't be begun, and nothing was put. */
+terrace_transfer *start_put(struct dataset *dataset, struct field *field, const struct block *block, const void *cells);
 /* Reads a block of one field from the file; to be freed. */
 void *read_block(struct dataset *dataset, void *object, const struct field *field, const struct block *block);
 /* Puts a block as the file has it. */

@@ -68,8 +68,10 @@ fn what_a_program_writes_is_asked_for_while_it_runs_and_the_file_is_what_it_is_n
 #[test]
 fn arrays_say_what_the_file_says_whatever_calls_are_made() {
     let Some((place, python)) = room("64MiB") else { return };
-    for seed in 1..=2 {
-        let script = format!("{} {} {seed} 100", python.display(), program("random_calls.py"));
+    // Puts that HDF5 waits for, and puts that go on beside its own writes.
+    for (seed, overlaps_from) in [(1, "1000000"), (2, "1"), (3, "1")] {
+        let calls = format!("{} {} {seed} 100", python.display(), program("random_calls.py"));
+        let script = format!("TERRACE_HDF5_OVERLAP_BYTES={overlaps_from} {calls}");
         holds(&place.run_with(&["--hdf5"], &["sh", "-c", &script]));
     }
 }
@@ -189,6 +191,26 @@ fn in_a_full_tier_the_file_is_whole_and_no_array_is_wrong() {
     let check = "import h5py, numpy as np\nf = h5py.File('full.h5')\n\
                  print(all((f[f'x{n}'][:] == np.arange(1 << 18) + n).all() for n in range(8)))";
     assert_eq!(place.native(&[python.to_str().unwrap(), "-c", check]).ok().stdout, "True\n");
+}
+
+#[test]
+fn a_write_that_hdf5_refuses_takes_the_array_with_it_and_reads_no_memory_of_others() {
+    let Some((place, python)) = room("64MiB") else { return };
+    // The last page of a mapping is the buffer, and the file's selection has more cells than the memory's.
+    let script = "import h5py, mmap, numpy as np, terrace\nsession = terrace.connect()\n\
+                  with h5py.File('a.h5', 'w') as file:\n    \
+                      file['x'], file['y'] = np.zeros(1 << 18), np.ones(1 << 18)\n    \
+                      cells = np.frombuffer(mmap.mmap(-1, 4096), 'f8')\n    \
+                      try:\n        \
+                          file['x'].id.write(h5py.h5s.create_simple((512,)), h5py.h5s.create_simple((1 << 18,)), cells)\n    \
+                      except (TypeError, ValueError, OSError):\n        \
+                          print('refused')\n    \
+                      assert not session.exists('.hdf5/a.h5/x')\n    \
+                      assert (session['.hdf5/a.h5/y'][...] == 1).all()\n\
+                  print('all claims hold')";
+    let outcome = place.run_with(&["--hdf5"], &[python.to_str().unwrap(), "-c", script]);
+    assert_eq!(outcome.stdout, "refused\nall claims hold\n", "{}", outcome.stderr);
+    holds(&outcome);
 }
 
 #[test]
