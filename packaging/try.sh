@@ -40,6 +40,9 @@ if python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     PATH=/tmp/env/bin:$PATH works wheel
     mkdir /tmp/example && cd /tmp/example
     PATH=/tmp/env/bin:$PATH terrace run --quiet -- python3 /packages/try.py
+    /tmp/env/bin/pip install --quiet --disable-pip-version-check --no-index --find-links /packages h5py
+    PATH=/tmp/env/bin:$PATH terrace run --quiet --hdf5 -- python3 /packages/try_hdf5.py && [ -f file.h5 ] && [ ! -e .hdf5 ]
+    echo "ok      wheel: an array in Python, h5py by the connector"
     cd / && rm -rf /tmp/example
     /tmp/env/bin/pip uninstall --quiet --yes terrace && [ ! -e /tmp/env/bin/terrace ] && [ ! -e /tmp/env/lib/terrace ]
     rm -rf /tmp/env /var/tmp/terrace-0 && left wheel

@@ -131,6 +131,8 @@ in_wheel=$(stage in-wheel)
 cp -a "$files/bin" "$in_wheel/"
 mkdir -p "$in_wheel/lib" "$in_wheel/share"
 cp -a "$files/lib/terrace" "$in_wheel/lib/"
+# The drivers load it; an environment's own lib/ is not the place for a library that nothing there is linked to.
+install -m 755 "$built/libterrace.so" "$in_wheel/lib/terrace/"
 cp -a "$files/share/man" "$in_wheel/share/"
 python packaging/wheel.py "$in_wheel" "$wheels"/terrace-*.whl "$dist"
 

@@ -37,11 +37,11 @@ for release; do
     fi
     rm -rf "$system/packages"
     mkdir -p "$system/packages"
-    cp "$dist"/terrace-[0-9]*.tar.xz "$dist"/terrace_*.deb "$dist"/terrace-[0-9]*.whl packaging/try.{sh,py} "$system/packages/"
+    cp "$dist"/terrace-[0-9]*.tar.xz "$dist"/terrace_*.deb "$dist"/terrace-[0-9]*.whl packaging/try{.sh,.py,_hdf5.py} "$system/packages/"
     # The engine, if it was built.
     find "$dist" \( -name 'terrace-sql-*.tar.xz' -o -name 'terrace-sql_*.deb' -o -name 'terrace_sql-*.whl' \) -exec cp -t "$system/packages" {} +
     python=$(chroot "$system" python3 -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-    python3 -m pip download --quiet --disable-pip-version-check --only-binary=:all: --python-version "$python" --dest "$system/packages" numpy ||
+    python3 -m pip download --quiet --disable-pip-version-check --only-binary=:all: --python-version "$python" --dest "$system/packages" numpy h5py ||
         [ "$python" = 3.9 ]
     unshare --mount --pid --fork bash -euc "
         for place in proc dev sys; do mount --rbind /\$place $system/\$place; done
