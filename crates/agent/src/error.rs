@@ -23,6 +23,12 @@ pub enum Error {
         root.display(), place.display()
     )]
     OtherRoot { root: PathBuf, place: PathBuf, noted: PathBuf },
+    #[error("no node `{name}` has files of {}", root.display())]
+    NoSuchNode { name: String, root: PathBuf, known: Vec<String> },
+    #[error("node {host} is not gone: its agent (process {agent_pid}) answers")]
+    NodeLives { host: String, agent_pid: u32 },
+    #[error("this node (tag {tag}) is just being declared gone at {}, or that was interrupted", root.display())]
+    BeingDeclaredGone { root: PathBuf, tag: String },
     #[error("an agent needs {needed} open files at least, and may have {most}")]
     Descriptors { most: u64, needed: u64 },
     #[error(transparent)]
@@ -48,6 +54,16 @@ impl terrace_core::refusal::Explained for Error {
             Error::OtherRoot { noted, .. } => Some(format!(
                 "put that directory back, and run `terrace recover`; if it was removed for good, remove {}: then its files in the tiers go, too",
                 noted.display()
+            )),
+            Error::NoSuchNode { known, .. } => Some(match known.is_empty() {
+                true => "no other node is known there; `terrace status` lists files of other nodes".into(),
+                false => format!("known are {}", known.join(", ")),
+            }),
+            Error::NodeLives { .. } => {
+                Some("end its runs, or make its files durable: terrace flush --all-nodes".into())
+            }
+            Error::BeingDeclaredGone { tag, .. } => Some(format!(
+                "try again; if that does not help, say `terrace recover --node-is-gone {tag}` on another node first"
             )),
             Error::Descriptors { .. } => Some("raise the hard limit on open files (`ulimit -Hn`)".into()),
             Error::Policy(error) => Some(error.hint.clone()),

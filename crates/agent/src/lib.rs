@@ -13,6 +13,7 @@
 //!   lifetime, server, calls, member   start and end; the control and call sockets; this agent among others
 //!   preconditions                     what must hold before it begins
 //!   agent                             all subjects together, and what is asked of files and arrays at once
+//!   gone                              nodes that will not come back, and what they have left
 //!   peers/                            the agents of other nodes of this root: files that lie in their tiers, and in ours
 //!   objects/                          clients of objects, here and remote; flush and eviction of staged arrays
 //!   forward/                          staged regions sent on to other agents
@@ -32,6 +33,7 @@ mod calls;
 mod error;
 mod files;
 mod forward;
+mod gone;
 mod lifetime;
 mod member;
 pub mod node;
@@ -45,6 +47,7 @@ mod tests;
 
 pub use error::{Error, Result};
 pub use files::recover::RecoverReport;
+pub use gone::{Declared, declare_gone};
 
 use std::time::{Duration, Instant};
 use terrace_core::settings::Settings;

@@ -10,6 +10,7 @@ use crate::error::{Context, Error, Result};
 use crate::files::directories::RoomCount;
 use crate::files::mover;
 use crate::files::recover::RecoverReport;
+use crate::gone::come_back;
 use crate::shared::accept;
 use crate::shared::index_file::{live_programs, make_private, take_over};
 use crate::shared::request::{FlushOptions, Outcome, Scope};
@@ -129,12 +130,19 @@ pub fn start(settings: Settings) -> Result<Running> {
 
 fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
     settings.node = Some(node::tag(&settings)?);
+    let was_gone = come_back(&settings)?;
     let (journal, trouble) = open_journal(&settings.journal())?;
     let agent = Agent::new(settings, journal)?;
     put_in_force(&agent.settings)?;
     agent.register()?;
     if let Some(trouble) = trouble {
         agent.warn(trouble);
+    }
+    if was_gone {
+        agent.warn(
+            "this node had been declared gone: what names in the root still lead to goes on, all else of it is lost"
+                .into(),
+        );
     }
     take_over(agent.index, &agent.devices);
     let quota = agent.settings.quota_bytes.unwrap_or(0).min(i64::MAX as u64) as i64;

@@ -49,10 +49,27 @@ pub fn boot_id() -> String {
 
 /// All that have registered at a root.
 pub fn registered(root: &Path) -> Vec<Node> {
+    let read = |place: PathBuf| serde_json::from_slice(&std::fs::read(place.join(REGISTRATION)).ok()?).ok();
+    nodes_by(root, |entry| is_tag(entry.file_name().to_str()?).then(|| read(entry.path()))?)
+}
+
+/// Those that were declared gone, and have not come back ([`crate::declare_gone`]).
+pub fn gone(root: &Path) -> Vec<Node> {
+    nodes_by(root, |entry| {
+        let name = entry.file_name();
+        let tag = name.to_str()?.split(".gone-").next().filter(|tag| is_tag(tag))?;
+        let is_there = entry.file_type().is_ok_and(|kind| kind.is_file()) || tag.len() < name.len();
+        let unreadable = || Node { host: format!("with tag {tag}"), tag: tag.into(), ..Node::default() };
+        let read = std::fs::read(entry.path()).or_else(|_| std::fs::read(entry.path().join(REGISTRATION)));
+        is_there.then(|| read.ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_else(unreadable))
+    })
+}
+
+fn nodes_by(root: &Path, read: impl FnMut(std::fs::DirEntry) -> Option<Node>) -> Vec<Node> {
     let entries = std::fs::read_dir(directory(root, PRIVATE_DIR)).into_iter().flatten().flatten();
-    let read = |directory: PathBuf| serde_json::from_slice(&std::fs::read(directory.join(REGISTRATION)).ok()?).ok();
-    let mut nodes: Vec<Node> = entries.filter_map(|entry| read(entry.path())).collect();
+    let mut nodes: Vec<Node> = entries.filter_map(read).collect();
     nodes.sort_by(|a, b| (&a.host, &a.tag).cmp(&(&b.host, &b.tag)));
+    nodes.dedup_by(|a, b| a.tag == b.tag);
     nodes
 }
 
@@ -96,6 +113,8 @@ impl Files {
     pub fn look_for_nodes(&self) {
         let entries = std::fs::read_dir(directory(&self.settings.root, PRIVATE_DIR)).into_iter().flatten().flatten();
         let own = self.settings.node.as_deref().unwrap_or_default();
+        // A file has the name of one that is gone.
+        let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let others = names.filter(|name| is_tag(name) && name != own).count();
         let before = self.index.header.others.swap(others.min(u32::MAX as usize) as u32, AcqRel);

@@ -463,7 +463,7 @@ pub struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Print every second until the agent exits
+    /// Show a screen that is drawn anew each second until the agent exits; without a terminal, print every second
     #[arg(long, short)]
     pub watch: bool,
 }
@@ -522,6 +522,9 @@ pub struct PathsArgs {
 pub struct RecoverArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
+    /// Declare a node gone for good, by its host name or tag: its files are what the root last had of them
+    #[arg(long, value_name = "NAME")]
+    pub node_is_gone: Vec<String>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -19,6 +19,9 @@ pub struct Elsewhere {
     /// That host was started again since: what was in its memory is gone.
     #[serde(rename = "lost")]
     pub is_lost: bool,
+    /// That node was declared gone.
+    #[serde(rename = "gone")]
+    pub is_gone: bool,
 }
 
 fn own_tag(settings: &Settings) -> Option<String> {
@@ -35,6 +38,8 @@ pub fn nodes(settings: &Settings) -> Vec<Node> {
 pub fn files(settings: &Settings, below: Option<&Path>) -> Vec<Elsewhere> {
     let own = own_tag(settings);
     let nodes: BTreeMap<String, Node> = nodes(settings).into_iter().map(|node| (node.tag.clone(), node)).collect();
+    let gone: BTreeMap<String, Node> =
+        node::gone(&settings.root).into_iter().map(|node| (node.tag.clone(), node)).collect();
     let (host, machine, boot_id) = (node::host(), node::machine(), node::boot_id());
     let private = settings.root.join(terrace_index::PRIVATE_DIR);
     let walk =
@@ -47,16 +52,17 @@ pub fn files(settings: &Settings, below: Option<&Path>) -> Vec<Elsewhere> {
             Owner::Node(tag) => Some(tag.clone()),
             Owner::OlderBuild => None,
         };
+        let is_gone = tag.as_ref().is_some_and(|tag| gone.contains_key(tag));
         let (whose, is_lost) = match &whose {
             Owner::Node(tag) if Some(tag) == own.as_ref() => return None,
-            Owner::Node(tag) => match nodes.get(tag) {
+            Owner::Node(tag) => match nodes.get(tag).or_else(|| gone.get(tag)) {
                 Some(node) if node.was_here_before(&host, &machine, &boot_id) => (node.host.clone(), true),
                 Some(node) => (node.host.clone(), false),
                 None => (format!("with tag {tag}, which is not registered"), false),
             },
             Owner::OlderBuild => ("of an older build of Terrace (recover with that build)".into(), false),
         };
-        Some(Elsewhere { path: entry.into_path(), tag, whose, is_lost })
+        Some(Elsewhere { path: entry.into_path(), tag, whose, is_lost, is_gone })
     });
     found.collect()
 }
@@ -70,7 +76,7 @@ pub fn by_node(files: &[Elsewhere]) -> String {
 
 /// What a user is told of them; `None`: there are none.
 pub fn in_words(settings: &Settings) -> Option<String> {
-    if nodes(settings).is_empty() {
+    if nodes(settings).is_empty() && node::gone(&settings.root).is_empty() {
         return None;
     }
     let files = files(settings, None);

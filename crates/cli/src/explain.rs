@@ -105,6 +105,7 @@ fn seen_in_tree(path: &std::path::Path, settings: &Settings) -> String {
     let is_link = path.is_symlink();
     if let Some(file) = is_link.then(|| crate::elsewhere::files(settings, Some(path)).pop()).flatten() {
         return match file.is_lost {
+            _ if file.is_gone => format!("lost: it was in a tier of node {}, which was declared gone", file.whose),
             true => format!("lost: it was in the memory of node {}, which was started again since", file.whose),
             false => format!(
                 "in a tier of node {}: programs of a run find it, others don't until it is flushed there",

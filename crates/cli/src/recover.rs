@@ -21,6 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub fn recover(args: &RecoverArgs) -> Result<i32> {
     let resolved = resolve(&args.settings)?;
     check::root(&resolved.settings.root)?;
+    if !args.node_is_gone.is_empty() {
+        return declare_gone(args, &resolved.settings);
+    }
     let begun = Instant::now();
     loop {
         if let Some((mut client, status)) = running(&resolved.settings)? {
@@ -81,9 +84,11 @@ pub fn recover_alone(args: &RecoverArgs, wanted: &Settings) -> Result<Option<i32
     Ok(Some(0))
 }
 
+fn texts(paths: &[PathBuf]) -> Vec<String> {
+    paths.iter().map(|path| path.to_string_lossy().into_owned()).collect()
+}
+
 fn tell(args: &RecoverArgs, settings: &Settings, report: &terrace_agent::RecoverReport) {
-    let texts =
-        |paths: &[PathBuf]| -> Vec<String> { paths.iter().map(|path| path.to_string_lossy().into_owned()).collect() };
     let pair = |path: &Path, reason: &str| serde_json::json!({ "path": path.to_string_lossy(), "reason": reason });
     if args.json {
         let lost: Vec<_> = report.lost.iter().map(|(path, reason)| pair(path, reason)).collect();
@@ -113,6 +118,45 @@ fn tell(args: &RecoverArgs, settings: &Settings, report: &terrace_agent::Recover
     ] {
         paths.iter().for_each(|path| outln!("  {}: {what}", path.display()));
     }
+}
+
+/// Other nodes' files; this node's own are not touched.
+fn declare_gone(args: &RecoverArgs, settings: &Settings) -> Result<i32> {
+    let (mut nodes, mut restored, mut lost, mut unread) = (vec![], vec![], vec![], vec![]);
+    for name in &args.node_is_gone {
+        let declared = terrace_agent::declare_gone(settings, name)?;
+        nodes.extend(declared.nodes);
+        restored.extend(declared.restored);
+        lost.extend(declared.lost);
+        unread.extend(declared.unread);
+    }
+    if args.json {
+        outln!(
+            "{}",
+            json(&serde_json::json!({
+                "root": settings.root.to_string_lossy(),
+                "gone": nodes.iter().map(|node| serde_json::json!({ "tag": node.tag, "host": node.host })).collect::<Vec<_>>(),
+                "restored": texts(&restored), "lost": texts(&lost), "unread": texts(&unread),
+            }))
+        );
+    } else {
+        for node in &nodes {
+            outln!("{}: node {} ({}) is declared gone", settings.root.display(), node.host, node.tag);
+        }
+        restored.iter().for_each(|path| outln!("  {}: back in its last durable version", path.display()));
+    }
+    let listed = |paths: &[PathBuf]| -> String { paths.iter().map(|path| format!("\n  {}", path.display())).collect() };
+    if !unread.is_empty() {
+        return Err(Failure::new(format!("{} directories can't be read:{}", unread.len(), listed(&unread)))
+            .hint("files in them are as they were; make them readable, and say it again"));
+    }
+    if !lost.is_empty() {
+        let what = format!("{} files and directories are lost with their node:{}", lost.len(), listed(&lost));
+        return Err(Failure::new(what).hint(
+            "their links stay, and lead to them again if the node comes back with its disks; if it never does, remove them",
+        ));
+    }
+    Ok(0)
 }
 
 fn flush_running(args: &RecoverArgs, client: &mut crate::control_client::Client, agent_pid: u32) -> Result<i32> {

@@ -20,6 +20,7 @@ mod moves;
 mod mpi;
 mod nodes;
 mod nodes_conformance;
+mod nodes_gone;
 mod nodes_open;
 mod objects;
 mod objects_agents;

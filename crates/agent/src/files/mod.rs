@@ -25,9 +25,9 @@ use crate::files::events::EventReader;
 use crate::files::exchange::Exchanges;
 use crate::files::growth::GrowthTracker;
 use crate::files::mover::directory_times::DirectoryTimes;
-use crate::shared::Shared;
 use crate::shared::index_file::{is_dead, object_name};
 use crate::shared::path::read_link;
+use crate::shared::{DECLARED_GONE, Shared};
 use rustix::fs::{AtFlags, StatxFlags};
 use std::ffi::OsStr;
 use std::ops::Deref;
@@ -240,7 +240,8 @@ impl Files {
         if let BlockReason::Failed(reason) = &blocked_by
             && !path.is_empty()
         {
-            self.failures.lock().unwrap().insert(path, reason.clone());
+            let reason = if self.is_declared_gone() { DECLARED_GONE.into() } else { reason.clone() };
+            self.failures.lock().unwrap().insert(path, reason);
         }
         entry.blocked_by = Some(blocked_by);
     }

@@ -6,6 +6,7 @@ use crate::files::catalogue::BlockReason;
 use crate::files::mover::evict::Eviction;
 use crate::files::mover::flush::PrepareOptions;
 use crate::files::mover::remove::Removal;
+use crate::shared::DECLARED_GONE;
 use crate::shared::path::as_path;
 use crate::shared::request::{FlushOptions, Outcome, Progress, Scope};
 use crate::shared::schedule::{Tally, Work};
@@ -129,6 +130,10 @@ impl Files {
             }
             removal.map_or_else(Removed::default, |removal| removal.join().expect("removal panics never"))
         });
+        // Names that were given to others' versions say nothing of it any more.
+        if options.end_of_run && self.is_declared_gone() {
+            outcome.failures.push(Failure { path: self.settings.root.clone(), reason: DECLARED_GONE.into() });
+        }
         (outcome, removes.then_some(removed))
     }
 

@@ -1,7 +1,7 @@
 //! What this node asks the others for.
 
 use super::Peers;
-use crate::node::registered;
+use crate::node::{gone, registered};
 use crate::shared::path::{as_path, read_link};
 use crate::shared::request::Scope;
 use rustix::fs::{AtFlags, StatxFlags};
@@ -73,7 +73,7 @@ impl Peers {
             if !path.is_empty() && !self.leads_to(path, text) {
                 return Ok(());
             }
-            if begun.elapsed() >= patience || self.schedule.has_ended() {
+            if begun.elapsed() >= patience || self.schedule.has_ended() || self.nodes().join(&tag).is_file() {
                 if errno == libc::EIO {
                     self.silent.lock().unwrap().insert(tag.clone(), Instant::now());
                 }
@@ -94,8 +94,12 @@ impl Peers {
     }
 
     fn name_of(&self, tag: &str) -> String {
-        let known = registered(&self.settings.root).into_iter().find(|node| node.tag == tag);
-        known.map_or_else(|| format!("a node that has left (tag {tag})"), |node| format!("node {}", node.host))
+        let called = |nodes: Vec<Node>| nodes.into_iter().find(|node| node.tag == tag).map(|node| node.host);
+        match (called(registered(&self.settings.root)), called(gone(&self.settings.root))) {
+            (Some(host), _) => format!("node {host}"),
+            (None, Some(host)) => format!("node {host}, which was declared gone"),
+            (None, None) => format!("a node that has left (tag {tag})"),
+        }
     }
 
     /// All registered nodes hear of this one, so that their programs look for what it has. Before a program of this one runs.
@@ -183,19 +187,23 @@ impl Peers {
     }
 
     fn connect(&self, tag: &str) -> Result<Link, String> {
-        let read = std::fs::read(self.nodes().join(tag).join(DOOR));
-        let door: Door =
-            read.ok().and_then(|text| serde_json::from_slice(&text).ok()).ok_or("no agent of it is there")?;
-        let mut last = "it has no address".to_owned();
-        for address in &door.addresses {
-            let target = format!("tls://{address}");
-            match Link::connect_within(&target, &door.token, Some(door.fingerprint.clone()), CONNECTING, HEARING) {
-                Ok(link) => return Ok(link),
-                Err(error) => last = error.message,
-            }
-        }
-        Err(last)
+        reach(&self.nodes().join(tag))
     }
+}
+
+/// A connection to the agent that has registered in a directory.
+pub fn reach(registered_in: &Path) -> Result<Link, String> {
+    let read = std::fs::read(registered_in.join(DOOR));
+    let door: Door = read.ok().and_then(|text| serde_json::from_slice(&text).ok()).ok_or("no agent of it is there")?;
+    let mut last = "it has no address".to_owned();
+    for address in &door.addresses {
+        let target = format!("tls://{address}");
+        match Link::connect_within(&target, &door.token, Some(door.fingerprint.clone()), CONNECTING, HEARING) {
+            Ok(link) => return Ok(link),
+            Err(error) => last = error.message,
+        }
+    }
+    Err(last)
 }
 
 fn hear(link: &mut Link, request: &Request) -> std::io::Result<Answer> {

@@ -23,6 +23,7 @@ mod asking;
 mod door;
 mod owner;
 
+pub use asking::reach;
 pub use door::{DoorKeeper, serve};
 
 use crate::files::Files;

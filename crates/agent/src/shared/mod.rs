@@ -29,6 +29,10 @@ use terrace_index::{Index, PRIVATE_DIR};
 use terrace_tier::{DirectoryTier, Tier};
 use totals::Totals;
 
+/// Why an agent whose node was declared gone ([`crate::declare_gone`]), and which lives all the same, makes nothing durable.
+pub const DECLARED_GONE: &str =
+    "this node was declared gone; end its runs and its agent, then run `terrace recover` here";
+
 pub struct Shared {
     pub settings: Settings,
     pub policy: Policy,
@@ -100,6 +104,12 @@ impl Shared {
     /// This agent's own directory in the root, relative to it.
     pub fn private_name(&self) -> PathBuf {
         terrace_core::nodes::private(PRIVATE_DIR, self.settings.node.as_deref())
+    }
+
+    /// Its user has declared this node gone, on another one (`gone`): a file has the name of our directory.
+    pub fn is_declared_gone(&self) -> bool {
+        let place = self.settings.root.join(self.private_name());
+        std::fs::symlink_metadata(place).is_ok_and(|found| found.is_file())
     }
 
     pub fn held_dir(&self) -> PathBuf {
