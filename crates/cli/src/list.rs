@@ -18,6 +18,11 @@ use terrace_tool::{out, outln};
 
 pub fn status(args: &StatusArgs) -> Result<i32> {
     let settings = resolve(&args.settings)?.settings;
+    let has_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
+    if args.watch && !args.json && has_terminal && running(&settings)?.is_some() {
+        crate::watch::watch(&settings)?;
+        return Ok(0);
+    }
     let mut seen = false;
     loop {
         let Some((_, status)) = running(&settings)? else {
@@ -30,9 +35,6 @@ pub fn status(args: &StatusArgs) -> Result<i32> {
         if args.json {
             outln!("{}", json(&Shown { status: Some(&status), elsewhere: files_elsewhere(&settings) }));
         } else {
-            if args.watch && std::io::stdout().is_terminal() {
-                out!("\x1b[H\x1b[2J");
-            }
             print_status(&status);
             if let Some(words) = crate::elsewhere::in_words(&settings) {
                 outln!("{words}");
@@ -200,7 +202,7 @@ pub fn ls(args: &ListArgs) -> Result<i32> {
 fn of_another_node(file: crate::elsewhere::Elsewhere) -> FileEntry {
     FileEntry {
         tier: format!("node {}", file.whose),
-        state: if file.is_lost { "lost" } else { "elsewhere" }.into(),
+        state: if file.is_lost || file.is_gone { "lost" } else { "elsewhere" }.into(),
         mode: terrace_core::policy::Mode::Copy,
         size: 0,
         open_for_writing: false,

@@ -49,6 +49,7 @@ mod signals;
 mod sql;
 mod step;
 mod supervision;
+mod watch;
 mod web;
 
 use args::Command;

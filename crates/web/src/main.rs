@@ -15,6 +15,7 @@ mod agent;
 mod api;
 mod events;
 mod listener;
+mod metrics;
 mod page;
 mod path;
 mod refusal;

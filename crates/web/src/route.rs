@@ -3,7 +3,7 @@
 use crate::path::{parameter, parts};
 use crate::refusal::{Answer, Refusal};
 use crate::reply::{Reply, dressed};
-use crate::{App, api, events, page, zarr};
+use crate::{App, api, events, metrics, page, zarr};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -108,6 +108,7 @@ async fn routed(app: &App, path: &str, query: Option<&str>) -> Answer<Reply> {
             let rest = rest.to_vec();
             app.store.read(move || zarr::key(&store, &rest)).await
         }
+        Some((first, [])) if first == "metrics" => app.store.read(move || metrics::reply(&store)).await,
         Some((first, rest)) if first == "api" => {
             let (what, below) = rest.split_first().ok_or_else(|| Refusal::not_found("say what of /api/"))?;
             let (what, name) = (what.clone(), below.join("/"));

@@ -1,6 +1,8 @@
 //! What `terrace run` does around a program: agents, signals, exit codes, modes, lists, reports, wall time.
 
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 use terrace_tests::{Outcome, Wish, Workplace, is_root, wait_until};
 
@@ -532,4 +534,34 @@ fn an_agent_that_dies_on_its_way_out_is_replaced_by_one_that_clears_up() {
         assert_clean(&place);
     }
     assert_eq!(place.settled_tree().0.len(), 5);
+}
+
+#[test]
+fn a_terminal_is_shown_a_screen_of_the_status_until_q_is_pressed() {
+    let place = Workplace::new();
+    let shell = place.shell();
+    let command = place.terrace("status");
+    let words = std::iter::once(command.get_program()).chain(command.get_args()).map(|word| word.to_str().unwrap());
+    // `script` (util-linux) gives it a terminal.
+    let line = format!("stty rows 30 cols 120; exec {} --watch", words.collect::<Vec<_>>().join(" "));
+    let mut script = std::process::Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).current_dir(place.root()).env("TERM", "xterm");
+    let mut watching = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut shown = vec![];
+    let mut screen = watching.stdout.take().unwrap();
+    while !String::from_utf8_lossy(&shown).contains("q: quit") {
+        let mut part = [0; 4096];
+        let length = screen.read(&mut part).unwrap();
+        assert!(length > 0, "it ended: {}", String::from_utf8_lossy(&shown));
+        shown.extend_from_slice(&part[..length]);
+    }
+    let agent = format!("agent {}", place.status().unwrap().agent_pid);
+    assert!(String::from_utf8_lossy(&shown).contains(&agent), "{}", String::from_utf8_lossy(&shown));
+    watching.stdin.take().unwrap().write_all(b"q").unwrap();
+    let mut rest = String::new();
+    screen.read_to_string(&mut rest).unwrap();
+    assert_eq!(watching.wait().unwrap().code(), Some(0));
+    // The screen is left as it was.
+    assert!(rest.contains("\x1b[?1049l"), "{rest:?}");
+    shell.ends_and_leaves();
 }

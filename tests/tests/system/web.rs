@@ -46,6 +46,7 @@ fn nothing_is_said_without_the_token() {
         "/zarr/study/v/c/0/0",
         "/api/status",
         "/api/events",
+        "/metrics",
         "/page/page.js",
         "/nothing",
     ];
@@ -315,6 +316,35 @@ fn events_tell_of_tiers_and_of_a_step_when_it_arrives() {
         assert_eq!((&told["shape"][0], &told["begun"][0]), (&count.into(), &1.into()));
     }
     drop((session, arrays));
+    served.end();
+}
+
+#[test]
+fn what_tiers_hold_and_what_was_moved_is_told_as_metrics() {
+    let place = Workplace::new();
+    let (served, session) = served(&place);
+    let array = study(&session);
+    let web = http(&served);
+    let value = |name: &str| -> f64 {
+        let answer = web.get("/metrics");
+        assert_eq!((answer.status, answer.header("content-type").contains("openmetrics-text")), (200, true));
+        let text = answer.text();
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        let root = place.root().display();
+        let (family, labels) = name.split_once('{').unwrap_or((name, "}"));
+        let separator = if labels == "}" { "" } else { "," };
+        let begin = format!("terrace_{family}{{root=\"{root}\"{separator}{labels} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&begin));
+        line.unwrap_or_else(|| panic!("{begin}is not in\n{text}")).parse().unwrap()
+    };
+    assert_eq!(value("tier_capacity_bytes{tier=\"ram\"}"), (4 << 20) as f64);
+    assert!(value("tier_used_bytes{tier=\"ram\"}") > 0.0 && value("uptime_seconds") > 0.0);
+    array.flush().unwrap();
+    assert!(wait_until(60, || value("unflushed_bytes") == 0.0 && value("moving_files") == 0.0));
+    // Counters are told before anything was counted.
+    value("moved_bytes_total{move=\"evict\"}");
+    assert_eq!(web.get("/metrics/x").status, 404);
+    drop((session, array));
     served.end();
 }
 
