@@ -113,6 +113,23 @@ impl Session {
         py.detach(|| self.0.rename(name, to)).or_raise(py)
     }
 
+    fn add_member(&self, py: Python<'_>, container: &str, object: &str) -> PyResult<()> {
+        py.detach(|| self.0.add_member(container, object)).or_raise(py)
+    }
+
+    fn remove_member(&self, py: Python<'_>, container: &str, object: &str) -> PyResult<()> {
+        py.detach(|| self.0.remove_member(container, object)).or_raise(py)
+    }
+
+    fn members(&self, py: Python<'_>, container: &str) -> PyResult<Vec<String>> {
+        let members = py.detach(|| self.0.members(container)).or_raise(py)?;
+        Ok(members.into_iter().map(|(name, _)| name).collect())
+    }
+
+    fn containers_of(&self, py: Python<'_>, object: &str) -> PyResult<Vec<String>> {
+        py.detach(|| self.0.containers_of(object)).or_raise(py)
+    }
+
     /// None: it did not appear in the time given.
     fn wait_for<'py>(&self, py: Python<'py>, name: &str, timeout: Option<f64>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let found =

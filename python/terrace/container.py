@@ -70,6 +70,10 @@ class Bytes:
         return f"<terrace.Bytes `{self.name}`>"
 
 
+def _name_of(object: str | Array | Bytes) -> str:
+    return object if isinstance(object, str) else object.name
+
+
 class Container(Mapping[str, Union["Container", Array, Bytes]]):
     """A directory of the namespace, as a mapping from names to containers, arrays and bytes objects.
 
@@ -231,6 +235,24 @@ class Container(Mapping[str, Union["Container", Array, Bytes]]):
         that name. Arrays that are open are to be opened again.
         """
         self._native.rename(self._path(name), self._path(to))
+
+    # Objects in several containers
+
+    def add_member(self, object: str | Array | Bytes) -> None:
+        """Makes an array or a bytes object, given as such or by its name from the root on, a member of this container, too."""
+        self._native.add_member(self.name, _name_of(object))
+
+    def remove_member(self, object: str | Array | Bytes) -> None:
+        """Ends what `add_member` began; the object stays. Raises NotFoundError when it is no member."""
+        self._native.remove_member(self.name, _name_of(object))
+
+    def members(self) -> list[str]:
+        """Names, from the root on, of the arrays and bytes objects that lie in this container or were added to it, sorted."""
+        return self._native.members(self.name)
+
+    def containers_of(self, name: str) -> list[str]:
+        """Names, from the root on, of the containers that an object in this one is in; the root is ""."""
+        return self._native.containers_of(self._path(name))
 
     def wait_for(self, name: str, timeout: float | None = None) -> Status:
         """Waits, in seconds, until there is an object of this name. Raises BusyError when there is none in time."""

@@ -219,3 +219,19 @@ def test_cells_are_selected_by_what_they_are(place):
         bool(a.where("> 1"))
     with pytest.raises(terrace.InvalidError):
         place.create_array("text", (3,), "S4").where("> 1")
+
+
+def test_an_object_is_a_member_of_several_containers(place):
+    array = place.create_array("run/v", (4,), "i4")
+    place["run/log"] = b"text"
+    best = place.create_container("best")
+    best.add_member(array)
+    best.add_member(f"{place.name}/run/log")
+    assert best.members() == [f"{place.name}/run/log", f"{place.name}/run/v"]
+    assert place.containers_of("run/v") == [f"{place.name}/best", f"{place.name}/run"]
+    best.remove_member(array)
+    assert best.members() == [f"{place.name}/run/log"]
+    with pytest.raises(terrace.NotFoundError, match="no member"):
+        best.remove_member(array)
+    place.remove("run", recursive=True)
+    assert best.members() == []

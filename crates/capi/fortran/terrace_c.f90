@@ -141,6 +141,7 @@ module terrace_c
   public :: c_terrace_bytes_write
   public :: c_terrace_connect
   public :: c_terrace_container_create
+  public :: c_terrace_containers_of
   public :: c_terrace_disconnect
   public :: c_terrace_error
   public :: c_terrace_evict
@@ -152,6 +153,9 @@ module terrace_c
   public :: c_terrace_map
   public :: c_terrace_mapping_lock
   public :: c_terrace_mapping_release
+  public :: c_terrace_member_add
+  public :: c_terrace_member_remove
+  public :: c_terrace_members
   public :: c_terrace_prefetch
   public :: c_terrace_remove
   public :: c_terrace_rename
@@ -248,6 +252,50 @@ module terrace_c
       import
       type(c_ptr), value :: session
       character(c_char), intent(in) :: container(*)
+      type(c_funptr), value :: visit
+      type(c_ptr), value :: context
+      integer(c_int) :: answer
+    end function
+    function c_terrace_member_add(session, &
+        container, &
+        object) &
+        bind(c, name="terrace_member_add") result(answer)
+      import
+      type(c_ptr), value :: session
+      character(c_char), intent(in) :: container(*)
+      character(c_char), intent(in) :: object(*)
+      integer(c_int) :: answer
+    end function
+    function c_terrace_member_remove(session, &
+        container, &
+        object) &
+        bind(c, name="terrace_member_remove") result(answer)
+      import
+      type(c_ptr), value :: session
+      character(c_char), intent(in) :: container(*)
+      character(c_char), intent(in) :: object(*)
+      integer(c_int) :: answer
+    end function
+    function c_terrace_members(session, &
+        container, &
+        visit, &
+        context) &
+        bind(c, name="terrace_members") result(answer)
+      import
+      type(c_ptr), value :: session
+      character(c_char), intent(in) :: container(*)
+      type(c_funptr), value :: visit
+      type(c_ptr), value :: context
+      integer(c_int) :: answer
+    end function
+    function c_terrace_containers_of(session, &
+        object, &
+        visit, &
+        context) &
+        bind(c, name="terrace_containers_of") result(answer)
+      import
+      type(c_ptr), value :: session
+      character(c_char), intent(in) :: object(*)
       type(c_funptr), value :: visit
       type(c_ptr), value :: context
       integer(c_int) :: answer

@@ -297,6 +297,26 @@ int terrace_list(const struct terrace_session *session,
                  int (*visit)(const char *name, int kind, void *context),
                  void *context);
 
+// Makes an array or a bytes object a member of one more container. One that is a member already stays so.
+int terrace_member_add(const struct terrace_session *session, const char *container, const char *object);
+
+// Ends what terrace_member_add began; the object stays. TERRACE_NOT_FOUND: it is no member.
+int terrace_member_remove(const struct terrace_session *session, const char *container, const char *object);
+
+// Calls `visit` with the name (from the root on) and the kind of each array and bytes object that lies in a container or was added to
+// it, sorted by name, until it returns something else than 0; `context` is handed on to it.
+int terrace_members(const struct terrace_session *session,
+                    const char *container,
+                    int (*visit)(const char *name, int kind, void *context),
+                    void *context);
+
+// Calls `visit` with the name of each container that an object is in, sorted, until it returns something else than 0; `context` is
+// handed on to it. The root is "".
+int terrace_containers_of(const struct terrace_session *session,
+                          const char *object,
+                          int (*visit)(const char *name, int kind, void *context),
+                          void *context);
+
 // What is known of an object; TERRACE_NOT_FOUND if there is none.
 int terrace_stat(const struct terrace_session *session, const char *name, struct terrace_info *info);
 

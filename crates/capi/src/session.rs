@@ -115,6 +115,25 @@ pub extern "C" fn terrace_container_create(session: *const terrace_session, name
     call(|| Ok(used(session)?.create_container(text(name, "the container's name")?, create_from(how)?)?))
 }
 
+type Visit = unsafe extern "C" fn(name: *const c_char, kind: c_int, context: *mut c_void) -> c_int;
+
+/// Until `visit` returns something else than 0.
+fn visit_all(
+    visit: Option<Visit>,
+    context: *mut c_void,
+    all: impl IntoIterator<Item = (String, c_int)>,
+) -> Outcome<()> {
+    let visit = visit.ok_or_else(|| Failure::invalid("the function to call is NULL"))?;
+    for (name, kind) in all {
+        let name = std::ffi::CString::new(name).expect("a file's name has no zero byte");
+        // SAFETY: the caller gave a function of this type.
+        if unsafe { visit(name.as_ptr(), kind, context) } != 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// Calls `visit` with the name (without its container) and the kind of all that a container holds, sorted by name, until
 /// it returns something else than 0; `context` is handed on to it.
 #[unsafe(no_mangle)]
@@ -126,15 +145,64 @@ pub extern "C" fn terrace_list(
 ) -> c_int {
     call(|| {
         let entries = used(session)?.list(text(container, "the container's name")?)?;
-        let visit = visit.ok_or_else(|| Failure::invalid("the function to call is NULL"))?;
-        for entry in entries {
-            let name = std::ffi::CString::new(entry.name).expect("a file's name has no zero byte");
-            // SAFETY: the caller gave a function of this type.
-            if unsafe { visit(name.as_ptr(), kind_number(entry.kind), context) } != 0 {
-                break;
-            }
-        }
-        Ok(())
+        visit_all(visit, context, entries.into_iter().map(|entry| (entry.name, kind_number(entry.kind))))
+    })
+}
+
+/// Makes an array or a bytes object a member of one more container. One that is a member already stays so.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_member_add(
+    session: *const terrace_session,
+    container: *const c_char,
+    object: *const c_char,
+) -> c_int {
+    call(|| {
+        let (container, object) = (text(container, "the container's name")?, text(object, "the object's name")?);
+        Ok(used(session)?.add_member(container, object)?)
+    })
+}
+
+/// Ends what terrace_member_add began; the object stays. TERRACE_NOT_FOUND: it is no member.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_member_remove(
+    session: *const terrace_session,
+    container: *const c_char,
+    object: *const c_char,
+) -> c_int {
+    call(|| {
+        let (container, object) = (text(container, "the container's name")?, text(object, "the object's name")?);
+        Ok(used(session)?.remove_member(container, object)?)
+    })
+}
+
+/// Calls `visit` with the name (from the root on) and the kind of each array and bytes object that lies in a container or was added to
+/// it, sorted by name, until it returns something else than 0; `context` is handed on to it.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_members(
+    session: *const terrace_session,
+    container: *const c_char,
+    visit: Option<unsafe extern "C" fn(name: *const c_char, kind: c_int, context: *mut c_void) -> c_int>,
+    context: *mut c_void,
+) -> c_int {
+    call(|| {
+        let members = used(session)?.members(text(container, "the container's name")?)?;
+        visit_all(visit, context, members.into_iter().map(|(name, status)| (name, kind_number(status.kind))))
+    })
+}
+
+/// Calls `visit` with the name of each container that an object is in, sorted, until it returns something else than 0; `context` is
+/// handed on to it. The root is "".
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_containers_of(
+    session: *const terrace_session,
+    object: *const c_char,
+    visit: Option<unsafe extern "C" fn(name: *const c_char, kind: c_int, context: *mut c_void) -> c_int>,
+    context: *mut c_void,
+) -> c_int {
+    call(|| {
+        let containers = used(session)?.containers_of(text(object, "the object's name")?)?;
+        let kind = kind_number(ObjectKind::Container);
+        visit_all(visit, context, containers.into_iter().map(|name| (name, kind)))
     })
 }
 

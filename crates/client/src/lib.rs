@@ -32,6 +32,7 @@ mod fabric;
 mod hooks;
 mod link;
 mod members;
+mod membership;
 mod memory;
 mod remote;
 mod routing;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use terrace_client::{
     ArraySpec, Create, DataType, Kind, LockMode, ObjectKind, Region, Session, TagMatch, TagQuery, TagValue, Transfer,
 };
-use terrace_tests::{Workplace, again, wait_until};
+use terrace_tests::{Served, Workplace, again, wait_until};
 
 fn session(place: &Workplace) -> Session {
     Session::open(&place.runtime().join("index")).expect("a run has an index")
@@ -234,4 +234,58 @@ fn an_unlimited_dimension_is_grown_by_two_clients() {
     assert!(wait_until(5, || !place.root().join("grows/.staged").is_symlink()));
     drop((first, second, one, two));
     shell.ends_and_leaves();
+}
+
+#[test]
+fn an_object_is_a_member_of_several_containers_under_its_one_name() {
+    let place = Workplace::new();
+    let served = Served::begin(&place, &[]);
+    let here = Session::open(&served.index).unwrap();
+    let there = Session::connect_to(&served.address, Served::TOKEN).unwrap();
+    let spec = ArraySpec::new(DataType::Int32, &[4]);
+    let array = here.create_array("run/v", &spec, Create::New).unwrap();
+    here.create_bytes("run/log", Create::New).unwrap().close().unwrap();
+    for container in ["best", "all"] {
+        here.create_container(container, Create::New).unwrap();
+    }
+    let names = |session: &Session, container: &str| -> Vec<String> {
+        session.members(container).unwrap().into_iter().map(|(name, _)| name).collect()
+    };
+    // By either way, twice as once; what lies in a container is a member of it.
+    for (session, container) in [(&here, "best"), (&there, "all"), (&there, "best"), (&here, "run")] {
+        session.add_member(container, "run/v").unwrap();
+    }
+    for session in [&here, &there] {
+        assert_eq!(
+            (names(session, "best"), names(session, "run")),
+            (vec!["run/v".into()], vec!["run/log".into(), "run/v".into()])
+        );
+        assert_eq!(session.containers_of("run/v").unwrap(), ["all", "best", "run"]);
+        assert_eq!(session.members("all").unwrap()[0].1.kind, ObjectKind::Array);
+    }
+    // One object: what is put by its name is what every container's member has.
+    array.put_values(&block(&[0], &[4]), &[1i32, 2, 3, 4]).unwrap();
+    let member = there.open_array(&names(&there, "best")[0], false).unwrap();
+    assert_eq!(member.get_values::<i32>(&block(&[0], &[4])).unwrap(), [1, 2, 3, 4]);
+    let kind = |done: terrace_client::Result<()>| done.unwrap_err().kind;
+    assert_eq!(kind(here.add_member("best", "run")), Kind::WrongKind);
+    assert_eq!(kind(here.add_member("run/v", "run/log")), Kind::WrongKind);
+    assert_eq!(kind(here.add_member("best", "nothing")), Kind::NotFound);
+    assert_eq!(kind(here.add_member("nothing", "run/v")), Kind::NotFound);
+    assert_eq!(kind(here.remove_member("best", "run/log")), Kind::NotFound);
+    assert_eq!(kind(there.remove_member("run", "run/v")), Kind::Invalid);
+    // They outlive the agent, are followed to another name, and go with the object.
+    drop((array, member, there));
+    served.kill_agent(&place);
+    here.rename("run", "first").unwrap();
+    assert_eq!((names(&here, "best"), names(&here, "all")), (vec!["first/v".to_string()], vec!["first/v".to_string()]));
+    here.remove_member("all", "first/v").unwrap();
+    assert_eq!(here.containers_of("first/v").unwrap(), ["best", "first"]);
+    assert!(here.exists("first/v").unwrap() && names(&here, "all").is_empty());
+    here.remove("first/v", false).unwrap();
+    assert!(names(&here, "best").is_empty());
+    here.create_array("first/v", &spec, Create::New).unwrap();
+    assert!(names(&here, "best").is_empty(), "a new object of that name is a member of what it was not added to");
+    drop(here);
+    served.end();
 }

@@ -11,13 +11,15 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use terrace_core::objects::{TagMatch, TagQuery, TagValue, fits};
+use terrace_core::objects::{MEMBER_KEY, TagMatch, TagQuery, TagValue, fits, member_key};
 
 #[derive(Default)]
 pub struct Tags {
     journal: Option<File>,
     by_object: BTreeMap<String, BTreeMap<String, TagValue>>,
     by_key: HashMap<String, BTreeMap<Rank, BTreeSet<String>>>,
+    /// Containers that an object was added to, by the object's name.
+    added: BTreeMap<String, BTreeSet<String>>,
     /// Objects whose tags the root does not have yet.
     pub changed: BTreeSet<String>,
     /// Another one after each change.
@@ -121,6 +123,9 @@ impl Tags {
                     self.unindex(&object, &key);
                     let ranks = self.by_key.entry(key.clone()).or_default();
                     ranks.entry(Rank::of(&value)).or_default().insert(object.clone());
+                    if let Some(member) = member(&key, &value) {
+                        self.added.entry(member.into()).or_default().insert(object.clone());
+                    }
                     self.by_object.entry(object.clone()).or_default().insert(key, value);
                 }
                 self.changed.insert(object);
@@ -139,6 +144,9 @@ impl Tags {
                     self.by_object.remove(&gone);
                     self.changed.remove(&gone);
                 }
+                for (member, container) in self.memberships(&object) {
+                    self.apply(Line::Delete(container, member_key(&member)));
+                }
             }
             Line::Rename(from, to) => {
                 // What was said of an object that had the new name before.
@@ -147,6 +155,12 @@ impl Tags {
                     let tags: Vec<(String, TagValue)> = self.by_object[&gone].clone().into_iter().collect();
                     let name = format!("{to}{}", &gone[from.len()..]);
                     self.apply(Line::Put(name, tags));
+                }
+                for (member, container) in self.memberships(&from) {
+                    let name = format!("{to}{}", &member[from.len()..]);
+                    self.apply(Line::Delete(container.clone(), member_key(&member)));
+                    // Of the container's two names, only the new one stays.
+                    self.apply(Line::Put(container, vec![(member_key(&name), TagValue::Text(name))]));
                 }
                 self.apply(Line::Forget(from));
             }
@@ -164,8 +178,28 @@ impl Tags {
             .collect()
     }
 
+    /// Objects at and below a path that were added to containers, each with one of these.
+    fn memberships(&self, path: &str) -> Vec<(String, String)> {
+        let from = self.added.range(path.to_owned()..).take_while(|(member, _)| member.starts_with(path));
+        let below = from.filter(|(member, _)| is_below(member, path));
+        below.flat_map(|(member, containers)| containers.iter().map(|of| (member.clone(), of.clone()))).collect()
+    }
+
+    fn is_said_of(&self, path: &str) -> bool {
+        !self.below(path).is_empty() || !self.memberships(path).is_empty()
+    }
+
     fn unindex(&mut self, object: &str, key: &str) {
         let Some(value) = self.by_object.get(object).and_then(|tags| tags.get(key)) else { return };
+        if let Some(member) = member(key, value)
+            && let Some(containers) = self.added.get_mut(member)
+        {
+            containers.remove(object);
+            if containers.is_empty() {
+                let member = member.to_owned();
+                self.added.remove(&member);
+            }
+        }
         let rank = Rank::of(value);
         if let Some(ranks) = self.by_key.get_mut(key)
             && let Some(objects) = ranks.get_mut(&rank)
@@ -190,12 +224,12 @@ impl Tags {
     }
 
     pub fn forget(&mut self, object: &str) -> std::io::Result<()> {
-        if self.below(object).is_empty() { Ok(()) } else { self.write(Line::Forget(object.into())) }
+        if self.is_said_of(object) { self.write(Line::Forget(object.into())) } else { Ok(()) }
     }
 
     pub fn rename(&mut self, from: &str, to: &str) -> std::io::Result<()> {
-        let is_nothing = self.below(from).is_empty() && self.below(to).is_empty();
-        if is_nothing { Ok(()) } else { self.write(Line::Rename(from.into(), to.into())) }
+        let is_something = self.is_said_of(from) || self.is_said_of(to);
+        if is_something { self.write(Line::Rename(from.into(), to.into())) } else { Ok(()) }
     }
 
     /// All objects that have tags, with them.
@@ -274,6 +308,14 @@ impl Tags {
     }
 }
 
+/// The object that a container's tag adds to it.
+fn member<'a>(key: &str, value: &'a TagValue) -> Option<&'a str> {
+    match value {
+        TagValue::Text(name) if key.starts_with(MEMBER_KEY) => Some(name),
+        _ => None,
+    }
+}
+
 /// The object itself, or one that lies below the path; "": all.
 fn is_below(object: &str, path: &str) -> bool {
     path.is_empty() || object.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -321,6 +363,36 @@ mod tests {
             tags.put(object, vec![("band".into(), text(band)), ("seeing".into(), TagValue::Float(seeing))]).unwrap();
         }
         tags
+    }
+
+    #[test]
+    fn a_member_is_followed_when_it_or_its_container_is_renamed_and_forgotten_with_it() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("tags.log");
+        let (mut tags, _) = Tags::open(&path);
+        let add = |tags: &mut Tags, container: &str, object: &str| {
+            tags.put(container, vec![(member_key(object), text(object))]).unwrap();
+        };
+        let of = |tags: &Tags, container: &str| -> Vec<String> {
+            let all = tags.of(container).unwrap_or_default();
+            all.iter().filter_map(|(key, value)| member(key, value)).map(String::from).collect()
+        };
+        add(&mut tags, "c", "a/x");
+        add(&mut tags, "d/e", "a/x");
+        add(&mut tags, "c", "ab/y");
+        tags.rename("a", "b/new").unwrap();
+        assert_eq!((of(&tags, "d/e"), of(&tags, "c").len()), (vec!["b/new/x".to_string()], 2));
+        tags.rename("d", "z").unwrap();
+        assert_eq!(ask(&tags, &member_key("b/new/x"), TagMatch::Exact(text("b/new/x"))), ["c", "z/e"]);
+        // An object below a container that it is a member of, which gets another name.
+        add(&mut tags, "z", "z/e/o");
+        tags.rename("z", "q").unwrap();
+        assert_eq!((of(&tags, "q"), of(&tags, "z")), (vec!["q/e/o".to_string()], vec![]));
+        tags.forget("b/new/x").unwrap();
+        assert_eq!((of(&tags, "q/e"), of(&tags, "c")), (vec![], vec!["ab/y".to_string()]));
+        drop(tags);
+        let (tags, _) = Tags::open(&path);
+        assert_eq!((of(&tags, "q"), of(&tags, "c")), (vec!["q/e/o".to_string()], vec!["ab/y".to_string()]));
     }
 
     #[test]

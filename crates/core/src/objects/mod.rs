@@ -26,7 +26,7 @@ pub use region::{Region, cells};
 pub use rendezvous::{choose, key_of_chunk, key_of_name};
 pub use spec::{ArraySpec, Placement};
 pub use steps::complete_steps;
-pub use tags::{KEY_MAX, TagMatch, TagQuery, TagValue, check_key, fits};
+pub use tags::{KEY_MAX, MEMBER_KEY, TagMatch, TagQuery, TagValue, check_key, fits, member_key};
 
 /// Most dimensions of an array.
 pub const RANK_MAX: usize = 8;

@@ -42,6 +42,16 @@ pub struct TagQuery {
 }
 
 pub const KEY_MAX: usize = 255;
+
+/// A container's tags for objects that were added to it begin so; the value is the object's name.
+pub const MEMBER_KEY: &str = "terrace.member.";
+
+/// The key for an object. Names are longer than keys may be, so it has their hash (FNV-1a, 64 bits).
+pub fn member_key(object: &str) -> String {
+    let step = |hash: u64, byte: u8| (hash ^ byte as u64).wrapping_mul(0x0100_0000_01b3);
+    format!("{MEMBER_KEY}{:016x}", object.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+}
+
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
 
 impl TagValue {
