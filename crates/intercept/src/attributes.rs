@@ -198,3 +198,8 @@ pub unsafe extern "C" fn fpathconf(fd: c_int, name: c_int) -> i64 {
 pub fn lstat_shown(path: *const c_char, out: *mut libc::stat) -> bool {
     stat::stat_at(CWD, path, out, libc::AT_SYMLINK_NOFOLLOW) == 0
 }
+
+/// The same of what its own links lead to.
+pub fn stat_shown(path: *const c_char, out: *mut libc::stat) -> bool {
+    stat::stat_at(CWD, path, out, 0) == 0
+}

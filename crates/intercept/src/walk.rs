@@ -4,8 +4,8 @@
 //! top of fts. glob(3) and wordexp(3) need nothing: they ask only whether a name exists and is a directory, and a link to
 //! an object answers both as the file would.
 
-use crate::attributes::lstat_shown;
-use crate::{process, real};
+use crate::attributes::{lstat_shown, stat_shown};
+use crate::{gate, process, real};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::*;
 
@@ -56,7 +56,13 @@ unsafe fn correct(entry: *mut Entry) {
             return;
         }
         let mut status: libc::stat = core::mem::zeroed();
-        if lstat_shown((*entry).access_path, &mut status) && status.st_mode & libc::S_IFMT == libc::S_IFREG {
+        let is_regular = |status: &libc::stat| status.st_mode & libc::S_IFMT == libc::S_IFREG;
+        let path = (*entry).access_path;
+        // A file that is still no file by its own name was met by a link of the program's, which the walk follows.
+        let follows = (*entry).info == info::F;
+        let is_found = lstat_shown(path, &mut status)
+            && (is_regular(&status) || follows && stat_shown(path, &mut status) && is_regular(&status));
+        if is_found {
             *(*entry).status = status;
             (*entry).ino = status.st_ino;
             (*entry).dev = status.st_dev;
@@ -72,7 +78,7 @@ unsafe fn is_private(entry: *mut Entry) -> bool {
     // SAFETY: as above; the name is terminated.
     unsafe {
         let name = core::ffi::CStr::from_ptr((&raw const (*entry).name) as *const c_char);
-        if (*entry).info != info::D || name.to_bytes() != terrace_index::PRIVATE_DIR.as_bytes() {
+        if !matches!((*entry).info, info::D | info::DP | info::DNR) || name.to_bytes() != terrace_index::PRIVATE_DIR.as_bytes() {
             return false;
         }
         let parent = (*entry).parent;
@@ -186,7 +192,11 @@ unsafe fn walk(path: *const c_char, call: Call, flags: c_int) -> c_int {
     if flags & FTW_MOUNT != 0 {
         options |= FTS_XDEV;
     }
-    let paths = [path, core::ptr::null()];
+    let path = Start::of(path);
+    let paths = [path.0 as *const c_char, core::ptr::null()];
+    if path.0.is_null() {
+        return -1;
+    }
     // SAFETY: the program's path and call-back; entries are valid until the next read.
     unsafe {
         let walk = open(paths.as_ptr(), options, core::ptr::null());
@@ -194,6 +204,8 @@ unsafe fn walk(path: *const c_char, call: Call, flags: c_int) -> c_int {
             return -1;
         }
         let mut result = 0;
+        let mut device = 0;
+        let mut seen = Seen(core::ptr::null_mut());
         let mut skip_level: Option<i16> = None;
         loop {
             real::set_errno(0);
@@ -218,7 +230,27 @@ unsafe fn walk(path: *const c_char, call: Call, flags: c_int) -> c_int {
                 result = -1;
                 break;
             }
+            if entry.level == 0 && !entry.status.is_null() {
+                device = (*entry.status).st_dev;
+            }
+            let is_known = !entry.status.is_null() && entry.info != info::NS;
+            let is_elsewhere = flags & FTW_MOUNT != 0 && is_known && (*entry.status).st_dev != device;
+            // By links a directory may be met several times.
+            let is_again = entry.info == info::D && flags & FTW_PHYS == 0 && !seen.insert(&*entry.status);
+            if is_elsewhere || is_again {
+                entry.number = LEFT_OUT;
+                fts_set_skip(walk, entry);
+                continue;
+            }
+            if entry.number == LEFT_OUT {
+                continue;
+            }
             let Some(mut kind) = type_of(entry, flags) else { continue };
+            if kind == FTW_D && is_unreadable(entry) {
+                // fts gives it as a directory first.
+                kind = FTW_DNR;
+                fts_set_skip(walk, entry);
+            }
             let mut position =
                 Position { base: entry.path_len as c_int - entry.name_len as c_int, level: entry.level as c_int };
             if entry.level == 0 {
@@ -250,6 +282,83 @@ unsafe fn walk(path: *const c_char, call: Call, flags: c_int) -> c_int {
         close(walk);
         real::set_errno(errno);
         result
+    }
+}
+
+/// Where a walk begins: without slashes at the end, as libc's walks.
+struct Start(*mut c_char);
+
+impl Start {
+    fn of(path: *const c_char) -> Start {
+        // SAFETY: the program's terminated path, and a copy of it.
+        unsafe {
+            let copy = libc::strdup(path);
+            if !copy.is_null() {
+                let mut end = libc::strlen(copy);
+                while end > 1 && *copy.add(end - 1) == b'/' as c_char {
+                    end -= 1;
+                }
+                *copy.add(end) = 0;
+            }
+            Start(copy)
+        }
+    }
+}
+
+impl Drop for Start {
+    fn drop(&mut self) {
+        // SAFETY: from `strdup`, or null.
+        unsafe { libc::free(self.0 as *mut c_void) };
+    }
+}
+
+/// In the program's own field of an entry: a directory that is not the walk's.
+const LEFT_OUT: i64 = 1;
+
+/// A directory that the program may not list.
+fn is_unreadable(entry: &Entry) -> bool {
+    let (path, mode, flags) = (entry.access_path as usize, libc::R_OK as usize, libc::AT_EACCESS as usize);
+    // SAFETY: fts's terminated path, as seen from the working directory.
+    let allowed = unsafe { gate::call4(libc::SYS_faccessat2, libc::AT_FDCWD as usize, path, mode, flags) };
+    allowed == -(libc::EACCES as isize)
+}
+
+/// The directories that a walk has met: libc's search tree of (device, inode).
+struct Seen(*mut c_void);
+
+type Compare = unsafe extern "C" fn(*const c_void, *const c_void) -> c_int;
+
+unsafe extern "C" fn compare(one: *const c_void, other: *const c_void) -> c_int {
+    // SAFETY: keys that `insert` made.
+    unsafe { (*(one as *const (u64, u64))).cmp(&*(other as *const (u64, u64))) as c_int }
+}
+
+impl Seen {
+    /// False: it was met before.
+    fn insert(&mut self, status: &libc::stat) -> bool {
+        let search = crate::real!("tsearch": fn(*const c_void, *mut *mut c_void, Compare) -> *mut *mut c_void);
+        // SAFETY: memory of a key's size; the tree keeps it if there was none like it.
+        unsafe {
+            let key = libc::malloc(size_of::<(u64, u64)>()) as *mut (u64, u64);
+            if key.is_null() {
+                return true;
+            }
+            *key = (status.st_dev, status.st_ino);
+            let place = search(key as *const c_void, &mut self.0, compare);
+            if !place.is_null() && *place == key as *mut c_void {
+                return true;
+            }
+            libc::free(key as *mut c_void);
+            place.is_null()
+        }
+    }
+}
+
+impl Drop for Seen {
+    fn drop(&mut self) {
+        let destroy = crate::real!("tdestroy": fn(*mut c_void, unsafe extern "C" fn(*mut c_void)) -> ());
+        // SAFETY: a tree of keys from `malloc`.
+        unsafe { destroy(self.0, libc::free) };
     }
 }
 

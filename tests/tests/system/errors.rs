@@ -56,6 +56,11 @@ fn calls_of_a_static_program_refuse_what_they_refuse_natively() {
 }
 
 #[test]
+fn walks_of_trees_meet_what_they_meet_natively() {
+    agrees("walks", &[], &DOORS, 800);
+}
+
+#[test]
 fn owners_and_groups_count_in_sticky_and_setgid_directories_as_natively() {
     if !is_root() {
         return skipped("only root can make files of another user");

@@ -154,3 +154,34 @@ fn a_full_last_tier_is_an_error_that_says_so_and_what_was_put_before_is_there() 
     drop((session, array, other));
     shell.ends_and_leaves();
 }
+
+#[test]
+fn bounds_and_strides_of_any_size_cost_what_the_cells_cost() {
+    // The largest stride of a put.
+    const FAR: u64 = u32::MAX as u64;
+    let place = Workplace::new();
+    let shell = place.shell();
+    let session = session(&place);
+    let spec = ArraySpec::new(DataType::Int32, &[0]).unlimited(0).chunks(&[4]);
+    let array = session.create_array("a", &spec, Create::New).unwrap();
+    let apart = Region::strided(&[1], &[3], &[FAR]).unwrap();
+    array.put_values(&apart, &[7i32, 8, 9]).unwrap();
+    for _ in 0..2 {
+        assert_eq!(array.get_values::<i32>(&apart).unwrap(), [7, 8, 9]);
+        session.evict("a").unwrap();
+    }
+    let near = Region::block(&[FAR], &[4]).unwrap();
+    assert_eq!(array.get_values::<i32>(&near).unwrap(), [0, 8, 0, 0]);
+    // What is cut off is gone, what is left is there: at the bound within a chunk, too.
+    array.resize(&[FAR + 2]).unwrap();
+    array.grow(&[2 * FAR + 2]).unwrap();
+    assert_eq!(array.get_values::<i32>(&apart).unwrap(), [7, 8, 0]);
+    array.resize(&[FAR + 1]).unwrap();
+    array.grow(&[2 * FAR + 2]).unwrap();
+    assert_eq!(array.get_values::<i32>(&apart).unwrap(), [7, 0, 0]);
+    array.resize(&[0]).unwrap();
+    array.grow(&[2 * FAR + 2]).unwrap();
+    assert_eq!(array.get_values::<i32>(&apart).unwrap(), [0, 0, 0]);
+    drop((session, array));
+    shell.ends_and_leaves();
+}

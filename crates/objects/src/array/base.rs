@@ -4,7 +4,7 @@
 //! chunk is kept, because neighbours are read next.
 
 use super::copying::{copy_overlap, fill};
-use super::metadata::{ArrayMetadata, ChunkKey};
+use super::metadata::{ArrayMetadata, CHUNKS, ChunkKey};
 use crate::calls;
 use crate::failure::{Context, system};
 use crate::place::Place;
@@ -56,29 +56,79 @@ impl Base {
         Region::block(&offset, &self.chunks).expect("a chunk of an array that was checked")
     }
 
-    /// Calls `act` with each chunk that the region meets.
+    /// How many chunks an array of this shape has in each dimension.
+    pub fn grid(&self, shape: &[u64]) -> Vec<u64> {
+        shape.iter().zip(&self.chunks).map(|(extent, chunk)| extent.div_ceil(*chunk)).collect()
+    }
+
+    /// Calls `act` with each chunk that the region meets. One whose strides leap over chunks takes no longer for that.
     pub fn for_each_chunk(&self, region: &Region, mut act: impl FnMut(&[u64]) -> Result<()>) -> Result<()> {
         if region.is_empty() {
             return Ok(());
         }
         let rank = region.rank();
-        let end = region.end();
-        let (mut first, mut last) = ([0; RANK_MAX], [0; RANK_MAX]);
+        let (offset, stride, end) = (region.offset(), region.stride(), region.end());
+        let leaps = |d: usize| stride[d] > self.chunks[d];
+        let mut last = [0; RANK_MAX];
         for d in 0..rank {
-            (first[d], last[d]) = (region.offset()[d] / self.chunks[d], (end[d] - 1) / self.chunks[d]);
+            last[d] = match leaps(d) {
+                true => region.count()[d] - 1,
+                false => (end[d] - 1) / self.chunks[d] - offset[d] / self.chunks[d],
+            };
         }
-        let mut chunk = first;
+        let chunk_at = |d: usize, step: u64| match leaps(d) {
+            true => (offset[d] + step * stride[d]) / self.chunks[d],
+            false => offset[d] / self.chunks[d] + step,
+        };
+        let (mut step, mut chunk) = ([0; RANK_MAX], [0; RANK_MAX]);
+        for (d, index) in chunk.iter_mut().enumerate().take(rank) {
+            *index = chunk_at(d, 0);
+        }
         'all: loop {
             act(&chunk[..rank])?;
             for d in (0..rank).rev() {
-                if chunk[d] < last[d] {
-                    chunk[d] += 1;
+                if step[d] < last[d] {
+                    step[d] += 1;
+                    chunk[d] = chunk_at(d, step[d]);
                     continue 'all;
                 }
-                chunk[d] = first[d];
+                (step[d], chunk[d]) = (0, chunk_at(d, 0));
             }
             return Ok(());
         }
+    }
+
+    /// The chunks that are there, as many as they are: of an array with large bounds that is nearly empty these are few.
+    pub fn chunks_there(&self) -> Result<Vec<Vec<u64>>> {
+        let mut found = vec![];
+        match self.key {
+            ChunkKey::Default('/') => {
+                self.chunks_below(&self.directory.join(CHUNKS), &format!("{CHUNKS}/"), self.chunks.len(), &mut found)?
+            }
+            ChunkKey::V2('/') => self.chunks_below(&self.directory, "", self.chunks.len(), &mut found)?,
+            _ => self.chunks_below(&self.directory, "", 1, &mut found)?,
+        }
+        Ok(found)
+    }
+
+    fn chunks_below(&self, directory: &Path, name: &str, levels: usize, found: &mut Vec<Vec<u64>>) -> Result<()> {
+        let entries = match std::fs::read_dir(directory) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.context("list", directory)?,
+        };
+        for entry in entries {
+            let entry = entry.context("list", directory)?.file_name();
+            let Some(entry) = entry.to_str() else { continue };
+            let name = format!("{name}{entry}");
+            match levels {
+                0 | 1 => found.extend(self.key.chunk(&name, self.chunks.len())),
+                _ if entry.parse::<u64>().is_ok() => {
+                    self.chunks_below(&directory.join(entry), &format!("{name}/"), levels - 1, found)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// The region's cells, packed; the fill value where there is no chunk.

@@ -57,6 +57,16 @@ impl ChunkKey {
             ChunkKey::V2(separator) => join(separator),
         }
     }
+
+    /// The place of the chunk that has this name, in a grid of so many dimensions; `None`: no chunk has it.
+    pub fn chunk(self, name: &str, rank: usize) -> Option<Vec<u64>> {
+        let (indexes, separator) = match self {
+            ChunkKey::Default(separator) => (name.strip_prefix(CHUNKS)?.strip_prefix(separator)?, separator),
+            ChunkKey::V2(separator) => (name, separator),
+        };
+        let chunk: Vec<u64> = indexes.split(separator).map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
+        (chunk.len() == rank && self.name(&chunk) == name).then_some(chunk)
+    }
 }
 
 /// `None`: the directory has no `zarr.json`, it is a plain container.

@@ -12,7 +12,6 @@ use crate::calls;
 use crate::failure::Context;
 use crate::place::{Place, random};
 use rustix::fs::{Mode, OFlags};
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -46,15 +45,16 @@ pub fn reshape(place: &Place, directory: &Path, shape: &[u64], durable: bool) ->
     let Some(array) = &metadata.array else { unreachable!("it is an array's") };
     let (base, fill_value) = (Base::new(directory, array, None), array.spec.fill.clone());
     let old = array.spec.shape.clone();
-    let mut cut: BTreeSet<Vec<u64>> = BTreeSet::new();
-    for d in (0..old.len()).filter(|&d| shape[d] < old[d]) {
-        let (mut offset, mut count) = (vec![0; old.len()], old.clone());
-        (offset[d], count[d]) = (shape[d], old[d] - shape[d]);
-        base.for_each_chunk(&Region::block(&offset, &count)?, |chunk| {
-            cut.insert(chunk.to_vec());
-            Ok(())
-        })?;
-    }
+    // Of those that are there, not of those that the bounds have room for: an array that grew far is nearly empty.
+    let is_cut = |chunk: &Vec<u64>| {
+        let within = chunk.iter().zip(&base.grid(&old)).all(|(index, extent)| index < extent);
+        within && chunk.iter().zip(&array.spec.chunks).zip(shape.iter().zip(&old)).any(|((index, extent), (now, before))| {
+            now < before && *index >= now / extent
+        })
+    };
+    let is_smaller = shape.iter().zip(&old).any(|(now, before)| now < before);
+    let mut cut = if is_smaller { base.chunks_there()? } else { vec![] };
+    cut.retain(is_cut);
     for chunk in cut {
         let whole = base.chunk_region(&chunk);
         if whole.offset().iter().zip(shape).any(|(start, extent)| start >= extent) {
