@@ -78,7 +78,9 @@ unsafe fn is_private(entry: *mut Entry) -> bool {
     // SAFETY: as above; the name is terminated.
     unsafe {
         let name = core::ffi::CStr::from_ptr((&raw const (*entry).name) as *const c_char);
-        if !matches!((*entry).info, info::D | info::DP | info::DNR) || name.to_bytes() != terrace_index::PRIVATE_DIR.as_bytes() {
+        if !matches!((*entry).info, info::D | info::DP | info::DNR)
+            || name.to_bytes() != terrace_index::PRIVATE_DIR.as_bytes()
+        {
             return false;
         }
         let parent = (*entry).parent;

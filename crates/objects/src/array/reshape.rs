@@ -48,9 +48,12 @@ pub fn reshape(place: &Place, directory: &Path, shape: &[u64], durable: bool) ->
     // Of those that are there, not of those that the bounds have room for: an array that grew far is nearly empty.
     let is_cut = |chunk: &Vec<u64>| {
         let within = chunk.iter().zip(&base.grid(&old)).all(|(index, extent)| index < extent);
-        within && chunk.iter().zip(&array.spec.chunks).zip(shape.iter().zip(&old)).any(|((index, extent), (now, before))| {
-            now < before && *index >= now / extent
-        })
+        within
+            && chunk
+                .iter()
+                .zip(&array.spec.chunks)
+                .zip(shape.iter().zip(&old))
+                .any(|((index, extent), (now, before))| now < before && *index >= now / extent)
     };
     let is_smaller = shape.iter().zip(&old).any(|(now, before)| now < before);
     let mut cut = if is_smaller { base.chunks_there()? } else { vec![] };
