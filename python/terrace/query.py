@@ -46,6 +46,32 @@ def _program() -> str:
     raise NotFoundError("the program terrace-query is not on the path", "set TERRACE_QUERY to where `make build` put it (target/release)")
 
 
+def _numpy(column: Any) -> np.ndarray:
+    """A column; complex numbers come as lists of two floats, the real part first, and one that is missing is NaN."""
+    pyarrow = _pyarrow()
+    column = column.combine_chunks()
+    if isinstance(column, pyarrow.ChunkedArray):
+        column = pyarrow.concat_arrays(column.chunks) if column.num_chunks else pyarrow.array([], column.type)
+    if not _is_complex(column.type):
+        return column.to_numpy(zero_copy_only=False)
+    # The parts of those that are there.
+    parts = column.flatten().to_numpy(zero_copy_only=False)
+    numbers = parts.view(np.complex64 if parts.dtype == np.float32 else np.complex128)
+    if column.null_count:
+        all_numbers = np.full(len(column), np.nan, numbers.dtype)
+        all_numbers[column.is_valid().to_numpy(zero_copy_only=False)] = numbers
+        return all_numbers
+    return numbers
+
+
+def _is_complex(kind: Any) -> bool:
+    types = _pyarrow().types
+    if not types.is_fixed_size_list(kind) or kind.list_size != 2:
+        return False
+    item = kind.value_field
+    return item.name == "item" and not item.nullable and (types.is_float32(item.type) or types.is_float64(item.type))
+
+
 # The text is of SAVIME's language: the highest bit of its length.
 SAVIME = 1 << 31
 
@@ -207,14 +233,19 @@ class Result:
         return reader.__arrow_c_stream__(requested_schema)
 
     def pandas(self) -> pandas.DataFrame:
-        return self.arrow().to_pandas()
+        table = self.arrow()
+        frame = table.to_pandas()
+        for number, field in enumerate(table.schema):
+            if _is_complex(field.type):
+                frame.isetitem(number, _numpy(table.column(number)))
+        return frame
 
     def numpy(self) -> dict[str, np.ndarray]:
         """One array for each column; columns of the same name are an InvalidError."""
         table = self.arrow()
         if len(set(table.column_names)) < table.num_columns:
             raise InvalidError(f"several columns have the same name: {table.column_names}", "name them with AS")
-        return {name: table.column(name).combine_chunks().to_numpy(zero_copy_only=False) for name in table.column_names}
+        return {name: _numpy(table.column(name)) for name in table.column_names}
 
     def xarray(self, dimensions: Sequence[str]) -> xarray.Dataset:
         """A dataset along these columns; cells without a row are NaN (not a time, None). Two rows of one cell are an InvalidError."""
@@ -237,7 +268,7 @@ class Result:
                 continue
             is_whole = len(cell) == int(np.prod(shape))
             kind = values.dtype if is_whole else np.promote_types(values.dtype, np.float64) if values.dtype.kind in "biuf" else values.dtype
-            empty = np.nan if kind.kind == "f" else np.array("NaT", kind) if kind.kind == "M" else None if kind.kind == "O" else 0
+            empty = np.nan if kind.kind in "fc" else np.array("NaT", kind) if kind.kind == "M" else None if kind.kind == "O" else 0
             full = np.full(int(np.prod(shape)), empty, kind)
             full[cell] = values
             variables[name] = (tuple(dimensions), full.reshape(shape))

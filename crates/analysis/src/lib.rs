@@ -26,6 +26,7 @@
 
 mod axis;
 mod catalogue;
+mod complex;
 mod control;
 mod error;
 mod exact;

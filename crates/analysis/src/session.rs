@@ -1,5 +1,6 @@
 //! A session of queries: SQL and plans over the tables of one root.
 
+use crate::complex;
 use crate::control::{self, Limits, Query, Register, answer, checked, on_behalf, with_memory_of};
 use crate::error::{Error, Result};
 use crate::exact;
@@ -114,12 +115,16 @@ pub fn context(options: &Options) -> Result<SessionContext> {
     let mut state = SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(Arc::new(runtime.build()?))
+        // Before the engine's own: these know complex numbers.
+        .with_expr_planners(vec![Arc::new(complex::Operators)])
         .with_default_features();
     if options.array_plans {
         state = state.with_optimizer_rule(Arc::new(ArrayPlans));
     }
     let context = SessionContext::new_with_state(state.build());
     context.register_udaf(exact_sum());
+    context.register_udaf(complex::average());
+    complex::functions().into_iter().for_each(|function| context.register_udf(function));
     Ok(context)
 }
 

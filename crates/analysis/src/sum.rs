@@ -1,7 +1,9 @@
-//! `sum` of 64-bit integers, exact or an error: the engine's own goes round without a word. Sums of other types are the engine's.
+//! `sum` of 64-bit integers, exact or an error: the engine's own goes round without a word. And of complex numbers, which the engine
+//! does not know. Sums of other types are the engine's.
 //!
 //! They are kept, and go from one thread to another, as 128-bit integers, which hold the sum of all cells that there can be.
 
+use crate::complex::{self, Width};
 use crate::error::Error;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, PrimitiveArray};
 use arrow::datatypes::{
@@ -25,7 +27,8 @@ use std::sync::Arc;
 
 /// In the place of the engine's `sum`.
 pub fn exact_sum() -> AggregateUDF {
-    AggregateUDF::new_from_impl(ExactSum { engines: sum_udaf() })
+    let engines = sum_udaf();
+    AggregateUDF::new_from_impl(ExactSum { signature: complex::or_complex(&engines), engines })
 }
 
 /// A call of it.
@@ -45,6 +48,7 @@ pub fn fitting<T: TryFrom<i128>>(sum: i128) -> Result<T> {
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ExactSum {
     engines: Arc<AggregateUDF>,
+    signature: Signature,
 }
 
 impl AggregateUDFImpl for ExactSum {
@@ -52,16 +56,23 @@ impl AggregateUDFImpl for ExactSum {
         self.engines.name()
     }
     fn signature(&self) -> &Signature {
-        self.engines.signature()
+        &self.signature
+    }
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        complex::only_complex(self.name(), types)
     }
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        self.engines.return_type(types)
+        match types.first().and_then(Width::of) {
+            Some(_) => Ok(Width::Complex128.data_type()),
+            None => self.engines.return_type(types),
+        }
     }
 
     fn accumulator(&self, told: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         Ok(match told.return_field.data_type() {
             DataType::Int64 if !told.is_distinct => Box::<One<Int64Type>>::default(),
             DataType::UInt64 if !told.is_distinct => Box::<One<UInt64Type>>::default(),
+            DataType::FixedSizeList(..) => return complex::sum_of_complex(&told),
             _ => return self.engines.accumulator(told),
         })
     }
@@ -70,6 +81,7 @@ impl AggregateUDFImpl for ExactSum {
     fn create_sliding_accumulator(&self, told: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         match told.return_field.data_type() {
             DataType::Int64 | DataType::UInt64 if !told.is_distinct => self.accumulator(told),
+            DataType::FixedSizeList(..) => self.accumulator(told),
             _ => self.engines.create_sliding_accumulator(told),
         }
     }
@@ -79,12 +91,13 @@ impl AggregateUDFImpl for ExactSum {
             DataType::Int64 | DataType::UInt64 if !told.is_distinct => {
                 Ok(vec![Arc::new(Field::new(format_state_name(told.name, "sum"), STATE, true))])
             }
+            DataType::FixedSizeList(..) => Ok(complex::state_fields(told.name)),
             _ => self.engines.state_fields(told),
         }
     }
 
     fn groups_accumulator_supported(&self, told: AccumulatorArgs) -> bool {
-        self.engines.groups_accumulator_supported(told)
+        Width::of(told.return_field.data_type()).is_none() && self.engines.groups_accumulator_supported(told)
     }
 
     fn create_groups_accumulator(&self, told: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {

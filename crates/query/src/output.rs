@@ -1,11 +1,13 @@
 //! Rows in a format. All but tables stream: nothing is kept until the end.
 
 use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Field, Schema};
 use arrow::util::pretty::pretty_format_batches;
 use parquet::arrow::ArrowWriter;
 use std::fs::OpenOptions;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use terrace_analysis::{Answer, Batches};
 use terrace_tool::failure::Failure;
 
@@ -152,25 +154,51 @@ pub fn write(batches: Batches<'_>, format: Format, mut out: impl Write + Send) -
 }
 
 /// A line that says of each element its name, whether it is a dimension (d) or an attribute (a), and its type; then the rows.
-fn savime(
-    batches: Batches<'_>,
-    schema: &arrow::datatypes::Schema,
-    out: &mut (impl Write + Send),
-) -> Result<(), Failure> {
+fn savime(batches: Batches<'_>, schema: &Schema, out: &mut (impl Write + Send)) -> Result<(), Failure> {
     use terrace_savime::{DIMENSION, ELEMENT, name_of_arrow};
     let said = schema.fields().iter().map(|field| {
-        let type_name = name_of_arrow(field.data_type());
+        let (type_name, count) = match field.data_type() {
+            DataType::FixedSizeList(item, count) => (name_of_arrow(item.data_type()), *count),
+            one => (name_of_arrow(one), 1),
+        };
         match field.metadata().get(ELEMENT).is_some_and(|kind| kind == DIMENSION) {
             true => format!("{},d,{type_name}", field.name()),
-            false => format!("{},a,{type_name}:1", field.name()),
+            false => format!("{},a,{type_name}:{count}", field.name()),
         }
     });
     writeln!(out, "#{}", said.collect::<Vec<_>>().join("|")).map_err(broken)?;
     let mut writer = arrow::csv::WriterBuilder::new().with_header(false).build(&mut *out);
     for batch in batches {
-        writer.write(&texts_of_lists(batch?)?).map_err(broken)?;
+        writer.write(&texts_of_lists(components_of_vectors(batch?)?)?).map_err(broken)?;
     }
     Ok(())
+}
+
+/// The values of a vector one after the other, as a client of SAVIME reads them.
+fn components_of_vectors(batch: RecordBatch) -> Result<RecordBatch, Failure> {
+    use arrow::array::{Array, AsArray, UInt64Array};
+    let schema = batch.schema();
+    if !schema.fields().iter().any(|field| matches!(field.data_type(), DataType::FixedSizeList(..))) {
+        return Ok(batch);
+    }
+    let (mut fields, mut columns) = (vec![], vec![]);
+    for (field, column) in schema.fields().iter().zip(batch.columns()) {
+        let Some(vectors) = column.as_fixed_size_list_opt() else {
+            fields.push(field.as_ref().clone());
+            columns.push(column.clone());
+            continue;
+        };
+        let (first, count) = (vectors.value_offset(0) as u64, vectors.value_length() as u64);
+        for number in 0..count {
+            let places = UInt64Array::from_iter(
+                (0..vectors.len() as u64)
+                    .map(|row| vectors.is_valid(row as usize).then_some(first + row * count + number)),
+            );
+            columns.push(arrow::compute::take(vectors.values(), &places, None).map_err(broken)?);
+            fields.push(Field::new(format!("{}:{number}", field.name()), vectors.value_type(), true));
+        }
+    }
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(broken)
 }
 
 /// CSV has no lists: they are written as texts.

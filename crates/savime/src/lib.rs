@@ -22,13 +22,13 @@ mod store;
 mod subtar;
 mod syntax;
 mod tar;
+mod vectors;
 mod vtk;
 
 pub use elements::name_of_arrow;
 pub use lexer::{is_complete, split};
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::array::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{FutureExt, StreamExt};
@@ -38,6 +38,7 @@ use syntax::{Node, name_of};
 use terrace_analysis::front_end::engine_failed;
 use terrace_analysis::{Batches, Engine, Error, Queries, Result, stream};
 use terrace_client::{Kind, Session};
+use vectors::Vectors;
 
 /// In the metadata of a result's fields: whether one is a dimension or an attribute.
 pub const ELEMENT: &str = "terrace.element";
@@ -151,7 +152,7 @@ fn of_batch(batch: RecordBatch) -> SendableRecordBatchStream {
     Box::pin(RecordBatchStreamAdapter::new(batch.schema(), futures::stream::iter([Ok(batch)])))
 }
 
-/// A query's rows, with what is a dimension said in the metadata of fields.
+/// A query's rows, with what is a dimension said in the metadata of fields, and vectors as one column.
 async fn rows(relation: relation::Relation) -> Result<SendableRecordBatchStream> {
     let relation = relation.dimensions_first()?;
     let schema = relation.frame.schema().as_arrow().clone();
@@ -164,21 +165,17 @@ async fn rows(relation: relation::Relation) -> Result<SendableRecordBatchStream>
             field.as_ref().clone().with_metadata([(ELEMENT.to_owned(), kind.to_owned())].into())
         })
         .collect();
-    let schema: SchemaRef = Arc::new(Schema::new(fields));
+    let vectors = Vectors::of(fields);
+    let schema = vectors.schema.clone();
     let stream = stream(relation.frame).await?;
-    let (told, block) = (schema.clone(), relation.block.unwrap_or(usize::MAX));
+    let block = relation.block.unwrap_or(usize::MAX);
     let batches = stream.flat_map(move |batch| {
         let blocks: Vec<_> = match batch {
             Err(error) => vec![Err(error)],
             Ok(batch) => {
                 let starts = (0..batch.num_rows()).step_by(block.min(batch.num_rows().max(1)));
                 let slice = |first: usize| batch.slice(first, block.min(batch.num_rows() - first));
-                let with_schema = |batch: RecordBatch| {
-                    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-                    RecordBatch::try_new_with_options(told.clone(), batch.columns().to_vec(), &options)
-                        .map_err(Into::into)
-                };
-                starts.map(slice).map(with_schema).collect()
+                starts.map(slice).map(|block| vectors.batch(&block).map_err(Into::into)).collect()
             }
         };
         futures::stream::iter(blocks)

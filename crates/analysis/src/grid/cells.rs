@@ -1,11 +1,12 @@
 //! Cells as Arrow arrays: the same memory where they lie in a row, else gathered.
 
 use super::source::{Keep, Picture};
+use crate::complex::{self, Width};
 use crate::error::Result;
 use arrow::array::{ArrayData, ArrayRef, BooleanArray, FixedSizeListArray, PrimitiveArray, StringArray};
 use arrow::buffer::Buffer;
 use arrow::datatypes as types;
-use arrow::datatypes::{ArrowPrimitiveType, Field};
+use arrow::datatypes::ArrowPrimitiveType;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -85,16 +86,12 @@ macro_rules! with_cell_type {
 
 pub(crate) use with_cell_type;
 
-fn complex_item(data_type: types::DataType) -> Arc<Field> {
-    Arc::new(Field::new("item", data_type, false))
-}
-
 /// Complex numbers are lists of two; fixed strings are texts without the zeroes at their end.
 pub fn arrow_type(data_type: DataType) -> types::DataType {
     match data_type {
         DataType::Bool => types::DataType::Boolean,
-        DataType::Complex64 => types::DataType::FixedSizeList(complex_item(types::DataType::Float32), 2),
-        DataType::Complex128 => types::DataType::FixedSizeList(complex_item(types::DataType::Float64), 2),
+        DataType::Complex64 => Width::Complex64.data_type(),
+        DataType::Complex128 => Width::Complex128.data_type(),
         DataType::Bytes(_) => types::DataType::Utf8,
         number => {
             with_cell_type!(number, T => <<T as CellType>::Arrow as ArrowPrimitiveType>::DATA_TYPE, unreachable!("all others are numbers"))
@@ -127,7 +124,7 @@ pub fn whole(data_type: DataType, buffer: Buffer, count: usize) -> Result<ArrayR
     }
     fn pairs<T: ArrowPrimitiveType>(buffer: Buffer, count: usize) -> Result<ArrayRef> {
         let values = primitive::<T>(buffer, count * 2);
-        Ok(Arc::new(FixedSizeListArray::try_new(complex_item(T::DATA_TYPE), 2, values, None)?))
+        Ok(Arc::new(FixedSizeListArray::try_new(complex::item(T::DATA_TYPE), 2, values, None)?))
     }
     Ok(match data_type {
         DataType::Bool => Arc::new(BooleanArray::from_iter(buffer[..count].iter().map(|&cell| Some(cell != 0)))),
