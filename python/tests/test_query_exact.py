@@ -91,3 +91,28 @@ def test_a_sample_is_refused_by_name(exact):
         with pytest.raises(terrace.TerraceError, match="TABLESAMPLE is not supported"):
             exact.sql(query)
     assert exact.sql("SELECT 'tablesample' AS t").arrow()["t"].to_pylist() == ["tablesample"]
+
+
+def test_complex_columns_come_as_complex_numbers(exact):
+    container = exact.create_container("waves")
+    values = np.array([1 + 2j, -1j, 0, 3])
+    container.create_array("c", (4,), "c8", dimensions=["x"])[...] = values
+    container.create_array("z", (4,), "c16", dimensions=["x"])[...] = values
+    rows = "SELECT x, c, z * 2 AS z, abs(c) AS a FROM waves ORDER BY x"
+    found = exact.sql(rows).numpy()
+    assert (found["c"].dtype, found["z"].dtype, found["a"].dtype) == (np.complex64, np.complex128, np.float32)
+    np.testing.assert_array_equal(found["c"], values)
+    np.testing.assert_array_equal(found["z"], values * 2)
+    assert exact.sql("SELECT c FROM waves WHERE c = 3 OR c = complex(0, -1) ORDER BY x").numpy()["c"].tolist() == [-1j, 3]
+    # One that is missing is NaN; rows that are sliced keep their own.
+    joined = exact.sql("SELECT a.x, b.c FROM waves a LEFT JOIN waves b ON a.x = b.x + 1 ORDER BY a.x").numpy()["c"]
+    assert np.isnan(joined[0]) and joined[1:].tolist() == values[:3].tolist()
+    assert exact.sql("SELECT c FROM waves WHERE x > 9").numpy()["c"].dtype == np.complex64
+    pytest.importorskip("pandas")
+    assert exact.sql(rows).pandas()["c"].tolist() == values.tolist()
+    pytest.importorskip("xarray")
+    data = exact.sql("SELECT x, c FROM waves WHERE x <> 1").xarray(["x"])
+    assert data["c"].values.tolist() == [1 + 2j, 0, 3]
+    assert exact.sql("SELECT sum(c) AS s, mean(c) AS m FROM waves").numpy()["s"].tolist() == [values.sum()]
+    with pytest.raises(terrace.TerraceError, match="no `<`"):
+        exact.sql("SELECT c < 1 FROM waves").arrow()

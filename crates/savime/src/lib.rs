@@ -33,7 +33,6 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{FutureExt, StreamExt};
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use syntax::{Node, name_of};
 use terrace_analysis::front_end::engine_failed;
 use terrace_analysis::{Batches, Engine, Error, Queries, Result, stream};
