@@ -93,6 +93,25 @@ def test_a_sample_is_refused_by_name(exact):
     assert exact.sql("SELECT 'tablesample' AS t").arrow()["t"].to_pylist() == ["tablesample"]
 
 
+def test_cf_times_are_timestamps(exact):
+    container = exact.create_container("cf")
+    days = np.array([0, 0.25, 366, -1.5, np.nan])
+    container.create_array("d", (5,), "f8", dimensions=["x"])[...] = days
+    container.create_array("h", (5,), "i4", dimensions=["x"])[...] = np.arange(5) * 1000
+    found = exact.sql("SELECT cf_time(d, 'days since 2000-01-01') AS d, cf_time(h, 'hours since 1900-01-01 12:00', 'gregorian') AS h FROM cf ORDER BY x").numpy()
+    wanted = np.datetime64("2000-01-01", "us") + np.array([0, 6, 366 * 24, -36]).astype("m8[h]")
+    np.testing.assert_array_equal(found["d"][:4], wanted)
+    assert np.isnat(found["d"][4])
+    np.testing.assert_array_equal(found["h"], np.datetime64("1900-01-01T12", "us") + (np.arange(5) * 1000).astype("m8[h]"))
+    where = "cf_time(d, 'days since 2000-01-01') >= TIMESTAMP '2000-01-01 06:00:00'"
+    assert exact.sql(f"SELECT x FROM cf WHERE {where} ORDER BY x").numpy()["x"].tolist() == [1, 2]
+    groups = exact.sql("SELECT date_part('year', cf_time(d, 'days since 2000-01-01')) AS year, count(*) AS n FROM cf WHERE x < 4 GROUP BY 1 ORDER BY 1")
+    assert groups.numpy()["n"].tolist() == [1, 2, 1]
+    for wrong in ["'months since 2000-01-01'", "'days'", "'days since 2000-01-01', 'noleap'", "'days since 0001-01-01'", "d"]:
+        with pytest.raises(terrace.InvalidError, match="cf_time"):
+            exact.sql(f"SELECT cf_time(d, {wrong}) FROM cf").arrow()
+
+
 def test_complex_columns_come_as_complex_numbers(exact):
     container = exact.create_container("waves")
     values = np.array([1 + 2j, -1j, 0, 3])

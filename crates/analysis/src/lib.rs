@@ -26,6 +26,7 @@
 
 mod axis;
 mod catalogue;
+mod cf_time;
 mod complex;
 mod control;
 mod error;

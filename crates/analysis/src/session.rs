@@ -1,5 +1,6 @@
 //! A session of queries: SQL and plans over the tables of one root.
 
+use crate::cf_time::cf_time;
 use crate::complex;
 use crate::control::{self, Limits, Query, Register, answer, checked, on_behalf, with_memory_of};
 use crate::error::{Error, Result};
@@ -124,6 +125,7 @@ pub fn context(options: &Options) -> Result<SessionContext> {
     let context = SessionContext::new_with_state(state.build());
     context.register_udaf(exact_sum());
     context.register_udaf(complex::average());
+    context.register_udf(cf_time());
     complex::functions().into_iter().for_each(|function| context.register_udf(function));
     Ok(context)
 }
