@@ -47,12 +47,15 @@ def _program() -> str:
 
 
 def _numpy(column: Any) -> np.ndarray:
-    """A column; complex numbers come as lists of two floats, the real part first, and one that is missing is NaN."""
+    """A column. Complex numbers come as lists of two floats, the real part first, and one that is missing is NaN; vectors are rows."""
     pyarrow = _pyarrow()
     column = column.combine_chunks()
     if isinstance(column, pyarrow.ChunkedArray):
         column = pyarrow.concat_arrays(column.chunks) if column.num_chunks else pyarrow.array([], column.type)
+    types = pyarrow.types
     if not _is_complex(column.type):
+        if types.is_fixed_size_list(column.type) and types.is_primitive(column.type.value_type) and not column.null_count:
+            return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), column.type.list_size)
         return column.to_numpy(zero_copy_only=False)
     # The parts of those that are there.
     parts = column.flatten().to_numpy(zero_copy_only=False)
@@ -269,9 +272,11 @@ class Result:
             is_whole = len(cell) == int(np.prod(shape))
             kind = values.dtype if is_whole else np.promote_types(values.dtype, np.float64) if values.dtype.kind in "biuf" else values.dtype
             empty = np.nan if kind.kind in "fc" else np.array("NaT", kind) if kind.kind == "M" else None if kind.kind == "O" else 0
-            full = np.full(int(np.prod(shape)), empty, kind)
+            # Of a vector, its components come last.
+            full = np.full((int(np.prod(shape)), *values.shape[1:]), empty, kind)
             full[cell] = values
-            variables[name] = (tuple(dimensions), full.reshape(shape))
+            along = (*dimensions, *[f"{name}_component"] * (values.ndim - 1))
+            variables[name] = (along, full.reshape(shape + values.shape[1:]))
         return xarray.Dataset(variables, coords=coordinates)
 
     def __repr__(self) -> str:

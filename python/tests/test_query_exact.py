@@ -135,3 +135,19 @@ def test_complex_columns_come_as_complex_numbers(exact):
     assert exact.sql("SELECT sum(c) AS s, mean(c) AS m FROM waves").numpy()["s"].tolist() == [values.sum()]
     with pytest.raises(terrace.TerraceError, match="no `<`"):
         exact.sql("SELECT c < 1 FROM waves").arrow()
+
+
+def test_a_vector_of_savimes_is_one_column(exact):
+    exact.savime("""create_tar('flow', '*', 'implicit,x,int,0,2,1', 'v,double:2 | a,int');
+        create_dataset('d:double:2', literal(1, 2, 3, 4, 5, 6)); create_dataset('e:int', literal(7, 8, 9));
+        load_subtar('flow', 'ordered,x,0,2', 'v,d | a,e')""")
+    found = exact.savime("scan(flow)")
+    assert found.columns == ["x", "a", "v"]
+    found = found.numpy()
+    assert found["v"].tolist() == [[1, 2], [3, 4], [5, 6]] and found["a"].tolist() == [7, 8, 9]
+    # A component that is chosen stays one, here and in SQL.
+    assert exact.savime("select(where(flow, v:1 > 2), x, v:1)").numpy()["v:1"].tolist() == [4, 6]
+    assert exact.sql('SELECT sum("v:0" * "v:1") AS s FROM flow').numpy()["s"].tolist() == [44]
+    pytest.importorskip("xarray")
+    data = exact.savime("scan(flow)").xarray(["x"])
+    assert data["v"].dims == ("x", "v_component") and data["v"].values.tolist() == [[1, 2], [3, 4], [5, 6]]

@@ -61,32 +61,44 @@ impl From<DataFusionError> for Error {
             root => {
                 let message = root.strip_backtrace();
                 let message = message.strip_prefix("Error during planning: ").unwrap_or(&message);
-                Error::invalid(message.to_owned())
+                not_taken(message).unwrap_or_else(|| Error::invalid(message.to_owned()))
             }
         }
     }
 }
 
-/// The engine's word for what it holds to be its own fault, with a request to report it to its makers. A function that was given what it
-/// does not take is told so, too.
+/// The engine's word for what it holds to be its own fault, without its request to report it to its makers.
 fn internal(message: &str) -> Error {
-    let message = message.split("\n\nbacktrace:").next().unwrap_or_default();
-    let message = message.split(".\nThis issue was likely caused by a bug").next().unwrap_or_default();
-    let function =
-        message.strip_prefix("Function '").and_then(|rest| rest.split_once("' failed to match any signature"));
-    match function {
-        Some((function, why)) => {
-            // `Expected …, but received T` is said once for each type that it takes.
-            let given =
-                why.rsplit_once("received ").map(|(_, given)| given.split([',', '(']).next().unwrap_or(given).trim());
-            let given = given.filter(|given| given.starts_with(|first: char| first.is_ascii_uppercase()));
-            let given =
-                given.map_or_else(|| "what it was given".to_owned(), |given| format!("an argument of type {given}"));
-            Error::invalid(format!("the function `{function}` does not take {given}"))
-        }
-        None => Error::new(Kind::System, format!("the query engine has failed at this query: {message}"))
-            .hint("say it in another way, and please report the query"),
+    if let Some(told) = not_taken(message) {
+        return told;
     }
+    let message = message.split(".\nThis issue was likely caused by a bug").next().unwrap_or_default();
+    Error::new(Kind::System, format!("the query engine has failed at this query: {message}"))
+        .hint("say it in another way, and please report the query")
+}
+
+/// A function that does not take what it was given. The engine tells of all that it would take, and of some of its functions that this is
+/// a fault of its own.
+fn not_taken(message: &str) -> Option<Error> {
+    if let Some((_, why)) = message.split_once("user-defined coercion failed with: External error: ")
+        && !message.contains("failed to match any signature")
+    {
+        let why = why.split(". No function matches").next().unwrap_or(why);
+        let (what, hint) = why.split_once("\nhint: ").map_or((why, None), |(what, hint)| (what, Some(hint)));
+        let told = Error::invalid(what.trim());
+        return Some(if let Some(hint) = hint { told.hint(hint.trim()) } else { told });
+    }
+    let function = message.split_once("Function '")?.1.split_once("' failed to match any signature")?.0;
+    let given =
+        message.split_once("argument types '").and_then(|(_, rest)| rest.split_once("'. ")).map(|(call, _)| call);
+    let given = given.map(|call| {
+        call.replace("FixedSizeList(2 x non-null Float32)", "complex64")
+            .replace("FixedSizeList(2 x non-null Float64)", "complex128")
+    });
+    Some(Error::invalid(match given {
+        Some(call) => format!("the function `{function}` does not take what it is given: {call}"),
+        None => format!("the function `{function}` does not take what it is given"),
+    }))
 }
 
 impl From<Error> for DataFusionError {

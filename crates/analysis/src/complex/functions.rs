@@ -379,7 +379,11 @@ impl ScalarUDFImpl for Operation {
     /// Columns are called as what was said.
     fn schema_name(&self, args: &[Expr]) -> Result<String> {
         let names: Vec<String> = args.iter().map(|arg| arg.schema_name().to_string()).collect();
-        Ok(names.join(self.which.sign()))
+        Ok(match self.which {
+            // Not the column's own name: a join has both in one projection.
+            Arithmetic::Compared => format!("{}({})", self.name(), names.join(", ")),
+            _ => names.join(self.which.sign()),
+        })
     }
     fn signature(&self) -> &Signature {
         &self.signature

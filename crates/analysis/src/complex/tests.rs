@@ -91,6 +91,8 @@ fn complex_columns_are_computed_with() {
         assert_eq!(ask("SELECT x, sum(real(c)) FROM t GROUP BY x"), ["0 1.0", "1 0.0", "2 -3.0", "3 0.0"]);
         assert_eq!(ask("SELECT x FROM t WHERE c = complex(0, 0) OR abs(c) > 3"), ["2", "3"]);
         assert_eq!(ask("SELECT x, sum(c) OVER (ORDER BY x ROWS 1 PRECEDING) FROM t")[2], "2 [-3.0, -0.5]");
+        assert_eq!(ask("SELECT a.x FROM t a JOIN t b ON a.c = conj(b.d) WHERE a.x > 1"), ["2", "3"]);
+        assert_eq!(ask("SELECT x FROM t WHERE EXISTS (SELECT 1 FROM t b WHERE b.c = t.c AND b.x = 1)"), ["1"]);
         assert_eq!(ask("SELECT a.x, b.c + 1 FROM t a LEFT JOIN t b ON a.x = b.x + 1")[..2], ["0 ", "1 [2.0, 2.0]"]);
     }
 }
@@ -119,11 +121,12 @@ fn what_complex_numbers_have_not_is_refused_in_words() {
         ("SELECT c % 2 FROM t", "complex numbers have no `%`"),
         ("SELECT c + 'a' FROM t", "`+` of a complex number and Utf8"),
         ("SELECT real(v) FROM t", "real() is of complex numbers, not of Float64"),
-        ("SELECT sum(DISTINCT c) FROM t", "DISTINCT in a sum or mean of complex numbers"),
+        ("SELECT sum(DISTINCT c), avg(DISTINCT d) FROM t", "DISTINCT in a sum or mean of complex numbers"),
         ("SELECT sqrt(c) FROM t", "sqrt"),
         ("SELECT stddev(c) FROM t", "stddev"),
         ("SELECT median(c) FROM t", "median"),
-        ("SELECT sum('a') FROM t", "the function `sum` does not take"),
+        ("SELECT sum('a') FROM t", "the function `sum` does not take what it is given"),
+        ("SELECT median(c) FROM t", "median(complex64)"),
     ] {
         let error = rows(&context, query).expect_err(query);
         assert!(error.contains(wanted), "{query}: {error}");
