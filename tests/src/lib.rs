@@ -7,6 +7,7 @@
 //!   Outcome     what a command said and how it ended
 //!   Served      an agent of its own, which clients reach by TCP
 //!   Proxy       a network between two agents, which can be cut
+//!   SlowTier    a durable tier with a bandwidth and a latency, which counts what it is asked
 //!   Tree        what a directory holds, read natively, to compare
 //!   ArrayModel  the cells of an array in a vector, to compare with
 //!   Http        requests to `terrace-web`, as they are on the wire
@@ -26,6 +27,7 @@ pub mod protocol;
 mod proxy;
 mod served;
 mod shell;
+mod slow_tier;
 mod slurm;
 mod tree;
 mod workplace;
@@ -38,6 +40,7 @@ pub use outcome::{Outcome, wait_until};
 pub use proxy::Proxy;
 pub use served::Served;
 pub use shell::Shell;
+pub use slow_tier::SlowTier;
 pub use slurm::{KILL_WAIT_S, Slurm};
 pub use tree::{Entry, Kind, Tree};
 pub use workplace::{Wish, Workplace};
@@ -115,6 +118,12 @@ pub fn skipped(reason: &str) {
     use std::io::Write;
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: {reason}");
+}
+
+/// Says what a test that passes has measured, past the test harness.
+pub fn told(measured: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "MEASURED: {measured}");
 }
 
 /// True when the tests run as root; some claims are about root only.

@@ -7,6 +7,7 @@ mod cfitsio;
 mod crash;
 mod docs;
 mod doors;
+mod engines;
 mod errors;
 mod examples;
 mod fsx;

@@ -1,67 +1,13 @@
 //! What a run asks of the durable file system's server: on a parallel file system metadata requests are the time of small files.
 
-use serde_json::Value;
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use terrace_tests::{Outcome, Wish, binaries, skipped};
+use terrace_tests::{Outcome, SlowTier, Wish};
 
 /// So many requests of either count may be of others: whoever looks at all mounts, as other tests do, asks this one too.
 const STRAY: i64 = 20;
 
-/// A file system that counts its requests, mounted; the kernel takes names that it found as known for a minute.
-struct Counting {
-    directory: tempfile::TempDir,
-}
-
-impl Counting {
-    fn mount() -> Option<Counting> {
-        let directory = tempfile::Builder::new().prefix("tt-").tempdir_in("/var/tmp").unwrap();
-        let counting = Counting { directory };
-        for name in ["source", "mount"] {
-            std::fs::create_dir(counting.path(name)).unwrap();
-        }
-        let mut command = Command::new(binaries().join("terrace-slowfs"));
-        command.arg("--source").arg(counting.path("source")).arg("--mount").arg(counting.path("mount"));
-        command.args(["--cache-ttl-ms", "60000", "--write-back", "--report"]).arg(counting.path("report"));
-        let mounted = Outcome::within(30, &mut command);
-        if mounted.code != 0 {
-            skipped(&format!("FUSE can't be had here: {}", mounted.stderr));
-            return None;
-        }
-        Some(counting)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// How many metadata requests there were, after the end.
-    fn count(self) -> i64 {
-        let unmounted = terrace_tests::wait_until(30, || unmount(&self.path("mount")));
-        assert!(unmounted, "{} is still busy", self.path("mount").display());
-        let report = || std::fs::read(self.path("report")).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        let mut found: Option<Value> = None;
-        terrace_tests::wait_until(30, || {
-            found = report();
-            found.is_some()
-        });
-        found.expect("a report")["metadata_requests"].as_i64().expect("a count")
-    }
-}
-
-impl Drop for Counting {
-    fn drop(&mut self) {
-        unmount(&self.path("mount"));
-    }
-}
-
-fn unmount(mount: &Path) -> bool {
-    let ways: [&[&str]; 2] = [&["umount"], &["fusermount3", "-u"]];
-    ways.iter().any(|words| {
-        let done = Command::new(words[0]).args(&words[1..]).arg(mount).output();
-        done.is_ok_and(|output| output.status.success())
-    })
-}
+/// A file system that counts its requests; the kernel takes names that it found as known for a minute.
+const COUNTING: &[&str] = &["--cache-ttl-ms", "60000", "--write-back"];
 
 /// Requests of `more` over those of `less`: natively, and under Terrace. None: it can't be had here.
 fn difference(wish: Wish, less: &str, more: &str) -> Option<[i64; 2]> {
@@ -71,15 +17,15 @@ fn difference(wish: Wish, less: &str, more: &str) -> Option<[i64; 2]> {
 /// As `difference`, of a program natively to another one under Terrace.
 fn differences(wish: Wish, native: [&str; 2], ours: [&str; 2]) -> Option<[i64; 2]> {
     let natively = |script: &str| {
-        let counting = Counting::mount()?;
+        let counting = SlowTier::mount(COUNTING)?;
         let mut command = Command::new("python3");
-        command.args(["-c", script]).current_dir(counting.path("mount"));
+        command.args(["-c", script]).current_dir(counting.root());
         Outcome::within(60, &mut command).ok();
         Some(counting.count())
     };
     let by_terrace = |script: &str| {
-        let counting = Counting::mount()?;
-        let place = wish.clone().root(&counting.path("mount")).build();
+        let counting = SlowTier::mount(COUNTING)?;
+        let place = wish.clone().root(&counting.root()).build();
         std::fs::write(place.scratch().join("script.py"), script).unwrap();
         place.sh("python3 $SCRATCH/script.py").ok();
         drop(place);
