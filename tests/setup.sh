@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fetches what the whole-system tests need: two file-system test programs from crates.io, Python packages, and Debian packages.
-# Quick when everything is there. Versions are pinned here, and in requirements.txt.
+# Quick when everything is there. Versions are pinned here, in requirements.txt and in engines.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$PWD/build
@@ -41,5 +41,14 @@ if [ ! -e "$stamp" ]; then
     rm -rf "$build/tests-venv"
     /usr/bin/python3 -m venv "$build/tests-venv"
     "$build/tests-venv/bin/pip" install --quiet --disable-pip-version-check -r tests/requirements.txt
+    touch "$stamp"
+fi
+
+# Workflow engines, in an environment of their own: their lists of libraries are long, and none of the other tests needs them.
+stamp=$build/engines-venv/.$(sha256sum tests/engines.txt | cut -c1-16)
+if [ ! -e "$stamp" ]; then
+    rm -rf "$build/engines-venv"
+    /usr/bin/python3 -m venv "$build/engines-venv"
+    "$build/engines-venv/bin/pip" install --quiet --disable-pip-version-check -r tests/engines.txt
     touch "$stamp"
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env cwl-runner
 # 48 samples are simulated and reduced, and one table is made of all: 97 jobs.
 #
-#   terrace run --config terrace.toml -- cwltool --parallel --cachedir cache --outdir results workflow.cwl samples.yml
+#   terrace run --config terrace.toml -- cwltool --parallel --parallel-max 4 --cachedir cache --outdir results workflow.cwl samples.yml
 #
 # How it works with Terrace, on one node and on several: docs/guide/workflows.md.
 cwlVersion: v1.2

@@ -19,10 +19,11 @@ use terrace_tests::{Outcome, SlowTier, Wish, Workplace, checkout, fetched, terra
 const SAMPLES: usize = 48;
 /// So many jobs pass the gate while it is closed; the engines start four at a time.
 const PASS: usize = 20;
+/// It knows its place by heart: cwltool gives jobs an environment of their own.
 const CKSUM: &str = r#"#!/bin/sh
-echo $$ >>"$SCRATCH/begun"
-if [ ! -e "$SCRATCH/gate" ] && [ "$(wc -l <"$SCRATCH/begun")" -gt 20 ]; then
-    while [ ! -e "$SCRATCH/gate" ]; do sleep 0.05; done
+echo $$ >>SCRATCH/begun
+if [ ! -e SCRATCH/gate ] && [ "$(wc -l <SCRATCH/begun)" -gt 20 ]; then
+    while [ ! -e SCRATCH/gate ]; do sleep 0.05; done
 fi
 exec /usr/bin/cksum "$@"
 "#;
@@ -33,6 +34,9 @@ struct Engine {
     example: &'static str,
     /// Shell, in the directory of the example's files.
     command: &'static str,
+    /// The same for Ctrl-C, and how many jobs it has at once.
+    interrupted: &'static str,
+    at_once: usize,
     /// The same after a kill.
     after_kill: &'static str,
     /// Where a job's row lies is the engine's matter; the table of all is here.
@@ -43,20 +47,27 @@ const SNAKEMAKE: Engine = Engine {
     name: "snakemake",
     example: "snakemake",
     command: "snakemake --quiet all --cores 4",
+    interrupted: "snakemake --quiet all --cores 4",
+    at_once: 4,
     after_kill: "snakemake --quiet all --unlock; snakemake --quiet all --cores 4 --rerun-incomplete",
     table: "results/table.txt",
 };
 const CWLTOOL: Engine = Engine {
     name: "cwltool",
     example: "cwl",
-    command: "cwltool --quiet --parallel --cachedir cache --outdir results workflow.cwl samples.yml",
-    after_kill: "cwltool --quiet --parallel --cachedir cache --outdir results workflow.cwl samples.yml",
+    command: "cwltool --quiet --parallel --parallel-max 4 --cachedir cache --outdir results workflow.cwl samples.yml",
+    // With --parallel it doesn't end at Ctrl-C, natively neither: its threads wait for jobs that failed.
+    interrupted: "cwltool --quiet --cachedir cache --outdir results workflow.cwl samples.yml",
+    at_once: 1,
+    after_kill: "cwltool --quiet --parallel --parallel-max 4 --cachedir cache --outdir results workflow.cwl samples.yml",
     table: "results/table.txt",
 };
 const DASK: Engine = Engine {
     name: "dask",
     example: "dask",
     command: "python workflow.py",
+    interrupted: "python workflow.py",
+    at_once: 4,
     after_kill: "python workflow.py",
     table: "results/table.txt",
 };
@@ -77,7 +88,8 @@ impl Engine {
         let place = wish.build();
         let bin = place.scratch().join("bin");
         std::fs::create_dir(&bin).unwrap();
-        std::fs::write(bin.join("cksum"), CKSUM).unwrap();
+        let cksum = CKSUM.replace("SCRATCH", place.scratch().to_str().unwrap());
+        std::fs::write(bin.join("cksum"), cksum).unwrap();
         let script = "cp \"$0\"/* .; rm terrace.toml; chmod +x \"$SCRATCH/bin/cksum\"";
         place.native(&["bash", "-euc", script, self.files().to_str().unwrap()]).ok();
         Site { place, table: self.table }
@@ -118,10 +130,10 @@ impl Site {
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    /// Until the engine has noted that so many jobs as may pass have ended: it starts the last of these four in their places.
+    /// Until the engine has noted that so many jobs as may pass have ended: it starts the last of these in their places.
     #[track_caller]
-    fn wait_until_it_stands(&self, child: &mut Child) {
-        let stands = wait_until(60, || self.begun().len() >= PASS + 4);
+    fn wait_until_it_stands(&self, child: &mut Child, at_once: usize) {
+        let stands = wait_until(120, || self.begun().len() >= PASS + at_once);
         assert!(stands, "{} jobs began; the engine: {:?}", self.begun().len(), child.try_wait());
     }
 
@@ -194,7 +206,7 @@ fn gives_the_same_results_and_nothing_to_do_again(engine: &Engine) {
 /// By a terminal, as a user does: Ctrl-C reaches all processes, those of jobs too.
 fn goes_on_after_ctrl_c(engine: &Engine) {
     let site = engine.workplace(engine.wish());
-    let words = site.words(engine.command);
+    let words = site.words(engine.interrupted);
     let inner = site.place.run_command(&[], &words.iter().map(String::as_str).collect::<Vec<_>>());
     let quoted: Vec<String> = std::iter::once(inner.get_program())
         .chain(inner.get_args())
@@ -209,13 +221,13 @@ fn goes_on_after_ctrl_c(engine: &Engine) {
         };
     }
     let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    site.wait_until_it_stands(&mut child);
+    site.wait_until_it_stands(&mut child, engine.at_once);
     let mut terminal = child.stdin.take().unwrap();
     terminal.write_all(b"\x03").unwrap();
-    let outcome = Outcome::of_child(60, child);
+    let outcome = Outcome::of_child(120, child);
     drop(terminal);
     assert!(![0, 137].contains(&outcome.code), "code {}: {}{}", outcome.code, outcome.stdout, outcome.stderr);
-    goes_on(&site, engine.command);
+    goes_on(&site, engine.interrupted);
 }
 
 /// Of the engine, its jobs, `terrace run` and the agent, as when a node loses its job at once; what is in the tiers stays.
@@ -225,7 +237,7 @@ fn goes_on_after_a_kill(engine: &Engine) {
     let mut command = site.place.run_command(&[], &words.iter().map(String::as_str).collect::<Vec<_>>());
     command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    site.wait_until_it_stands(&mut child);
+    site.wait_until_it_stands(&mut child, 4);
     let agent = site.place.status().expect("an agent").agent_pid as i32;
     for process in [agent, -(child.id() as i32)].into_iter().chain(site.begun().split_off(PASS)) {
         // SAFETY: the agent's own word, a group that this test made, and jobs that wait for a gate that nobody opens.

@@ -16,6 +16,7 @@ const PAGES: &[(&str, &str)] = &[
     ("guide/cfitsio.md", "cfitsio"),
     ("guide/hdf5.md", "hdf5"),
     ("guide/predict.md", "predict"),
+    ("guide/workflows.md", "engines"),
     ("guide/web.md", "web"),
 ];
 
