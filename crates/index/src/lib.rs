@@ -229,7 +229,10 @@ pub struct Record {
     next_free: AtomicU32,
     /// Inode of the link in the root, 0 until the agent looked; for directory listings.
     pub link_ino: AtomicU64,
-    _pad: [u64; 2],
+    /// When the root's file was made, if programs are awaited with descriptors of an object that it took the place of: an inode number alone
+    /// may be another file's by now. 0: not known.
+    pub durable_birth_ns: AtomicI64,
+    _pad: [u64; 1],
 }
 
 impl Record {
@@ -390,6 +393,7 @@ impl Index {
         record.link_ino.store(0, Relaxed);
         record.object_ino.store(0, Relaxed);
         record.durable_ino.store(0, Relaxed);
+        record.durable_birth_ns.store(0, Relaxed);
         record.ctime_ns.store(0, Relaxed);
         record.ino.store(INO_BASE + serial, Relaxed);
         record.set_state(State::New);

@@ -158,6 +158,9 @@ fn change_at(dirfd: c_int, path: *const c_char, flags: c_int, set: impl Fn() -> 
 /// A change by descriptor.
 fn change_open(fd: c_int, set: impl Fn() -> isize, twin: Twin<'_>) -> isize {
     let Some(index) = process::index() else { return set() };
+    if index.header.moves_seq.load(Relaxed) != 0 && !data::follow(index, fd) {
+        return -(libc::EIO as isize);
+    }
     until_moved(|| data::reading(fd, || change(index, || data::fstat(fd), &set, twin)), &set)
 }
 

@@ -156,6 +156,10 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
                 real::set_errno(errno);
                 return -1;
             }
+            Refreshed::Lost => {
+                real::set_errno(libc::EIO);
+                return -1;
+            }
         }
     }
 }
@@ -165,24 +169,28 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
 pub fn reading(fd: i32, op: impl Fn() -> isize) -> isize {
     if let Some(index) = process::index()
         && index.header.moves_seq.load(Relaxed) != 0
+        && !follow(index, fd)
     {
-        follow(index, fd);
+        real::set_errno(libc::EIO);
+        return -1;
     }
     op()
 }
 
-/// Exchanges the descriptor if its file has moved.
-pub fn follow(index: Index, fd: i32) {
+/// Exchanges the descriptor if its file has moved. False: nobody knows where the file is, and what the descriptor leads to may be old.
+pub fn follow(index: Index, fd: i32) -> bool {
     while seen(fd) != index.header.moves_seq.load(SeqCst) + 1 {
         match refresh(index, fd, Need::Nothing) {
             Refreshed::NotPlaced => {
                 set_seen(fd, index.header.moves_seq.load(SeqCst));
-                return;
+                return true;
             }
             Refreshed::Again => continue,
-            Refreshed::Ready | Refreshed::Fails(_) => return,
+            Refreshed::Lost => return false,
+            Refreshed::Ready | Refreshed::Fails(_) => return true,
         }
     }
+    true
 }
 
 enum Refreshed {
@@ -190,6 +198,8 @@ enum Refreshed {
     Ready,
     Again,
     Fails(i32),
+    /// Its file moved, and can't be found again.
+    Lost,
 }
 
 pub fn fstat(fd: i32) -> Option<libc::stat> {
@@ -371,6 +381,7 @@ pub fn exchange_fd(index: Index, fd: i32, record: u32) -> i32 {
 fn exchange(index: Index, fd: i32, record: u32) -> Refreshed {
     match exchange_fd(index, fd, record) {
         0 => Refreshed::Again,
+        libc::ESTALE => Refreshed::Lost,
         errno => Refreshed::Fails(errno),
     }
 }

@@ -272,7 +272,9 @@ pub unsafe extern "C" fn copy_file_range(
         })
     };
     let Some(index) = process::index() else { return step(count) };
-    reading(from, || 0);
+    if reading(from, || 0) < 0 {
+        return -1;
+    }
     // Programs see one file system where there are two.
     let step_or_copy = |count: usize| match step(count) {
         -1 if real::errno() == libc::EXDEV && flags == 0 => unsafe {
@@ -295,7 +297,9 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut i64, coun
         outcome(unsafe { gate::call4(libc::SYS_sendfile, to as usize, from as usize, offset as usize, count) })
     };
     let Some(index) = process::index() else { return step(count) };
-    reading(from, || 0);
+    if reading(from, || 0) < 0 {
+        return -1;
+    }
     if !data::is_placed(index, to) {
         return step(count);
     }
@@ -320,7 +324,9 @@ pub unsafe extern "C" fn splice(
     flags: u32,
 ) -> isize {
     let real = crate::real!("splice": fn(c_int, *mut i64, c_int, *mut i64, usize, u32) -> isize);
-    reading(from, || 0);
+    if reading(from, || 0) < 0 {
+        return -1;
+    }
     let count = if process::index().is_some_and(|index| data::is_placed(index, to)) { count.min(STEP) } else { count };
     writing(to, Need::Growth(count as i64), || unsafe { real(from, from_offset, to, to_offset, count, flags) })
 }
@@ -340,7 +346,9 @@ pub unsafe extern "C" fn mmap(
         && let Some(index) = process::index()
     {
         if flags & libc::MAP_TYPE == libc::MAP_PRIVATE {
-            reading(fd, || 0);
+            if reading(fd, || 0) < 0 {
+                return libc::MAP_FAILED;
+            }
         } else {
             held = data::mapped(index, fd).map(|entered| (index, entered));
         }

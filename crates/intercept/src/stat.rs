@@ -312,7 +312,9 @@ fn descriptor(fd: c_int, out: Out) -> c_int {
     if fd < 0 {
         return returned(-(libc::EBADF as isize));
     }
-    data::reading(fd, || 0);
+    if data::reading(fd, || 0) < 0 {
+        return -1;
+    }
     returned(stat_at(fd, EMPTY, out, libc::AT_EMPTY_PATH))
 }
 
@@ -415,8 +417,8 @@ pub unsafe extern "C" fn statx(
     mask: c_uint,
     out: *mut libc::statx,
 ) -> c_int {
-    if dirfd >= 0 && flags & libc::AT_EMPTY_PATH != 0 {
-        data::reading(dirfd, || 0);
+    if dirfd >= 0 && flags & libc::AT_EMPTY_PATH != 0 && data::reading(dirfd, || 0) < 0 {
+        return -1;
     }
     returned(statx_at(dirfd, path, flags, mask, out))
 }

@@ -18,5 +18,5 @@ mod tests;
 
 pub use check::{Verdict, check};
 pub use log::History;
-pub use model::{Rules, Unreachable};
+pub use model::{Killed, Rules, Unreachable};
 pub use operation::{Action, Flags, Operation, Seen};

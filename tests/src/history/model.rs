@@ -27,6 +27,9 @@ pub struct Rules {
     /// fstat of a file that has lost its only name may still say 1: a rename elsewhere looks whose file it replaces, and does it, in two
     /// steps, and in between a file may be made under the name.
     pub lost_names_may_lag: bool,
+    /// Agents that were killed: a descriptor of a file without a name, that was opened before on the agent's node, may be `EIO` from then
+    /// on. Only the agent knew the file that it had moved to; never is it another file, or older bytes.
+    pub agents_killed: Vec<Killed>,
     /// When nodes can't be reached: then `EIO` or `EREMOTE` is the answer for what they may have. Their own files they reach.
     pub unreachable: Vec<Unreachable>,
 }
@@ -36,6 +39,12 @@ pub struct Unreachable {
     pub node: u8,
     pub from: u64,
     pub to: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Killed {
+    pub node: u8,
+    pub at: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -59,6 +68,8 @@ struct Descriptor {
     inode: Inode,
     node: u8,
     flags: OpenFor,
+    /// When it began to be opened.
+    since: u64,
     /// Another node (or any) has changed the file since it was opened: it may stay with its version from then on.
     is_behind: bool,
     /// What slots had since then.
@@ -171,6 +182,15 @@ impl State {
         })
     }
 
+    /// By a descriptor, of a file that has no name: where the agent that knew where it had moved to was killed.
+    fn may_be_lost(&self, operation: &Operation, rules: &Rules) -> bool {
+        let session = operation.session().filter(|session| *session < OF_A_CALL);
+        let Some(open) = session.and_then(|session| self.open.get(&(operation.client, session))) else { return false };
+        let since =
+            |killed: &&Killed| killed.node == operation.node && open.since <= killed.at && killed.at <= operation.end;
+        self.links(open.inode) == 0 && rules.agents_killed.iter().any(|killed| since(&killed))
+    }
+
     /// Whether a node that isn't this one may have what this is about, and may not give it.
     fn may_refuse(&self, operation: &Operation, error: i32, rules: &Rules) -> bool {
         let about = |name: &Name| self.names.get(name).copied();
@@ -209,6 +229,7 @@ impl State {
             libc::ENOENT if rules.foreign_is_refused => elsewhere != 0,
             // Only `O_NOFOLLOW` hears that, and of a link of its own node, too, while another one renames it.
             libc::ELOOP => rules.foreign_is_refused && matches!(operation.action, Action::Open { .. }),
+            libc::EIO if self.may_be_lost(operation, rules) => true,
             libc::EREMOTE | libc::EIO => {
                 let nodes = (0..8).filter(|node| elsewhere & (1 << node) != 0);
                 nodes.into_iter().any(|node| is_cut(node) || is_cut(operation.node))
@@ -326,7 +347,14 @@ impl State {
             let flags = OpenFor { write: flags.write, append: flags.append };
             self.open.insert(
                 (operation.client, session),
-                Descriptor { inode, node: here, flags, is_behind: false, older: BTreeMap::new() },
+                Descriptor {
+                    inode,
+                    node: here,
+                    flags,
+                    since: operation.start,
+                    is_behind: false,
+                    older: BTreeMap::new(),
+                },
             );
         }
         Seen::Done

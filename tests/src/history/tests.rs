@@ -1,7 +1,7 @@
 //! The checker tells good histories from bad ones: each bad one here is one that a file system of several nodes may well give.
 
 use super::model::Rules;
-use super::{History, Unreachable};
+use super::{History, Killed, Unreachable};
 
 const NAMES: &[&str] = &["a0", "b0", "s/c0", "a1", "b1"];
 
@@ -224,6 +224,21 @@ fn errors_are_allowed_while_the_node_that_may_have_it_cannot_be_reached() {
     // Never an older version.
     let rewritten = format!("{WRITTEN} 0-1 6-7 open a0 wt 2 = ok\n0-1 8-9 write 2 0 12 = ok\n0-1 10-11 close 2 = ok\n");
     bad_by(&rules, &format!("{rewritten} 1-2 12-13 open a0 r 1 = ok\n1-2 14-15 read 1 = ok 11"));
+}
+
+#[test]
+fn a_file_without_a_name_may_be_lost_when_the_agent_of_its_descriptors_node_was_killed() {
+    let rules = Rules { agents_killed: vec![Killed { node: 1, at: 10 }], ..Rules::default() };
+    let open = format!("{WRITTEN} 1-2 6-7 open a0 rw 1 = ok\n");
+    let gone = format!("{open} 2-3 8-9 unlink a0 = ok\n");
+    good_by(&rules, &format!("{gone} 1-2 11-12 write 1 0 13 = 5\n1-2 13-14 read 1 = 5"));
+    // Not before, nor on another node; not while it has a name, and not by one that was opened later.
+    bad_by(&rules, &format!("{gone} 1-2 8-9 write 1 0 13 = 5"));
+    bad_by(&Rules::default(), &format!("{gone} 1-2 11-12 write 1 0 13 = 5"));
+    bad_by(&rules, &format!("{open} 1-2 11-12 write 1 0 13 = 5"));
+    bad_by(&rules, &format!("{WRITTEN} 1-2 11-12 open a0 rw 1 = ok\n2-3 13-14 unlink a0 = ok\n1-2 15-16 read 1 = 5"));
+    // Never an older version, and what failed was not done.
+    bad_by(&rules, &format!("{gone} 1-2 11-12 write 1 0 13 = 5\n1-2 13-14 read 1 = ok 13"));
 }
 
 #[test]

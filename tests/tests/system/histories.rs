@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use terrace_tests::history::{History, Rules, Unreachable};
+use terrace_tests::history::{History, Killed, Rules, Unreachable};
 use terrace_tests::{Node, Nodes, Outcome, Random, compile, skipped, terrace_binary};
 
 /// Groups of names, by the number at their ends; each has slots of another size.
@@ -20,6 +20,7 @@ const FOREIGN_IS_REFUSED: bool = false;
 /// As long as foreign files are refused their links show, and a hard link that is made elsewhere is one of the link.
 const LEFT_OUT: &str = if FOREIGN_IS_REFUSED { "lL" } else { "-" };
 
+const NODES: usize = 3;
 /// Which of a node's clients writes large slots, and is never killed.
 const SLOT_OF_LARGE: u32 = 1;
 /// Which of a node's clients is statically linked.
@@ -86,8 +87,14 @@ impl Recording {
             names = NAMES.join(" "),
             dead = self.dynamic.display(),
         );
+        // What a static program has open since before another node came stays bound to its object (docs/reference/semantics.md,
+        // limits): such programs begin when all nodes are there, and know of each other.
+        let here = |node: usize| self.logs().join(format!("here-{node}")).display().to_string();
+        let all = (0..NODES).map(|node| format!("[ ! -e {} ]", here(node))).collect::<Vec<_>>().join(" || ");
+        script.push_str(&format!(": >{}\n", here(node)));
         for (slot, (program, blocks)) in clients.iter().enumerate() {
-            script.push_str(&format!("client {slot} {} {blocks} &\n", program.display()));
+            let begin = if *program == self.statically { format!("while {all}; do sleep 0.01; done; ") } else { String::new() };
+            script.push_str(&format!("{{ {begin}client {slot} {} {blocks}; }} &\n", program.display()));
         }
         script + "wait"
     }
@@ -346,6 +353,7 @@ fn trouble_makes(
                     let from = now();
                     signal(agent, libc::SIGKILL);
                     killed.1 += 1;
+                    rules.agents_killed.push(Killed { node: node as u8, at: from });
                     std::thread::sleep(Duration::from_millis(700));
                     rules.unreachable.push(Unreachable { node: node as u8, from, to: now() });
                 }

@@ -140,3 +140,103 @@ int main(void)
         assert_eq!(std::fs::read_to_string(nodes.root().join(name)).unwrap(), "v1\nv2\n");
     }
 }
+
+/// Has `f` open, is told to go on, and then writes and reads by the descriptor: the errors, and what it reads.
+const GOES_ON: &str = r#"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int main(void)
+{
+    char text[100];
+    int fd = open("f", O_RDWR | O_CREAT, 0644);
+    if (fd < 0 || write(fd, "v1\n", 3) != 3) { perror("f"); return 1; }
+    mkdir("opened", 0755);
+    while (access("go", F_OK)) usleep(5000);
+    int written = pwrite(fd, "v2\n", 3, 3) == 3 ? 0 : errno;
+    ssize_t n = pread(fd, text, sizeof text, 0);
+    int got = n < 0 ? errno : 0;
+    FILE *said = fopen("said", "w");
+    fprintf(said, "%d %d %.*s", written, got, n < 0 ? 0 : (int)n, text);
+    fclose(said);
+    mkdir("done", 0755);
+    return 0;
+}
+"#;
+
+/// What a program on A says, which has `f` open: B has brought the file, A's agent was killed, and B has done this before the program went
+/// on. `look` looks at the root in the end.
+fn said_after_a_killed_agent(script_of_b: &str, look: impl Fn(&Nodes)) -> Option<String> {
+    let nodes = Nodes::new()?;
+    let program = terrace_tests::compile(nodes.root().parent().unwrap(), "program", GOES_ON);
+    let (a, b, there) = two(&nodes);
+    let here = a.start(&format!("{} & while [ ! -e opened ]; do sleep 0.01; done", program.display()));
+    b.run("cat f >/dev/null").ok();
+    assert!(!is_link(&nodes, "f"), "the test shows nothing: f has not moved");
+    let agent = a.agent().expect("a run has an agent");
+    // SAFETY: kill takes any number; the process is one of the test's nodes.
+    unsafe { libc::kill(agent, libc::SIGKILL) };
+    assert!(wait_until(60, || a.agent().is_some_and(|now| now != agent)), "the agent does not come again");
+    a.terrace(&["status"]).ok();
+    b.run(script_of_b).ok();
+    std::fs::write(nodes.root().join("go"), "").unwrap();
+    wait_for(&nodes, "done");
+    a.end(here).ok();
+    b.end(there).ok();
+    look(&nodes);
+    Some(std::fs::read_to_string(nodes.root().join("said")).unwrap())
+}
+
+#[test]
+fn a_descriptor_goes_on_in_its_file_when_that_was_renamed_elsewhere_after_its_agent_was_killed() {
+    let look = |nodes: &Nodes| {
+        assert_eq!(std::fs::read_to_string(nodes.root().join("f")).unwrap(), "another\n");
+        assert_eq!(std::fs::read_to_string(nodes.root().join("g")).unwrap(), "v1\nv2\n");
+    };
+    let Some(said) = said_after_a_killed_agent("mv f g; echo another >f", look) else { return };
+    assert_eq!(said, "0 0 v1\nv2\n");
+}
+
+#[test]
+fn a_descriptor_never_gets_another_file_of_its_name_or_inode_number_after_its_agent_was_killed() {
+    // What took the name, and what may have the inode number by now.
+    let look = |nodes: &Nodes| {
+        for name in ["f", "g", "h"] {
+            let found = std::fs::read_to_string(nodes.root().join(name));
+            assert!(found.as_ref().is_ok_and(|text| text == "another\n"), "{name}: {found:?}");
+        }
+    };
+    let script = "rm f; for name in f g h; do echo another >$name; done; $TERRACE flush -q --all";
+    let script = script.replace("$TERRACE", &format!("{}/terrace", binaries().display()));
+    let Some(said) = said_after_a_killed_agent(&script, look) else { return };
+    // Not what the file was once, either.
+    assert_eq!(said, format!("{0} {0} ", libc::EIO));
+}
+
+#[test]
+fn a_file_without_a_name_is_found_again_by_those_who_have_it_open_after_an_agent_was_killed() {
+    let Some(nodes) = Nodes::new() else { return };
+    let program = terrace_tests::compile(nodes.root().parent().unwrap(), "program", GOES_ON);
+    let (a, b, there) = two(&nodes);
+    // The shell's descriptor follows the file before the agent is killed, and holds it.
+    let here = a.start(&format!(
+        "{} & while [ ! -e opened ]; do sleep 0.01; done
+         (exec <f; mkdir holds; while [ ! -e moved ]; do sleep 0.01; done; read line; mkdir follows; while [ ! -e done ]; do sleep 0.01; done) &
+         while [ ! -e moved ]; do sleep 0.01; done
+        program.display()
+    ));
+    b.run("cat f >/dev/null; mkdir moved").ok();
+    wait_for(&nodes, "follows");
+    let agent = a.agent().expect("a run has an agent");
+    // SAFETY: kill takes any number; the process is one of the test's nodes.
+    unsafe { libc::kill(agent, libc::SIGKILL) };
+    b.run("rm f; echo another >f").ok();
+    std::fs::write(nodes.root().join("go"), "").unwrap();
+    wait_for(&nodes, "done");
+    a.end(here).ok();
+    b.end(there).ok();
+    assert_eq!(std::fs::read_to_string(nodes.root().join("said")).unwrap(), "0 0 v1\nv2\n");
+    assert_eq!(std::fs::read_to_string(nodes.root().join("f")).unwrap(), "another\n");
+}

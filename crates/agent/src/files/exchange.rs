@@ -9,10 +9,11 @@
 use crate::files::Files;
 use crate::files::reopen::{handle_of, reopen};
 use crate::shared::path::as_path;
-use rustix::fs::{Mode, OFlags, SeekFrom};
+use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, StatxFlags};
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::*;
 use std::time::SystemTime;
@@ -31,6 +32,9 @@ pub struct MovedFile {
     /// Whether programs find the new place by that record, or as any file of the root.
     pub target_is_object: bool,
 }
+
+/// A walk misses a file that is renamed meanwhile.
+const WALKS_MAX: usize = 3;
 
 pub struct Exchanges {
     inner: Mutex<Inner>,
@@ -149,17 +153,15 @@ impl Files {
         let serial = self.serial(target);
         let is_object = matches!(self.record(target).state(), State::Current | State::Committing | State::Moving);
         let spilled = self.spilled_path(target).filter(|_| self.record(target).state() == State::Dead);
-        let path = match self.record(target).state() {
-            _ if spilled.is_some() => spilled.expect("it was just looked at"),
-            _ if is_object => self.object_path(target),
+        let was_named = self.record(target).durable_birth_ns.load(Acquire) != 0;
+        let new = match self.record(target).state() {
+            _ if spilled.is_some() => handle_of(&spilled.expect("it was just looked at")).map_err(raw)?,
+            _ if is_object => handle_of(&self.object_path(target)).map_err(raw)?,
             State::Clean | State::Durable => {
-                let known = || self.catalogue().path(target, serial);
-                let path = known().or_else(|| {
-                    self.walk_tree();
-                    known()
-                });
-                as_path(&path.ok_or(libc::EIO)?).to_path_buf()
+                self.named_root_file(target, serial).or_else(|| self.held_root_file(target)).ok_or(libc::ESTALE)?
             }
+            // A file of the root that has lost its name since: who came before may have changed it there.
+            State::Dead if target != number && was_named => self.held_root_file(target).ok_or(libc::ESTALE)?,
             State::Dead if target != number => {
                 self.record(number).moved_to.store(0, Release);
                 self.record(number).set_state(State::Dead);
@@ -167,9 +169,47 @@ impl Files {
             }
             _ => return Err(libc::EIO),
         };
-        let new = handle_of(&path).map_err(raw)?;
         let old = reopen(old.as_fd()).map_err(raw)?;
         Ok(Some(MovedFile { serial: self.serial(number), old, new, target, target_is_object: is_object }))
+    }
+
+    /// The record's file in the root, by its name. Programs of other nodes rename and replace it, and tell nobody here.
+    fn named_root_file(&self, number: u32, serial: u64) -> Option<OwnedFd> {
+        for _ in 0..WALKS_MAX {
+            let path = self.catalogue().path(number, serial);
+            if let Some(handle) = path.and_then(|path| handle_of(as_path(&path)).ok())
+                && self.is_root_file(number, handle.as_fd())
+            {
+                return Some(handle);
+            }
+            self.catalogue().set_path(number, serial, b"");
+            self.walk_tree();
+        }
+        None
+    }
+
+    /// The record's file in the root, which has no name any more, by a descriptor that a program has.
+    fn held_root_file(&self, number: u32) -> Option<OwnedFd> {
+        if self.record(number).durable_birth_ns.load(Acquire) == 0 {
+            return None;
+        }
+        descriptors().into_iter().find_map(|descriptor| {
+            let found = rustix::fs::stat(&descriptor).ok()?;
+            if found.st_ino != self.record(number).durable_ino.load(Acquire) {
+                return None;
+            }
+            let handle = rustix::fs::open(&descriptor, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+            self.is_root_file(number, handle.as_fd()).then_some(handle)
+        })
+    }
+
+    /// What moved to the root is this file. Its inode number may have been given to another one since.
+    fn is_root_file(&self, number: u32, file: BorrowedFd<'_>) -> bool {
+        let record = self.record(number);
+        let (ino, born) = (record.durable_ino.load(Acquire), record.durable_birth_ns.load(Acquire));
+        let Ok(found) = rustix::fs::fstat(file) else { return false };
+        let is_there = found.st_dev == self.index.header.root_dev.load(Relaxed) && found.st_ino == ino;
+        is_there && (born == 0 || birth_ns(file) == born)
     }
 
     /// Forgets inherited files whose old object no program has open: what the kernel shows of its descriptors says so, for we
@@ -241,6 +281,12 @@ impl Files {
 /// What the descriptors of all processes lead to, as far as we may see them: a program that only holds a descriptor has no
 /// slot in the index.
 fn open_files() -> Vec<Vec<u8>> {
+    let targets = descriptors().into_iter().filter_map(|descriptor| std::fs::read_link(descriptor).ok());
+    targets.map(|target| target.into_os_string().into_vec()).collect()
+}
+
+/// The descriptors of all other processes, by their names below /proc.
+fn descriptors() -> Vec<PathBuf> {
     let mut found = vec![];
     let own = std::process::id().to_string();
     for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -249,13 +295,19 @@ fn open_files() -> Vec<Vec<u8>> {
             continue;
         }
         let Ok(entries) = std::fs::read_dir(process.path().join("fd")) else { continue };
-        for entry in entries.flatten() {
-            if let Ok(path) = std::fs::read_link(entry.path()) {
-                found.push(path.into_os_string().into_vec());
-            }
-        }
+        found.extend(entries.flatten().map(|entry| entry.path()));
     }
     found
+}
+
+/// When a file was made; 0 where its file system doesn't say.
+pub fn birth_ns(file: BorrowedFd<'_>) -> i64 {
+    match rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME) {
+        Ok(found) if found.stx_mask & StatxFlags::BTIME.bits() != 0 => {
+            found.stx_btime.tv_sec * 1_000_000_000 + found.stx_btime.tv_nsec as i64
+        }
+        _ => 0,
+    }
 }
 
 /// Opens a place anew, also one whose mode forbids its owner what the descriptor was opened for.

@@ -371,6 +371,7 @@ impl Files {
         record.durable_ctime_ns.store(durable.ctime.as_ns(), Release);
         record.ctime_ns.store(file.stat.ctime.as_ns(), Release);
         record.durable_ino.store(durable.ino, Release);
+        record.durable_birth_ns.store(0, Release);
         self.index.table_put(root_key(durable.ino), file.number);
         self.count_as(file.number, file.serial, (true, true));
         self.forget_link(file.number);

@@ -10,7 +10,7 @@
 use crate::files::EVICTION_GRACE_URGENT;
 use crate::files::Files;
 use crate::files::catalogue::BlockReason;
-use crate::files::exchange::MovedFile;
+use crate::files::exchange::{MovedFile, birth_ns};
 use crate::files::mover::evict::Eviction;
 use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::flush::{Declined, PrepareOptions};
@@ -298,6 +298,7 @@ impl Files {
         ] {
             to.store(from.load(Acquire), Release);
         }
+        target.durable_birth_ns.store(birth_ns(handle.as_fd()), Release);
         let bytes = rustix::fs::fstat(&source).map_or(0, |stat| stat.st_size as u64);
         // First: nobody may work on the new place before programs are awaited there.
         self.exchanges
@@ -415,6 +416,7 @@ impl Files {
                 let shown = reading.stat().map_or(stat.ctime, |object| object.ctime);
                 record.ctime_ns.store(shown.as_ns(), Release);
                 record.durable_ino.store(stat.ino, Release);
+                record.durable_birth_ns.store(birth_ns(place.handle.as_fd()), Release);
                 self.index.table_put(root_key(stat.ino), new);
                 self.count_as(new, self.serial(new), (false, true));
                 record.set_state(State::Durable);
