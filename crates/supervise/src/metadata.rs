@@ -96,8 +96,27 @@ impl Worker {
         self.shared.directories && self.translated(&crate::calls::Place::absolute(text.clone())).is_some()
     }
 
+    /// Nothing was at the name of the root's file system itself: the kernel, asked now, may see the link of a file that was made meanwhile.
+    fn is_absent(&self, result: isize, text: &CString) -> bool {
+        if result != -(libc::ENOENT as isize) {
+            return false;
+        }
+        let bytes = text.to_bytes();
+        let parent = bytes.iter().rposition(|byte| *byte == b'/').map_or(&b"."[..], |at| &bytes[..at.max(1)]);
+        let Ok(parent) = CString::new(parent) else { return false };
+        // SAFETY: a zeroed stat is valid; a text of ours.
+        unsafe {
+            let mut status: libc::stat = zeroed();
+            libc::stat(parent.as_ptr(), &mut status) == 0 && self.shared.is_for_us(status.st_dev, status.st_ino)
+        }
+    }
+
     fn stat_subject(&self, call: &Notification, subject: Subject, out: u64, flags: i32) -> Taken<Answer> {
         let is_led = matches!(&subject, Subject::Text(text) if self.is_led(text));
+        let named = match &subject {
+            Subject::Text(text) if flags & libc::AT_SYMLINK_NOFOLLOW != 0 => Some(text.clone()),
+            _ => None,
+        };
         // SAFETY: a zeroed stat is valid; a text, or a descriptor, of ours.
         unsafe {
             let mut status: libc::stat = zeroed();
@@ -112,7 +131,8 @@ impl Worker {
                     (self.shared.table.stat)(file.as_raw_fd(), c"".as_ptr(), out_here, EMPTY_PATH)
                 }
             };
-            if is_led && result != 0 || is_unreached(result) {
+            if is_led && result != 0 || is_unreached(result) || named.is_some_and(|text| self.is_absent(result, &text))
+            {
                 return Ok(Answer::from(result));
             }
             if result != 0 || !is_led && !self.shared.is_for_us(status.st_dev, status.st_ino) {
@@ -137,7 +157,8 @@ impl Worker {
             let mut status: libc::statx = zeroed();
             let result = (self.shared.table.statx)(CWD, text.as_ptr(), kept, mask as u32, (&raw mut status).cast());
             let device = libc::makedev(status.stx_dev_major, status.stx_dev_minor);
-            if is_led && result != 0 || is_unreached(result) {
+            let is_of_name = !by_descriptor && flags & libc::AT_SYMLINK_NOFOLLOW != 0;
+            if is_led && result != 0 || is_unreached(result) || is_of_name && self.is_absent(result, &text) {
                 return Ok(Answer::from(result));
             }
             if result != 0 || !is_led && !self.shared.is_for_us(device, status.stx_ino) {

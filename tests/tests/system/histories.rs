@@ -93,7 +93,8 @@ impl Recording {
         let all = (0..NODES).map(|node| format!("[ ! -e {} ]", here(node))).collect::<Vec<_>>().join(" || ");
         script.push_str(&format!(": >{}\n", here(node)));
         for (slot, (program, blocks)) in clients.iter().enumerate() {
-            let begin = if *program == self.statically { format!("while {all}; do sleep 0.01; done; ") } else { String::new() };
+            let begin =
+                if *program == self.statically { format!("while {all}; do sleep 0.01; done; ") } else { String::new() };
             script.push_str(&format!("{{ {begin}client {slot} {} {blocks}; }} &\n", program.display()));
         }
         script + "wait"

@@ -178,8 +178,8 @@ fn said_after_a_killed_agent(script_of_b: &str, look: impl Fn(&Nodes)) -> Option
     let agent = a.agent().expect("a run has an agent");
     // SAFETY: kill takes any number; the process is one of the test's nodes.
     unsafe { libc::kill(agent, libc::SIGKILL) };
-    assert!(wait_until(60, || a.agent().is_some_and(|now| now != agent)), "the agent does not come again");
-    a.terrace(&["status"]).ok();
+    let is_there = || a.agent().is_some_and(|now| now != agent) && a.terrace(&["status"]).code == 0;
+    assert!(wait_until(60, is_there), "the agent does not come again");
     b.run(script_of_b).ok();
     std::fs::write(nodes.root().join("go"), "").unwrap();
     wait_for(&nodes, "done");
@@ -223,8 +223,9 @@ fn a_file_without_a_name_is_found_again_by_those_who_have_it_open_after_an_agent
     // The shell's descriptor follows the file before the agent is killed, and holds it.
     let here = a.start(&format!(
         "{} & while [ ! -e opened ]; do sleep 0.01; done
-         (exec <f; mkdir holds; while [ ! -e moved ]; do sleep 0.01; done; read line; mkdir follows; while [ ! -e done ]; do sleep 0.01; done) &
-         while [ ! -e moved ]; do sleep 0.01; done
+         (exec <f; mkdir holds; while [ ! -e moved ]; do sleep 0.01; done
+          read line; mkdir follows; while [ ! -e done ]; do sleep 0.01; done) &
+         while [ ! -e holds ]; do sleep 0.01; done",
         program.display()
     ));
     b.run("cat f >/dev/null; mkdir moved").ok();
