@@ -7,14 +7,15 @@
 //! agent settles it first.
 
 use crate::agent_call::{materialise, materialise_below};
+use crate::elsewhere::{self, Brought};
 use crate::events::publish;
 use crate::link::{self, Link, Opened, record};
 use crate::objects::Object;
 use crate::open::materialise_path;
-use crate::path::{Parent, Path, below_root};
+use crate::path::{Parent, Path, below_root, descriptor_link};
 use crate::placed::{self, Way};
 use crate::spill::{self, Leaving};
-use crate::{data, elsewhere, gate, make_directory, process, readable, real, stat};
+use crate::{data, gate, make_directory, process, readable, real, stat};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use terrace_index::guard::Domain;
@@ -25,6 +26,8 @@ pub const WAIT_US: i64 = 100;
 pub const BUSY: isize = isize::MIN;
 /// A placed file would leave the root as a link: it is to be a real file first.
 const LEAVES: isize = isize::MIN + 1;
+/// A name that other nodes' files come and go at, while one link is made.
+const LINKS_MAX: usize = 100;
 /// A file that can't be made real while it leaves the root is refused after so many tries.
 const SETTLES: usize = 10;
 
@@ -531,29 +534,77 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
     if placed::link_at(index, olddir, old).is_some() {
         return -(libc::EPERM as isize); // of a directory, as the kernel says
     }
+    if stat::kernel_stat(newdir, new, libc::AT_SYMLINK_NOFOLLOW).is_some() {
+        // Not the kernel's own call: by then the name may be free, and it would make a second name of a link.
+        let flags = if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW };
+        return match stat::kernel_stat_or_error(olddir, old, flags) {
+            Ok(_) => -(libc::EEXIST as isize),
+            // Behind a link of another node there is a file.
+            Err(_) if follow && stat::kernel_stat(olddir, old, libc::AT_SYMLINK_NOFOLLOW).is_some() => native(),
+            Err(error) => error,
+        };
+    }
     if cannot_be_made(newdir, new) {
         // It fails, and the file is left where it is.
         let refused = native();
         let is_ours = refused == -(libc::EPERM as isize) && !follow && link::read(index, olddir, old).is_some();
         return if is_ours && may_be_linked(olddir, old) { -(libc::EACCES as isize) } else { refused };
     }
-    if let Err(error) = elsewhere::brought(index, olddir, old, follow) {
-        return error;
-    }
-    for _ in 0..10 {
-        // Whatever its text: a link from outside may lead to it.
-        if !materialise_path(index, olddir, old, follow) {
+    for _ in 0..LINKS_MAX {
+        if let Err(error) = elsewhere::brought(index, olddir, old, follow) {
+            return error;
+        }
+        for _ in 0..10 {
+            // Whatever its text: a link from outside may lead to it.
+            if !materialise_path(index, olddir, old, follow) {
+                break;
+            }
+            if link::read(index, olddir, old).is_none() {
+                break;
+            }
+        }
+        if !follow && link::read(index, olddir, old).is_some() {
+            // It could not be settled (the durable tier is full, say): better no second name than one that dangles.
+            return -(libc::EIO as isize);
+        }
+        if follow || !elsewhere::is_possible(index) {
             break;
         }
-        if link::read(index, olddir, old).is_none() {
+        if let Some(result) = link_regular(olddir, old, newdir, new) {
+            return result;
+        }
+        // A link: of ours if another node has just made a file there.
+        if link::read(index, olddir, old).is_none()
+            && matches!(elsewhere::bring(index, olddir, old, false), Brought::Not)
+        {
             break;
         }
-    }
-    if !follow && link::read(index, olddir, old).is_some() {
-        // It could not be settled (the durable tier is full, say): better no second name than one that dangles.
-        return -(libc::EIO as isize);
     }
     native()
+}
+
+/// A second name for what is found at the first one now, by its descriptor: a name may be another node's link by the time of the kernel's
+/// look. `None`: it is not a regular file.
+fn link_regular(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char) -> Option<isize> {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+    // SAFETY: the program's paths, found readable; a descriptor of ours.
+    unsafe {
+        let fd = gate::call4(libc::SYS_openat, olddir as usize, old as usize, flags as usize, 0);
+        if fd < 0 {
+            return Some(fd);
+        }
+        let is_regular = |status: &libc::stat| status.st_mode & libc::S_IFMT == libc::S_IFREG;
+        let result = data::fstat(fd as i32).filter(is_regular).map(|_| {
+            let itself = descriptor_link(fd as i32);
+            let (at, follow) = (libc::AT_FDCWD as usize, libc::AT_SYMLINK_FOLLOW as usize);
+            gate::call5(libc::SYS_linkat, at, itself.as_ptr() as usize, newdir as usize, new as usize, follow)
+        });
+        // Of a file that has a name: there is no /proc.
+        let has_name = || data::fstat(fd as i32).is_some_and(|status| status.st_nlink > 0);
+        let result = result.filter(|result| *result != -(libc::ENOENT as isize) || !has_name());
+        gate::call1(libc::SYS_close, fd as usize);
+        result
+    }
 }
 
 /// A second name in placed directories is a second name of the link; the root would keep a link that leads nowhere afterwards.
@@ -589,11 +640,10 @@ fn may_be_linked(dirfd: i32, path: *const c_char) -> bool {
     allowed == 0 && stat::kernel_stat(dirfd, path, 0).is_some_and(is_plain)
 }
 
-/// The name is taken, or its directory takes none.
+/// Its directory takes none.
 fn cannot_be_made(dirfd: i32, path: *const c_char) -> bool {
     let Ok(Some(parent)) = Parent::of(dirfd, path) else { return true };
-    stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some()
-        || parent.may_change() == -(libc::EACCES as isize)
+    parent.may_change() == -(libc::EACCES as isize)
 }
 
 fn settle_descriptor(index: Index, fd: i32) {

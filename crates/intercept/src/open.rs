@@ -111,7 +111,7 @@ fn open_link(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> Optio
     let status = fstat(fd as i32);
     let number = data::record_of(index, fd as i32, &status);
     let accepted = match number {
-        Some(number) if number == link.record => accept_object(index, fd as i32, number, &status, flags, 0),
+        Some(number) if number == link.record => accept_object(index, fd as i32, number, &status, flags, 0, &mut None),
         _ => {
             close(fd as i32);
             return None;
@@ -200,6 +200,8 @@ pub fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mod
     let mut flags = flags;
     let mut replace = true;
     let (mut attempt, mut waits) = (0, 0);
+    // The record of a file that the agent can't move.
+    let mut stays = None;
     if flags & NOFOLLOW_MASK == libc::O_NOFOLLOW
         && NOFOLLOW_MEETS_OURS.load(Relaxed)
         && let Some(fd) = open_link(index, dirfd, path, flags)
@@ -231,7 +233,7 @@ pub fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mod
             close(fd as i32);
             Opened::Again
         } else if fd >= 0 {
-            accept(index, fd as i32, dirfd, path, flags, mode, attempt, &mut replace)
+            accept(index, fd as i32, dirfd, path, flags, mode, attempt, (&mut replace, &mut stays))
         } else {
             refused(index, -fd as i32, dirfd, path, &mut flags, mode, Seen { evictions, removals })
         };
@@ -451,7 +453,7 @@ fn accept(
     flags: i32,
     mode: u32,
     attempt: usize,
-    replace: &mut bool,
+    (replace, stays): (&mut bool, &mut Option<u32>),
 ) -> Opened {
     if flags & (libc::O_ACCMODE | libc::O_PATH | libc::O_TRUNC | libc::O_CREAT) == libc::O_RDONLY
         && is_fine_for_reading(index)
@@ -487,7 +489,7 @@ fn accept(
         return Opened::Done(fd as isize);
     }
     if let Some(number) = data::record_of(index, fd, &status) {
-        return accept_object(index, fd, number, &status, flags, attempt);
+        return accept_object(index, fd, number, &status, flags, attempt, stays);
     }
     if data::is_unrecorded(index, &status) {
         data::opened_unrecorded(fd, flags & libc::O_ACCMODE != libc::O_RDONLY);
@@ -536,14 +538,29 @@ fn truncated(fd: i32, flags: i32) -> isize {
     fd as isize
 }
 
-fn accept_object(index: Index, fd: i32, number: u32, status: &libc::stat, flags: i32, attempt: usize) -> Opened {
+fn accept_object(
+    index: Index,
+    fd: i32,
+    number: u32,
+    status: &libc::stat,
+    flags: i32,
+    attempt: usize,
+    stays: &mut Option<u32>,
+) -> Opened {
     let record = link::record(&index, number);
     let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
     // One that is mapped, or locked, by a program of this node stays where it is.
-    if needs_roots_file(index) && attempt < SETTLES && record.state() != State::Dead {
+    if needs_roots_file(index) && *stays != Some(number) && record.state() != State::Dead {
         close(fd);
-        materialise(index, number);
-        return Opened::Again;
+        return match materialise(index, number) {
+            libc::EBUSY => {
+                *stays = (attempt + 1 >= SETTLES).then_some(number);
+                Opened::Again
+            }
+            libc::EIO => Opened::Again,
+            // A name that is given to one new file after another is waited for: bound, a file could not follow what other nodes write.
+            _ => Opened::Wait,
+        };
     }
     match record.state() {
         State::Clean if writable => {

@@ -198,6 +198,10 @@ impl<W: Watch> Writing for WatchedWriting<W> {
         let WatchedWriting { inner, watch } = *self;
         watched(&*watch, Operation::Commit, name, 0, |_| inner.commit(name), no_bytes)
     }
+    fn commit_over(self: Box<Self>, name: &Path, is_expected: &dyn Fn(&Path) -> bool) -> Result<Stat> {
+        let WatchedWriting { inner, watch } = *self;
+        watched(&*watch, Operation::Commit, name, 0, |_| inner.commit_over(name, is_expected), no_bytes)
+    }
 }
 
 struct WatchedReading<W> {

@@ -150,6 +150,12 @@ pub trait Writing: Send {
     /// Gives the temporary its name, atomically replacing what has it. The stat is as after the rename.
     /// After an error the temporary is gone and the name is as it was.
     fn commit(self: Box<Self>, name: &Path) -> Result<Stat>;
+    /// As `commit`, over what `is_expected` (by its path, for it has given up the name) and nothing else: otherwise not found, and the name
+    /// is as it was. Where a file system can't exchange two names this is `commit`.
+    fn commit_over(self: Box<Self>, name: &Path, is_expected: &dyn Fn(&Path) -> bool) -> Result<Stat> {
+        let _ = is_expected;
+        self.commit(name)
+    }
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -241,3 +241,37 @@ fn a_file_without_a_name_is_found_again_by_those_who_have_it_open_after_an_agent
     assert_eq!(std::fs::read_to_string(nodes.root().join("said")).unwrap(), "0 0 v1\nv2\n");
     assert_eq!(std::fs::read_to_string(nodes.root().join("f")).unwrap(), "another\n");
 }
+
+#[test]
+fn a_static_program_never_sees_a_link_where_another_node_makes_a_file_as_it_looks() {
+    let Some(nodes) = Nodes::new() else { return };
+    let program = statically(
+        &nodes,
+        r#"
+#include <errno.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int main(void)
+{
+    struct stat s;
+    long absent = 0, present = 0, strange = 0;
+    while (access("stop", F_OK))
+        for (int i = 0; i < 100; i++) {
+            if (lstat("f", &s)) { if (errno == ENOENT) absent++; else strange++; }
+            else if (S_ISREG(s.st_mode)) present++;
+            else strange++;
+        }
+    printf("%d %d %ld\n", absent > 0, present > 0, strange);
+    return 0;
+}
+"#,
+    );
+    let (a, b, there) = two(&nodes);
+    let here = a.start(&format!("{} >said &", program.display()));
+    b.run("for i in {1..400}; do : >f; rm f; done").ok();
+    std::fs::write(nodes.root().join("stop"), "").unwrap();
+    a.end(here).ok();
+    b.end(there).ok();
+    assert_eq!(std::fs::read_to_string(nodes.root().join("said")).unwrap(), "1 1 0\n");
+}

@@ -26,7 +26,7 @@ use crate::files::exchange::Exchanges;
 use crate::files::growth::GrowthTracker;
 use crate::files::mover::directory_times::DirectoryTimes;
 use crate::shared::index_file::{is_dead, object_name};
-use crate::shared::path::read_link;
+use crate::shared::path::{as_path, read_link};
 use crate::shared::{DECLARED_GONE, Shared};
 use rustix::fs::{AtFlags, StatxFlags};
 use std::ffi::OsStr;
@@ -153,7 +153,13 @@ impl Files {
             let _ =
                 rustix::fs::statx(rustix::fs::CWD, OsStr::from_bytes(path), flags, StatxFlags::TYPE | StatxFlags::INO);
         }
-        read_link(path).is_some_and(|text| text == self.object_path(number).as_os_str().as_bytes())
+        self.is_link_to(as_path(path), number)
+    }
+
+    /// As `links_to`, by what is known here.
+    pub fn is_link_to(&self, path: &Path, number: u32) -> bool {
+        let text = read_link(path.as_os_str().as_bytes());
+        text.is_some_and(|text| text == self.object_path(number).as_os_str().as_bytes())
     }
 
     /// Waits until no program is inside a call of this domain that began before. False: not within the patience.

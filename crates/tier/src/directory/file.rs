@@ -3,7 +3,7 @@
 use super::{DirectoryTier, attributes, checked};
 use crate::tier::{Attributes, AttributesReport, Reading, Stat, Timestamp, Writing};
 use crate::{Error, Result};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, openat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, openat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -172,8 +172,61 @@ impl Writing for FileWriting {
         self.stat()
     }
 
+    fn commit_over(mut self: Box<Self>, name: &Path, is_expected: &dyn Fn(&Path) -> bool) -> Result<Stat> {
+        let name = checked(name)?;
+        let directory = &*self.tier.fd;
+        self.fd = self.closed_for_writing().map_err(|error| Error::io("open", &self.path, error))?;
+        let replaced = replace(directory.as_fd(), &self.temporary, name, &|| is_expected(&self.path));
+        // Whatever is under the temporary's name now: it is not ours to remove when it could not be put back.
+        self.is_committed = !matches!(replaced, Err((_, Left::Ours)));
+        replaced.map_err(|(error, _)| Error::io("put in place", self.tier.directory.join(name), error))?;
+        self.stat()
+    }
+
     fn as_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.fd.as_fd())
+    }
+}
+
+/// What has the name that the new file had before.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Left {
+    /// The new file: nothing happened.
+    Ours,
+    /// A file that took the place of what was expected at the last moment, and could not be put back: it is to be kept.
+    Another,
+}
+
+/// Gives what is at `from` the name `to`, over what `is_expected` (which looks at `from`) only. No call compares and renames at once: the two
+/// exchange their names, and what comes out is looked at.
+pub fn replace(
+    directory: BorrowedFd<'_>,
+    from: &Path,
+    to: &Path,
+    is_expected: &dyn Fn() -> bool,
+) -> Result<(), (Errno, Left)> {
+    let exchange = || retry(|| renameat_with(directory, from, directory, to, RenameFlags::EXCHANGE));
+    match exchange() {
+        // An old kernel, or a file system of a network.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            retry(|| renameat(directory, from, directory, to)).map_err(|error| (error, Left::Ours))
+        }
+        Err(error) => Err((error, Left::Ours)),
+        Ok(()) if is_expected() => {
+            let _ = unlinkat(directory, from, AtFlags::empty());
+            Ok(())
+        }
+        Ok(()) => match exchange() {
+            Ok(()) => Err((Errno::NOENT, Left::Ours)),
+            // Somebody has removed the name, and has found the new file there.
+            Err(Errno::NOENT) => {
+                match retry(|| renameat_with(directory, from, directory, to, RenameFlags::NOREPLACE)) {
+                    Ok(()) => Err((Errno::NOENT, Left::Another)),
+                    Err(error) => Err((error, Left::Another)),
+                }
+            }
+            Err(error) => Err((error, Left::Another)),
+        },
     }
 }
 

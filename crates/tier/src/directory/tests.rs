@@ -58,6 +58,31 @@ fn temporaries_of_several_lanes_are_committed_and_discarded_as_others_are() {
 }
 
 #[test]
+fn a_file_is_committed_over_what_is_expected_and_nothing_else() {
+    let scratch = tempfile::tempdir_in("/var/tmp").unwrap();
+    let tier = DirectoryTier::open_root("root", scratch.path()).unwrap();
+    let file = scratch.path().join("file");
+    let is_link = |path: &Path| path.is_symlink();
+    let commit = || {
+        let mut writing = tier.create(Path::new("file")).unwrap();
+        writing.write_all_at(b"new", 0).unwrap();
+        writing.commit_over(Path::new("file"), &is_link)
+    };
+    // The name is gone: it stays so.
+    assert!(commit().unwrap_err().is_not_found());
+    assert!(!file.exists());
+    std::fs::write(&file, "another").unwrap();
+    assert!(commit().unwrap_err().is_not_found());
+    assert_eq!(std::fs::read(&file).unwrap(), b"another");
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink("anywhere", &file).unwrap();
+    let committed = commit().unwrap();
+    assert_eq!((committed.size, std::fs::read(&file).unwrap()), (3, b"new".to_vec()));
+    let left = std::fs::read_dir(scratch.path().join(".terrace/tmp")).unwrap().count();
+    assert_eq!(left, 0, "the link that was replaced, and what was not committed, is gone");
+}
+
+#[test]
 fn a_temporary_is_made_with_its_files_mode_and_gets_it_whatever_the_umask() {
     use std::os::unix::fs::MetadataExt;
     let scratch = tempfile::tempdir_in("/var/tmp").unwrap();

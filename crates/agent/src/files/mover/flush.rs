@@ -375,7 +375,12 @@ impl Files {
         self.index.table_put(root_key(durable.ino), file.number);
         self.count_as(file.number, file.serial, (true, true));
         self.forget_link(file.number);
-        let after = match sink.commit(&file.relative) {
+        // On another node nobody waits: there the name may be taken away, or given to another file, at this moment, too.
+        let committed = match is_shared {
+            true => sink.commit_over(&file.relative, &|replaced| self.is_link_to(replaced, file.number)),
+            false => sink.commit(&file.relative),
+        };
+        let after = match committed {
             Ok(after) => after,
             Err(error) => {
                 self.index.table_remove(root_key(durable.ino), file.number);

@@ -20,6 +20,7 @@ use crate::shared::index_file::object_name;
 use crate::shared::index_file::random_half;
 use crate::shared::path::as_path;
 use crate::shared::schedule::Work;
+use rustix::fs::CWD;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use std::time::{Duration, Instant};
 use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
 use terrace_index::{FLAG_MAPPED, FLAG_UNLINKED, State};
+use terrace_tier::directory::replace;
 use terrace_tier::journal::Task;
 use terrace_tier::{CopyOptions, FileReading, Reading, Stat, Step, Tier, Writing, copy, reached};
 
@@ -515,6 +517,11 @@ impl Files {
         self.forget_link(number);
         let renamed = self.unseen_in(directory, || match (place.sink.take(), &place.link) {
             (Some(sink), _) => match self.relative(path) {
+                Some(relative) if self.has_others() => sink
+                    .commit_over(relative, &|replaced| self.is_link_to(replaced, number))
+                    .map(|after| self.record(new).durable_ctime_ns.store(after.ctime.as_ns(), Release))
+                    // It was renamed or removed elsewhere at that moment.
+                    .map_err(|error| if error.is_not_found() { libc::EBUSY } else { error.errno() }),
                 Some(relative) => sink
                     .commit(relative)
                     // Renaming changes the time of change: what is remembered is what the root's file has now.
@@ -522,6 +529,11 @@ impl Files {
                     .map_err(|error| error.errno()),
                 None => Err(libc::EINVAL),
             },
+            (None, Some(link)) if self.has_others() => {
+                let is_ours = || self.is_link_to(link, number);
+                replace(CWD, link, target, &is_ours)
+                    .map_err(|(error, _)| if error == Errno::NOENT { libc::EBUSY } else { raw(error) })
+            }
             (None, Some(link)) => rustix::fs::rename(link, target).map_err(raw),
             (None, None) => Err(libc::EIO),
         });
