@@ -34,6 +34,17 @@ pub struct Rules {
     pub unreachable: Vec<Unreachable>,
 }
 
+impl Rules {
+    /// Who may have a file's bytes is of no account, and makes no two states of one, where nobody may refuse it.
+    fn touched_by(&self, nodes: u8) -> u8 {
+        if self.tells_who_touched() { nodes } else { 0 }
+    }
+
+    fn tells_who_touched(&self) -> bool {
+        self.foreign_is_refused || !self.unreachable.is_empty()
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct Unreachable {
     pub node: u8,
@@ -223,7 +234,7 @@ impl State {
             libc::ENOENT
                 if is_supervised && matches!(operation.action, Action::Open { flags, .. } if flags.directory) =>
             {
-                elsewhere != 0
+                elsewhere != 0 || !rules.tells_who_touched()
             }
             // Also when its owner makes the file durable between two looks at its name.
             libc::ENOENT if rules.foreign_is_refused => elsewhere != 0,
@@ -245,7 +256,7 @@ impl State {
             Action::Open { name, flags, session } => self.open(number, operation, name, flags, session, rules),
             Action::Truncate { name, slots } => {
                 let Some(&inode) = self.names.get(&name) else { return Seen::Failed(libc::ENOENT) };
-                self.touch(inode, here);
+                self.touch(inode, here, rules);
                 self.set_length(inode, slots, here, rules);
                 Seen::Done
             }
@@ -332,12 +343,15 @@ impl State {
             None if !flags.create => return Seen::Failed(libc::ENOENT),
             None => {
                 self.names.insert(name, number);
-                self.inodes.insert(number, Contents { slots: vec![], mode: MODE_OF_NEW, touched: 1 << here });
+                self.inodes.insert(
+                    number,
+                    Contents { slots: vec![], mode: MODE_OF_NEW, touched: rules.touched_by(1 << here) },
+                );
                 number
             }
         };
         if flags.write {
-            self.touch(inode, here);
+            self.touch(inode, here, rules);
         }
         if flags.truncate {
             self.set_length(inode, 0, here, rules);
@@ -394,10 +408,10 @@ impl State {
         }
     }
 
-    fn touch(&mut self, inode: Inode, here: u8) {
+    fn touch(&mut self, inode: Inode, here: u8, rules: &Rules) {
         let writers = self.open.values().filter(|open| open.inode == inode && open.flags.write);
         let touched = writers.fold(1 << here, |nodes, open| nodes | 1 << open.node);
-        self.inodes.get_mut(&inode).expect("it is open or has a name").touched = touched;
+        self.inodes.get_mut(&inode).expect("it is open or has a name").touched = rules.touched_by(touched);
     }
 
     fn set(&mut self, inode: Inode, slot: u32, value: u64, here: u8, rules: &Rules) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use terrace_tests::history::{History, Killed, Rules, Unreachable};
-use terrace_tests::{Node, Nodes, Outcome, Random, compile, skipped, terrace_binary};
+use terrace_tests::{Node, Nodes, Outcome, Random, compile, terrace_binary};
 
 /// Groups of names, by the number at their ends; each has slots of another size.
 const NAMES: [&str; 9] = ["a0", "b0", "s/c0", "a1", "b1", "s/c1", "a2", "b2", "s/c2"];
@@ -21,6 +21,9 @@ const FOREIGN_IS_REFUSED: bool = false;
 const LEFT_OUT: &str = if FOREIGN_IS_REFUSED { "lL" } else { "-" };
 
 const NODES: usize = 3;
+/// On each node; another one of three kinds is left out on each. Where all may wait for one that is stopped, more of them make more orders than
+/// can be looked at.
+const CLIENTS_MAX: usize = 2;
 /// Which of a node's clients writes large slots, and is never killed.
 const SLOT_OF_LARGE: u32 = 1;
 /// Which of a node's clients is statically linked.
@@ -33,10 +36,12 @@ fn seconds(of_test: f64) -> f64 {
     }
 }
 
+const SEED: u64 = 20_261_123;
+
 fn seed() -> u64 {
     match std::env::var("TERRACE_HISTORY_SEED") {
         Ok(text) => text.parse().expect("TERRACE_HISTORY_SEED is a number"),
-        Err(_) => 20261123,
+        Err(_) => SEED,
     }
 }
 
@@ -93,6 +98,9 @@ impl Recording {
         let all = (0..NODES).map(|node| format!("[ ! -e {} ]", here(node))).collect::<Vec<_>>().join(" || ");
         script.push_str(&format!(": >{}\n", here(node)));
         for (slot, (program, blocks)) in clients.iter().enumerate() {
+            if clients.len() > CLIENTS_MAX && slot == (self.seed as usize + node) % clients.len() {
+                continue;
+            }
             let begin =
                 if *program == self.statically { format!("while {all}; do sleep 0.01; done; ") } else { String::new() };
             script.push_str(&format!("{{ {begin}client {slot} {} {blocks}; }} &\n", program.display()));
@@ -191,38 +199,38 @@ struct Trouble {
 
 #[test]
 fn three_nodes_show_one_file_system_while_files_move() {
-    rounds(9.0, Trouble::default());
+    rounds(5.0, Trouble::default());
 }
 
 #[test]
 fn three_nodes_show_one_file_system_while_programs_and_agents_are_killed() {
-    rounds(10.0, Trouble { kill_programs: true, kill_agents: true, stop_agents: true, ..Trouble::default() });
+    rounds(5.0, Trouble { kill_programs: true, kill_agents: true, stop_agents: true, ..Trouble::default() });
 }
 
 #[test]
 fn two_nodes_show_one_file_system_when_a_third_one_dies() {
-    rounds(8.0, Trouble { kill_programs: true, node_dies: true, ..Trouble::default() });
+    rounds(5.0, Trouble { kill_programs: true, node_dies: true, ..Trouble::default() });
 }
 
+/// One round with the seed that is always the same and one with another; by request as many as there is time for.
 fn rounds(each: f64, trouble: Trouble) {
-    if std::env::var_os("TERRACE_HISTORY_SECONDS").is_none() {
-        skipped(
-            "histories of nodes show defects that are known (docs/design/histories.md); TERRACE_HISTORY_SECONDS=10 runs them",
-        );
-        return;
-    }
-    let (begun, whole) = (Instant::now(), seconds(each));
+    let (begun, whole) = (Instant::now(), seconds(2.0 * each));
     let mut seed = seed();
     loop {
         let Some(nodes) = Nodes::new() else { return };
-        let left = whole - begun.elapsed().as_secs_f64();
         println!("seed {seed}");
-        round(&nodes, seed, left.clamp(each.min(5.0), 60.0), trouble);
-        seed += 1;
-        if begun.elapsed().as_secs_f64() + 5.0 > whole {
+        let left = whole - begun.elapsed().as_secs_f64();
+        round(&nodes, seed, if is_long() { left.clamp(each, 60.0) } else { each }, trouble);
+        let is_last = if is_long() { begun.elapsed().as_secs_f64() + each > whole } else { seed != SEED };
+        if is_last {
             return;
         }
+        seed = if is_long() { seed + 1 } else { now() % 1_000_000 };
     }
+}
+
+fn is_long() -> bool {
+    std::env::var_os("TERRACE_HISTORY_SECONDS").is_some()
 }
 
 /// So long it may take until a node knows that it isn't alone; before, a file of another node isn't there.

@@ -383,45 +383,6 @@ fn names_that_change_elsewhere_during_flushes_stay_as_they_were_changed() {
 }
 
 #[test]
-fn names_that_a_program_outside_changes_during_flushes_stay_as_they_were_changed() {
-    let Some(nodes) = Nodes::new() else { return };
-    let (a, b) = two(&nodes);
-    let there = b.start("mkdir d");
-    let flush = format!("{}/terrace flush -q", terrace_tests::binaries().display());
-    let maker = format!(
-        "(while ! [ -d done ]; do {flush} >/dev/null 2>&1 || :; done) &
-         for i in $(seq 300); do echo $i >d/r$i; echo $i >d/u$i; echo $i >d/o$i; done; mkdir done; wait"
-    );
-    // Natively: no agent is asked, and none waits. A link is taken for the file, as it is by any program outside.
-    let changer = r#"
-        for i in $(seq 300); do
-            while ! [ -L d/o$i ] && ! [ -e d/o$i ]; do :; done
-            mv d/r$i d/to$i; rm d/u$i; echo new $i >n; mv n d/o$i
-        done"#;
-    let (on_a, on_b) = std::thread::scope(|threads| {
-        let on_a = threads.spawn(|| {
-            let run = ["run", "--tier", "ram=/dev/shm:64MiB", "--settle", "0s", "--", "bash", "-euc"];
-            a.terrace(&[&run[..], &[&maker]].concat())
-        });
-        let on_b = threads.spawn(|| b.native(changer));
-        (on_a.join().unwrap(), on_b.join().unwrap())
-    });
-    on_a.ok();
-    on_b.ok();
-    b.end(there).ok();
-    let text = |name: String| std::fs::read_to_string(nodes.root().join("d").join(name)).ok();
-    for i in 1..=300 {
-        assert_eq!(text(format!("to{i}")), Some(format!("{i}\n")), "to{i}");
-        assert_eq!(text(format!("o{i}")), Some(format!("new {i}\n")), "o{i} was reverted");
-        for name in ["r", "u"] {
-            let path = nodes.root().join(format!("d/{name}{i}"));
-            assert!(path.symlink_metadata().is_err(), "d/{name}{i} came back");
-        }
-    }
-    assert_durable(&nodes, &[]);
-}
-
-#[test]
 fn a_name_that_is_removed_or_replaced_elsewhere_stays_so() {
     let Some(nodes) = Nodes::new() else { return };
     let (a, b) = two(&nodes);

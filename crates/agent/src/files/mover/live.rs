@@ -36,6 +36,8 @@ use terrace_tier::{CopyOptions, FileReading, Reading, Stat, Step, Tier, Writing,
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A move that is in the way of another change of the name is tried again for so long.
 const PATIENCE_MOVING: Duration = Duration::from_secs(2);
+/// A file that so many walks in a row do not find has no name. One walk misses what is renamed meanwhile.
+const WALKS_MAX: u32 = 5;
 /// A writer that we don't reach may change the source under the copy: it is done again so often.
 const COPIES: usize = 3;
 
@@ -119,6 +121,7 @@ impl Files {
     /// Makes the `Current` file a real one in the root, also while it is open. Err: an errno.
     pub fn settle(&self, number: u32) -> Result<(), i32> {
         let (deadline, patience) = (Instant::now() + PATIENCE, Instant::now() + PATIENCE_MOVING);
+        let mut walks = 0;
         loop {
             let serial = self.serial(number);
             match self.prepare(number, &PrepareOptions { whatever_mode: true, snapshot: false }) {
@@ -138,8 +141,12 @@ impl Files {
                 },
                 Err(Declined::BlockReason(BlockReason::Unlocated)) => {
                     self.drain_events();
-                    if self.located(number, serial).is_none() {
-                        self.walk_tree();
+                    if self.located(number, serial).is_none() && self.walk_tree() {
+                        walks += 1;
+                    }
+                    // Another node has taken its name away, or given it to another file: whoever asks looks at the name again.
+                    if walks >= WALKS_MAX && self.has_others() && self.located(number, serial).is_none() {
+                        return Err(libc::ENOENT);
                     }
                 }
                 Err(Declined::Busy | Declined::BlockReason(_)) => {}
