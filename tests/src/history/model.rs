@@ -70,7 +70,7 @@ struct Contents {
     slots: Vec<u64>,
     mode: u16,
     /// A bit for each node that may have the current bytes in its tiers: the last that opened it for writing, and those that had it
-    /// open for writing then.
+    /// open for writing then. Where nodes bring each other's files: all that ever did.
     touched: u8,
 }
 
@@ -411,7 +411,10 @@ impl State {
     fn touch(&mut self, inode: Inode, here: u8, rules: &Rules) {
         let writers = self.open.values().filter(|open| open.inode == inode && open.flags.write);
         let touched = writers.fold(1 << here, |nodes, open| nodes | 1 << open.node);
-        self.inodes.get_mut(&inode).expect("it is open or has a name").touched = rules.touched_by(touched);
+        let contents = self.inodes.get_mut(&inode).expect("it is open or has a name");
+        // Of nodes that may be out of reach all that ever had it count: which was the last would make many states of one.
+        let before = if rules.foreign_is_refused { 0 } else { contents.touched };
+        contents.touched = rules.touched_by(touched | before);
     }
 
     fn set(&mut self, inode: Inode, slot: u32, value: u64, here: u8, rules: &Rules) {
