@@ -13,6 +13,7 @@ impl Session {
     pub(crate) fn create_array_here(&self, name: &str, metadata: &Metadata) -> Result<()> {
         let path = self.full_path(name)?;
         self.check_inside(name, &path)?;
+        self.forget_tags(name)?;
         with_parents(&path, || array::create_array(&self.place(), &path, metadata))
     }
 

@@ -183,6 +183,7 @@ impl Session {
         }
         let path = self.full_path(name)?;
         self.check_inside(name, &path)?;
+        self.forget_tags(name)?;
         let failed = |error: std::io::Error| {
             let kind = match error.kind() {
                 std::io::ErrorKind::AlreadyExists => Kind::Exists,
@@ -362,11 +363,13 @@ impl Session {
             let error =
                 ObjectError::new(Kind::System, format!("can't remove the container {}: {reason}", path.display()));
             if errno == rustix::io::Errno::NOTEMPTY { error.hint("remove it with its contents") } else { error }
-        })
+        })?;
+        self.forget_tags(name)
     }
 
-    /// What the removed object, and all below it, was tagged with goes with it.
-    fn forget_tags(&self, name: &str) -> Result<()> {
+    /// What an object that is not there, and all below it, was tagged with goes: it was removed, or is to be made. Programs remove
+    /// objects without telling of their tags.
+    pub(crate) fn forget_tags(&self, name: &str) -> Result<()> {
         self.tags_agent().done(&Request::ForgetTags { path: self.name_of(name)? })
     }
 

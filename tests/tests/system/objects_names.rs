@@ -95,3 +95,54 @@ fn an_object_has_twenty_thousand_tags() {
     drop(session);
     served.end();
 }
+
+#[test]
+fn an_object_of_a_name_that_was_removed_by_others_has_no_tags_of_it() {
+    let place = Workplace::new();
+    let served = Served::begin(&place, &[]);
+    let here = Session::open(&served.index).unwrap();
+    let there = Session::connect_to(&served.address, Served::TOKEN).unwrap();
+    let spec = ArraySpec::new(DataType::UInt8, &[4]);
+    let old = || TagValue::Text("old".into());
+    for (name, session) in [("here", &here), ("there", &there)] {
+        let array = format!("{name}/array");
+        let is_tagged = |path: &str| !session.tags(path).unwrap().is_empty();
+        let make = || {
+            session.create_container(name, Create::IfMissing).unwrap();
+            session.create_array(&array, &spec, Create::New).unwrap();
+        };
+        let tag = || {
+            session.put_tag(name, "of", old()).unwrap();
+            session.put_tag(&array, "of", old()).unwrap();
+        };
+        make();
+        tag();
+        // As `rm -rf` does: nobody tells the agent.
+        std::fs::remove_dir_all(place.root().join(name)).unwrap();
+        make();
+        assert!(!is_tagged(name) && !is_tagged(&array), "{name}: old tags of what `rm -rf` removed");
+        tag();
+        std::fs::remove_dir_all(place.root().join(&array)).unwrap();
+        session.create_array(&array, &spec, Create::New).unwrap();
+        assert!(is_tagged(name) && !is_tagged(&array), "{name}: of the array only");
+        session.put_tag(&array, "of", old()).unwrap();
+        // The container is made with the array.
+        std::fs::remove_dir_all(place.root().join(name)).unwrap();
+        session.create_array(&array, &spec, Create::New).unwrap();
+        assert!(!is_tagged(name) && !is_tagged(&array), "{name}: of a container that is made on the way");
+        tag();
+        // What is there keeps its tags.
+        session.create_container(name, Create::IfMissing).unwrap();
+        session.create_array(&array, &spec, Create::IfMissing).unwrap();
+        assert!(is_tagged(name) && is_tagged(&array));
+        // An empty container is removed with its tags, whoever makes the next one.
+        let empty = format!("{name}/empty");
+        session.create_container(&empty, Create::New).unwrap();
+        session.put_tag(&empty, "of", old()).unwrap();
+        session.remove(&empty, false).unwrap();
+        std::fs::create_dir(place.root().join(&empty)).unwrap();
+        assert!(!is_tagged(&empty), "{name}: of an empty container");
+    }
+    drop((here, there));
+    served.end();
+}

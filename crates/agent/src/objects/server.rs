@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_core::objects::wire::{FRAME_BYTES, Frame, Request, Response, decode, encode};
@@ -104,7 +104,7 @@ impl Server {
             }
             Request::ForgetTags { path } => {
                 let name = self.checked_name(&path)?;
-                self.tags.lock().unwrap().forget(&name).map_err(|error| not_written(&error))?;
+                self.forget_missing(&name)?;
                 done
             }
             Request::Renamed { from, to } => {
@@ -158,6 +158,21 @@ impl Server {
                 None => done,
             },
             other => Err(ObjectError::new(Kind::Protocol, format!("{other:?} is not for clients of this node"))),
+        }
+    }
+
+    /// Tags of the object, and of containers above it, as far as they are not there: what has the name next is another object.
+    fn forget_missing(&self, name: &str) -> Result<()> {
+        // Looked at with the lock: whoever makes the object meanwhile tags it afterwards.
+        let mut tags = self.tags.lock().unwrap();
+        let is_missing = |path: &Path| {
+            let looked = self.object_path_of(&path.to_string_lossy()).symlink_metadata();
+            looked.is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+        };
+        let missing = Path::new(name).ancestors().take_while(|path| is_missing(path)).last();
+        match missing {
+            Some(path) => tags.forget(&path.to_string_lossy()).map_err(|error| not_written(&error)),
+            None => Ok(()),
         }
     }
 
