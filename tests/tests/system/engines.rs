@@ -19,10 +19,14 @@ use terrace_tests::{Outcome, SlowTier, Wish, Workplace, checkout, fetched, terra
 const SAMPLES: usize = 48;
 /// So many jobs pass the gate while it is closed; the engines start four at a time.
 const PASS: usize = 20;
-/// It knows its place by heart: cwltool gives jobs an environment of their own.
+/// It knows its place by heart: cwltool gives jobs an environment of their own. The lock gives each its own number.
 const CKSUM: &str = r#"#!/bin/sh
-echo $$ >>SCRATCH/begun
-if [ ! -e SCRATCH/gate ] && [ "$(wc -l <SCRATCH/begun)" -gt 20 ]; then
+exec 9>>SCRATCH/begun
+flock 9
+echo $$ >&9
+number=$(wc -l <SCRATCH/begun)
+exec 9>&-
+if [ ! -e SCRATCH/gate ] && [ "$number" -gt 20 ]; then
     while [ ! -e SCRATCH/gate ]; do sleep 0.05; done
 fi
 exec /usr/bin/cksum "$@"
@@ -250,8 +254,8 @@ fn goes_on(site: &Site, script: &str) {
     site.open();
     site.run(script).ok();
     let again = site.begun().len() - before;
-    // Those at the gate had not ended; of those that passed it the last, as many as there are at once, may not have either.
-    assert!((SAMPLES - PASS..=SAMPLES - PASS + 4).contains(&again), "{again} jobs after {before}");
+    // Those at the gate had not ended. Of those that passed it the last may not have been noted: an engine notes them in its own time.
+    assert!((SAMPLES - PASS..=SAMPLES - PASS / 2).contains(&again), "{again} jobs after {before}");
     site.is_right();
 }
 
