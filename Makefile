@@ -13,7 +13,7 @@ endif
 # The preload library has no `std` and a profile of its own; Python's module is linked by maturin (`make python`).
 WORKSPACE = --workspace --exclude terrace-intercept --exclude terrace-python
 
-WITHOUT_SQL = -p terrace-cli -p terrace-web -p terrace-predict -p terrace-bench -p terrace-capi
+WITHOUT_SQL = -p terrace-cli -p terrace-web -p terrace-predict -p terrace-bench -p terrace-stage -p terrace-capi
 
 # Programs and libraries, in target/release; TERRACE_WITHOUT_SQL=1 leaves out the SQL engine, which takes most of the time.
 build: preload

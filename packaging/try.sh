@@ -15,7 +15,7 @@ works() {
     terrace run --quiet -- sh -c 'mkdir d; echo data >d/file; cat d/file; test -e .terrace'
     [ "$(cat d/file)" = data ] && [ ! -L d/file ] && [ ! -e .terrace ]
     terrace completions bash | grep -q terrace
-    terrace bench --help >/tmp/help && terrace predict --help >/tmp/help && terrace web --help >/tmp/help
+    terrace bench --help >/tmp/help && terrace predict --help >/tmp/help && terrace web --help >/tmp/help && terrace stage-in --help >/tmp/help
     cd / && rm -rf /tmp/work
     echo "ok      $1: doctor, a run, the tools"
 }

@@ -56,7 +56,7 @@ made=$CARGO_TARGET_DIR/$target/release
 
 echo "dist: building for glibc $glibc"
 build preload -p terrace-intercept
-build release -p terrace-cli -p terrace-web -p terrace-predict -p terrace-bench
+build release -p terrace-cli -p terrace-web -p terrace-predict -p terrace-bench -p terrace-stage
 # GNU ld gives symbols their version in `make build`; zig's linker is told by a script.
 abi=$(sed -n 's/^const ABI: &str = "\(.*\)";/\1/p' crates/capi/build.rs)
 cargo-zigbuild rustc --quiet --locked --release --target "$target.$glibc" -p terrace-capi --lib --crate-type staticlib
@@ -70,7 +70,7 @@ zig=("$venv/bin/python" -m ziglang cc -target "x86_64-linux-gnu.$glibc")
 CC="${zig[*]}" drivers/cfitsio/build.sh "$built"
 CC="${zig[*]}" drivers/hdf5/build.sh "$built"
 install -m 755 "$CARGO_TARGET_DIR/$target/preload/libterrace_intercept.so" "$built/"
-install -m 755 "$made"/terrace "$made"/terrace-{bench,predict,web} "$built/"
+install -m 755 "$made"/terrace "$made"/terrace-{bench,predict,stage,web} "$built/"
 if ((with_sql)); then
     build release -p terrace-query
     install -m 755 "$made/terrace-query" "$built/"

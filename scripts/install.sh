@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 built=${TERRACE_BUILT:-${CARGO_TARGET_DIR:-target}/release}
 to=${DESTDIR:-}$prefix
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-programs=(terrace terrace-bench terrace-predict terrace-web)
+programs=(terrace terrace-bench terrace-predict terrace-stage terrace-web)
 # The SQL engine is larger than all the rest: `make dist` has it in a package of its own.
 [ "${TERRACE_WITHOUT_SQL:-}" ] || programs+=(terrace-query)
 

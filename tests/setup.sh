@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fetches what the whole-system tests need: two file-system test programs from crates.io, Python packages, and Debian packages.
+# Fetches what the whole-system tests need: test programs and an S3 server from crates.io, Python packages, and Debian packages.
 # Quick when everything is there. Versions are pinned here, in requirements.txt and in engines.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,6 +35,8 @@ fi
 . scripts/tool.sh
 tool pjdfstest 0.2.2
 tool fsx 0.3.2
+# An S3 server that keeps objects as files.
+tool s3s-fs 0.14.1 --features binary
 
 stamp=$build/tests-venv/.$(sha256sum tests/requirements.txt | cut -c1-16)
 if [ ! -e "$stamp" ]; then

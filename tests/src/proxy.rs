@@ -16,13 +16,18 @@ struct Shared {
     target: String,
     is_cut: AtomicBool,
     ends: AtomicBool,
-    /// Bytes that went towards the target.
-    passed: AtomicU64,
+    /// Bytes that went towards the target, and back.
+    passed: [AtomicU64; 2],
+    /// Bytes that may still go.
+    left: [AtomicU64; 2],
     /// By a number for each pair.
     connections: Mutex<Vec<(u64, TcpStream)>>,
     next: AtomicU64,
 }
 
+/// Of the two directions.
+const TO: usize = 0;
+const BACK: usize = 1;
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Proxy {
@@ -33,7 +38,8 @@ impl Proxy {
             target: target.into(),
             is_cut: AtomicBool::new(false),
             ends: AtomicBool::new(false),
-            passed: AtomicU64::new(0),
+            passed: Default::default(),
+            left: [u64::MAX, u64::MAX].map(AtomicU64::new),
             connections: Mutex::default(),
             next: AtomicU64::new(0),
         });
@@ -68,7 +74,18 @@ impl Proxy {
 
     /// Bytes that went towards the target.
     pub fn passed(&self) -> u64 {
-        self.shared.passed.load(SeqCst)
+        self.shared.passed[TO].load(SeqCst)
+    }
+
+    /// Bytes that came back from it.
+    pub fn passed_back(&self) -> u64 {
+        self.shared.passed[BACK].load(SeqCst)
+    }
+
+    /// From now on so many bytes may pass towards the target and back; then it is as if it were cut.
+    pub fn allow(&self, to: u64, back: u64) {
+        self.shared.left[TO].store(to, SeqCst);
+        self.shared.left[BACK].store(back, SeqCst);
     }
 }
 
@@ -83,6 +100,13 @@ impl Drop for Proxy {
 impl Shared {
     fn wait_until_mended(&self) {
         while self.is_cut.load(SeqCst) && !self.ends.load(SeqCst) {
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn wait_until_allowed(&self, way: usize, count: u64) {
+        let take = |left: u64| if left == u64::MAX { Some(left) } else { left.checked_sub(count) };
+        while self.left[way].fetch_update(SeqCst, SeqCst, take).is_err() && !self.ends.load(SeqCst) {
             std::thread::sleep(LOOK);
         }
     }
@@ -111,23 +135,22 @@ impl Shared {
         let number = self.next.fetch_add(1, SeqCst);
         self.connections.lock().unwrap().extend([(number, clone(&client)), (number, clone(&server))]);
         let (back_from, back_to, shared) = (clone(&server), clone(&client), self.clone());
-        let back = std::thread::spawn(move || shared.copy(back_from, back_to, false));
-        self.copy(client, server, true);
+        let back = std::thread::spawn(move || shared.copy(back_from, back_to, BACK));
+        self.copy(client, server, TO);
         let _ = back.join();
         // Closed, not only shut down: whoever still sends is told.
         self.connections.lock().unwrap().retain(|(other, _)| *other != number);
     }
 
-    fn copy(&self, mut from: TcpStream, mut to: TcpStream, counts: bool) {
+    fn copy(&self, mut from: TcpStream, mut to: TcpStream, way: usize) {
         let mut buffer = vec![0; 256 << 10];
         while let Ok(count) = from.read(&mut buffer) {
             self.wait_until_mended();
+            self.wait_until_allowed(way, count as u64);
             if count == 0 || self.ends.load(SeqCst) || to.write_all(&buffer[..count]).is_err() {
                 break;
             }
-            if counts {
-                self.passed.fetch_add(count as u64, SeqCst);
-            }
+            self.passed[way].fetch_add(count as u64, SeqCst);
         }
         let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
     }

@@ -27,7 +27,7 @@ pub struct Cli {
 
 /// Commands as `--help` lists them. Clap groups flags, not commands.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Run", &["run", "join", "flush", "evict", "prefetch", "recover", "drain"]),
+    ("Run", &["run", "join", "flush", "evict", "prefetch", "stage-in", "stage-out", "recover", "drain"]),
     ("Inspect", &["status", "ls", "explain", "config", "doctor"]),
     ("Objects", &["stat", "get", "put", "rm", "tag", "import", "export", "sql", "savime"]),
     ("Services", &["serve", "web"]),
@@ -119,6 +119,18 @@ pub enum Command {
     Evict(PathsArgs),
     /// Copy files to the faster tiers
     Prefetch(PathsArgs),
+    /// Bring objects from an object store (S3, GCS, Azure, HTTP) into a directory
+    #[command(disable_help_flag = true)]
+    StageIn {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARG")]
+        arguments: Vec<OsString>,
+    },
+    /// Send the files of a directory to an object store
+    #[command(disable_help_flag = true)]
+    StageOut {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARG")]
+        arguments: Vec<OsString>,
+    },
     /// Flush what a crashed agent left on the faster tiers
     Recover(RecoverArgs),
     /// Flush what a user's ended jobs left on this node, for all roots (for a batch system's epilog)
@@ -184,6 +196,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "KEEP", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "file", env = "TERRACE_HDF5",
         conflicts_with_all = ["mount", "nodes"])]
     pub hdf5: Option<Hdf5>,
+    /// Bring objects from an object store into a directory below the root before the command starts; may be repeated
+    #[arg(long, value_name = "[DIR=]URL")]
+    pub stage_in: Vec<String>,
+    /// Send a directory below the root to an object store, as its files become durable; may be repeated
+    #[arg(long, value_name = "[DIR=]URL")]
+    pub stage_out: Vec<String>,
     /// Write a report as JSON to this file
     #[arg(long, value_name = "FILE", env = "TERRACE_REPORT")]
     pub report: Option<PathBuf>,

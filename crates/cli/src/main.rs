@@ -32,6 +32,7 @@ mod manual;
 mod mounts;
 mod move_files;
 mod npy;
+mod object_storage;
 mod objects;
 mod places;
 mod private_mount;
@@ -87,6 +88,8 @@ fn main() {
         Command::Flush(args) => move_files::flush(&args),
         Command::Evict(args) => move_files::evict(&args),
         Command::Prefetch(args) => move_files::prefetch(&args),
+        Command::StageIn { arguments } => object_storage::stage("stage-in", &arguments),
+        Command::StageOut { arguments } => object_storage::stage("stage-out", &arguments),
         Command::Recover(args) => recover::recover(&args),
         Command::Drain(args) => drain::drain(&args),
         Command::Doctor(args) => doctor::doctor(&args),

@@ -12,6 +12,7 @@ use crate::control_client::{Client, Moved, running};
 use crate::door::Door;
 use crate::keeper::{Begun, Keeper};
 use crate::launch::Launch;
+use crate::object_storage::Staging;
 use crate::private_mount::{self, PrivateMount};
 use crate::program::{Kind, Program, Weight, reach};
 use crate::progress::Progress;
@@ -67,6 +68,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     resolved.settings.tiers.iter().try_for_each(check::capacity)?;
     check::settings(&resolved.settings, running(&resolved.settings)?.is_some())?;
     let driver = args.cfitsio.then(|| cfitsio_driver(&resolved.settings)).transpose()?;
+    let mut staging = Staging::wanted(args, &resolved.settings)?;
     let hdf5 = args.hdf5.map(|hdf5| hdf5::environment(hdf5, &resolved.settings)).transpose()?;
     resolved.settings.library = loadable(&resolved.settings, &resolved.settings.library, resolve::LIBRARY)?;
     let settings = &resolved.settings;
@@ -102,7 +104,16 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     let on_others = look_elsewhere(settings);
     let told = tell_elsewhere(&on_others, ELSEWHERE_PATIENCE, args.quiet);
 
-    let supervision = learning.map(|learning| Supervision::start(settings, learning, args.quiet)).transpose()?;
+    let brought =
+        staging.as_ref().map(|staging| staging.bring(&begun, deadline, &settings.library, &signals, &mut time));
+    let not_brought = brought.transpose()?.flatten();
+    // What is there then is not the program's result.
+    staging = staging.filter(|_| not_brought.is_none());
+
+    let supervision = learning
+        .filter(|_| not_brought.is_none())
+        .map(|learning| Supervision::start(settings, learning, args.quiet))
+        .transpose()?;
     let mount = namespace.map(|namespace| PrivateMount::start(settings, namespace, args.quiet)).transpose()?;
     let start = Start {
         command: &args.command,
@@ -116,7 +127,13 @@ pub fn run(args: &RunArgs) -> Result<i32> {
         agent_pid: begun.agent_pid,
         ending: &|| launch.iter().for_each(Launch::flush_now),
     };
-    let ran = child::run(&start, &signals, &mut time);
+    let ran = match not_brought {
+        Some(ended) => Ok(ended),
+        None => {
+            staging.iter_mut().for_each(|staging| staging.begin_sending(&signals));
+            child::run(&start, &signals, &mut time)
+        }
+    };
     // Whatever became of the program, the nodes begin to flush.
     launch.iter_mut().for_each(Launch::say_end);
     let ended = match ran {
@@ -136,6 +153,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     let flushed = flush_attended(settings, &signals, args.quiet, &mut time);
     let others = launch.map(|launch| launch.end(settings, &signals, time.end()));
     let flush_wait = flush_begun.elapsed();
+    let unsent = staging.and_then(|mut staging| staging.send(ended.code == 0, &begun, &signals, &mut time));
     let mut report = report_of(
         &resolved,
         door,
@@ -177,7 +195,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     if let Some(hdf5) = args.hdf5 {
         hdf5.clean(settings);
     }
-    finish(args, settings, &ended, supervised, flushed, report, tells)
+    finish(args, settings, &ended, supervised, flushed, report, tells, unsent)
 }
 
 fn finish(
@@ -188,6 +206,7 @@ fn finish(
     flushed: Result<Moved>,
     mut report: Report,
     tells: bool,
+    unsent: Option<Failure>,
 ) -> Result<i32> {
     let (exit_code, failure) = match &flushed {
         Ok(moved) if moved.failures.is_empty() && supervised.is_lost && ended.code == 0 => (code::NOT_SERVED, None),
@@ -205,7 +224,7 @@ fn finish(
     let is_step = report.nodes.iter().any(|node| node.tasks > 0);
     let others = report.nodes.get(1..).filter(|_| !is_step).unwrap_or_default();
     let elsewhere = left_elsewhere(others, settings);
-    let exit_code = if elsewhere.is_some() { code::NOT_DURABLE } else { exit_code };
+    let exit_code = if elsewhere.is_some() || unsent.is_some() { code::NOT_DURABLE } else { exit_code };
     report.exit_code = exit_code;
     if !args.quiet {
         if tells {
@@ -228,7 +247,7 @@ fn finish(
         let text = serde_json::to_vec_pretty(&report).expect("a report is plain data");
         std::fs::write(file, text).map_err(|error| Failure::io("write the report", file, error))?;
     }
-    for failure in failure.into_iter().chain(elsewhere) {
+    for failure in failure.into_iter().chain(elsewhere).chain(unsent) {
         failure.print();
     }
     Ok(exit_code)

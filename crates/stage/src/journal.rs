@@ -1,0 +1,190 @@
+//! What was sent, so that it is not sent again: one file for each directory and URL, in `$XDG_STATE_HOME/terrace/stage`.
+//!
+//! Each line is one fact in JSON, written when it has become one. A line that a kill cut off is no fact. What a journal says is believed
+//! only if the file and the store's object are still as it says; a journal that is removed costs sending again, nothing else.
+
+use crate::remote::Remote;
+use crate::tree::State;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use terrace_tool::failure::{Failure, Result};
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Fact {
+    Sent { key: String, state: State, etag: String },
+    Begun { key: String, upload: Upload },
+    Part { key: String, number: usize, id: String },
+    Ended { key: String },
+}
+
+/// An upload in parts that has begun.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct Upload {
+    pub id: String,
+    pub state: State,
+    pub part_bytes: u64,
+    /// By number.
+    #[serde(default)]
+    pub parts: BTreeMap<usize, String>,
+}
+
+#[derive(Default)]
+struct Known {
+    sent: HashMap<String, (State, String)>,
+    uploads: HashMap<String, Upload>,
+}
+
+pub struct Journal {
+    path: PathBuf,
+    file: Mutex<File>,
+    known: Mutex<Known>,
+}
+
+impl Journal {
+    /// Fails while another process sends the same directory to the same place.
+    pub fn open(directory: &Path, remote: &Remote) -> Result<Journal> {
+        let directory = directory.canonicalize().map_err(|error| Failure::io("read", directory, error))?;
+        let mut hash = Sha256::new();
+        hash.update(directory.as_os_str().as_bytes());
+        hash.update([0]);
+        hash.update(remote.to_string());
+        let name: String = hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+        let place = journals()?;
+        std::fs::create_dir_all(&place).map_err(|error| Failure::io("make", &place, error))?;
+        Journal::at(place.join(name)).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => Failure::new(format!("{} is already being sent to {remote}", directory.display()))
+                .hint("wait until that has ended"),
+            _ => Failure::io("use the journal below", &place, error),
+        })
+    }
+
+    fn at(path: PathBuf) -> std::io::Result<Journal> {
+        let file = File::options().append(true).read(true).create(true).open(&path)?;
+        // The lock is the file's own: another process that waits for the name's next file must look again.
+        file.try_lock().map_err(|error| match error {
+            std::fs::TryLockError::WouldBlock => ErrorKind::WouldBlock.into(),
+            std::fs::TryLockError::Error(error) => error,
+        })?;
+        let text = std::fs::read(&path)?;
+        let mut known = Known::default();
+        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+        for line in text[..whole].split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+            // A line that makes no sense is of another version, or damaged: its file is sent again.
+            if let Ok(fact) = serde_json::from_slice(line) {
+                known.learn(fact);
+            }
+        }
+        file.set_len(whole as u64)?;
+        Ok(Journal { path, file: Mutex::new(file), known: Mutex::new(known) })
+    }
+
+    fn note(&self, fact: Fact) -> Result<()> {
+        let mut line = serde_json::to_vec(&fact).expect("a fact is plain data");
+        line.push(b'\n');
+        let written = self.file.lock().expect("no one panics with the journal").write_all(&line);
+        written.map_err(|error| Failure::io("write the journal", &self.path, error))?;
+        self.known.lock().expect("no one panics with what is known").learn(fact);
+        Ok(())
+    }
+
+    /// The file's state and the object's tag when it was sent.
+    pub fn sent(&self, key: &str) -> Option<(State, String)> {
+        self.known.lock().expect("as above").sent.get(key).cloned()
+    }
+
+    pub fn upload(&self, key: &str) -> Option<Upload> {
+        self.known.lock().expect("as above").uploads.get(key).cloned()
+    }
+
+    pub fn note_sent(&self, key: &str, state: State, etag: String) -> Result<()> {
+        self.note(Fact::Sent { key: key.to_owned(), state, etag })
+    }
+
+    pub fn note_begun(&self, key: &str, upload: Upload) -> Result<()> {
+        self.note(Fact::Begun { key: key.to_owned(), upload })
+    }
+
+    pub fn note_part(&self, key: &str, number: usize, id: String) -> Result<()> {
+        self.note(Fact::Part { key: key.to_owned(), number, id })
+    }
+
+    pub fn note_ended(&self, key: &str) -> Result<()> {
+        self.note(Fact::Ended { key: key.to_owned() })
+    }
+}
+
+impl Known {
+    fn learn(&mut self, fact: Fact) {
+        match fact {
+            Fact::Sent { key, state, etag } => {
+                self.uploads.remove(&key);
+                self.sent.insert(key, (state, etag));
+            }
+            Fact::Begun { key, upload } => {
+                self.uploads.insert(key, upload);
+            }
+            Fact::Part { key, number, id } => {
+                if let Some(upload) = self.uploads.get_mut(&key) {
+                    upload.parts.insert(number, id);
+                }
+            }
+            Fact::Ended { key } => {
+                self.uploads.remove(&key);
+            }
+        }
+    }
+}
+
+fn journals() -> Result<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = set("XDG_STATE_HOME").or_else(|| Some(std::env::home_dir()?.join(".local/state")));
+    let base = base.ok_or_else(|| {
+        Failure::bad_input(
+            "neither XDG_STATE_HOME nor HOME is an absolute path",
+            "set one: it is kept there what was sent",
+        )
+    })?;
+    Ok(base.join("terrace/stage"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(size: u64) -> State {
+        State { size, mtime: (1, 2) }
+    }
+
+    #[test]
+    fn what_was_noted_is_known_to_the_next_process_and_a_line_that_was_cut_off_is_not() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("journal");
+        let journal = Journal::at(path.clone()).unwrap();
+        let upload = Upload { id: "u".into(), state: state(9), part_bytes: 4, parts: BTreeMap::new() };
+        journal.note_begun("big", upload.clone()).unwrap();
+        journal.note_part("big", 1, "p1".into()).unwrap();
+        journal.note_begun("done", upload.clone()).unwrap();
+        journal.note_sent("done", state(9), "e".into()).unwrap();
+        journal.note_begun("dropped", upload).unwrap();
+        journal.note_ended("dropped").unwrap();
+        assert_eq!(Journal::at(path.clone()).err().unwrap().kind(), ErrorKind::WouldBlock);
+        drop(journal);
+        let cut = [std::fs::read(&path).unwrap().as_slice(), b"{\"part\":{\"key\":\"big\",\"num"].concat();
+        std::fs::write(&path, cut).unwrap();
+
+        let journal = Journal::at(path.clone()).unwrap();
+        assert_eq!(journal.upload("big").unwrap().parts, BTreeMap::from([(1, "p1".to_owned())]));
+        assert_eq!((journal.upload("done"), journal.upload("dropped")), (None, None));
+        assert_eq!(journal.sent("done"), Some((state(9), "e".to_owned())));
+        journal.note_part("big", 0, "p0".into()).unwrap();
+        drop(journal);
+        assert_eq!(Journal::at(path).unwrap().upload("big").unwrap().parts.len(), 2);
+    }
+}

@@ -1,0 +1,345 @@
+//! Files become objects.
+//!
+//! A file is sent whole, or in parts that the journal notes; an upload that an interrupt left is gone on with. The store has the object
+//! when all of it is there. A file that changes while it is sent is sent again.
+
+use crate::Options;
+use crate::journal::{Journal, Upload};
+use crate::remote::Remote;
+use crate::stage_in::is_transient;
+use crate::telling::{Telling, files_in_words};
+use crate::tree::{File, State, Tree, walk};
+use bytes::Bytes;
+use futures::{StreamExt, TryStreamExt, stream};
+use object_store::multipart::{MultipartStore, PartId};
+use object_store::path::Path as Key;
+use object_store::{ObjectStoreExt, PutPayload};
+use std::collections::{BTreeMap, HashMap};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use terrace_core::size::show_bytes;
+use terrace_tool::failure::{Failure, Result, code, warn};
+use terrace_tool::outln;
+
+/// Larger files are sent in parts.
+const WHOLE_BYTES: u64 = 16 << 20;
+/// S3 takes at most 10,000 parts, of at least 5 MiB.
+const PARTS: u64 = 9_000;
+/// Parts of one file at once.
+const AHEAD: usize = 4;
+/// A file that changes again and again while it is sent is given up.
+const TRIES: u32 = 3;
+/// Between two looks at a directory while a run goes; and so many times what the look took.
+const LOOK: Duration = Duration::from_secs(2);
+const LOOK_SHARE: u32 = 20;
+
+type Objects = HashMap<String, (u64, Option<String>)>;
+
+pub async fn run(remote: &Remote, directory: &Path, options: &Options) -> Result<()> {
+    let tree = walk(directory, true)?;
+    if !tree.dangling.is_empty() {
+        return Err(not_here(&tree, directory));
+    }
+    for path in tree.left_out.iter().take(20) {
+        warn(format!("{} is no file and is not sent", path.display()));
+    }
+    if options.dry_run {
+        let journal = Journal::open(directory, remote)?;
+        let objects = objects(remote).await?;
+        for file in &tree.files {
+            let key = remote.key(&file.name)?;
+            let there = if is_there(&journal, &objects, &key, file.state) { " (there already)" } else { "" };
+            outln!("{} -> {key} {}{there}", file.path.display(), show_bytes(file.state.size));
+        }
+        return Ok(());
+    }
+    let again = format!("terrace stage-out {} {remote}", directory.display());
+    let bytes = tree.files.iter().map(|file| file.state.size).sum();
+    let telling = Telling::begin("sending", bytes, options.quiet);
+    let failures = send_all(remote, directory, &tree.files, options, &telling).await?;
+    if failures.is_empty() {
+        telling.end("staged out", remote);
+        return Ok(());
+    }
+    let mut text =
+        format!("{} of {} could not be sent to {remote}:", failures.len(), files_in_words(tree.files.len() as u64));
+    for failure in failures.iter().take(20) {
+        text.push_str(&format!("\n  {}", failure.message));
+    }
+    Err(Failure::new(text)
+        .code(code::NOT_DURABLE)
+        .hint(format!("nothing was removed here; `{again}` goes on from there")))
+}
+
+/// What is durable is sent while the run goes, so that less is left for its end. Failures wait for that: it names them.
+pub async fn follow(remote: &Remote, directory: &Path, options: &Options) -> Result<()> {
+    loop {
+        let begun = Instant::now();
+        if directory.is_dir() {
+            let mut tree = walk(directory, false)?;
+            let settled = std::time::SystemTime::now() - LOOK;
+            tree.files
+                .retain(|file| file.path.metadata().is_ok_and(|now| now.modified().is_ok_and(|time| time < settled)));
+            let telling = Telling::begin("sending", 0, true);
+            let _ = send_all(remote, directory, &tree.files, options, &telling).await;
+        }
+        tokio::time::sleep(LOOK.max(begun.elapsed() * LOOK_SHARE)).await;
+    }
+}
+
+fn not_here(tree: &Tree, directory: &Path) -> Failure {
+    let mut text = format!("{} lead nowhere:", files_in_words(tree.dangling.len() as u64));
+    for path in tree.dangling.iter().take(20) {
+        text.push_str(&format!("\n  {}", path.display()));
+    }
+    Failure::new(text).hint(format!(
+        "files that are in a tier are made durable by `terrace flush --all-nodes`, and by the end of a run; `terrace explain` tells of each. \
+         Remove links in {} that are none of these",
+        directory.display()
+    ))
+}
+
+/// All files; the failures of single ones are for the end.
+async fn send_all(
+    remote: &Remote,
+    directory: &Path,
+    files: &[File],
+    options: &Options,
+    telling: &Telling,
+) -> Result<Vec<Failure>> {
+    let journal = Journal::open(directory, remote)?;
+    let objects = objects(remote).await?;
+    let sent = stream::iter(files)
+        .map(|file| send(remote, &journal, &objects, file, telling))
+        .buffer_unordered(options.jobs.into());
+    Ok(sent.filter_map(|sent| async { sent.err() }).collect().await)
+}
+
+/// What is below the prefix: sizes and tags.
+async fn objects(remote: &Remote) -> Result<Objects> {
+    if !remote.lists {
+        return Ok(Objects::new());
+    }
+    let prefix = Some(&remote.prefix).filter(|prefix| !prefix.as_ref().is_empty());
+    let listed = remote.store.list(prefix).map_ok(|object| (object.location.to_string(), (object.size, object.e_tag)));
+    listed.try_collect().await.map_err(|error| remote.not_listed(&error).code(code::NOT_DURABLE))
+}
+
+fn is_there(journal: &Journal, objects: &Objects, key: &Key, state: State) -> bool {
+    let Some((sent, etag)) = journal.sent(key.as_ref()) else { return false };
+    // Not every server lists tags.
+    let is_same =
+        |(size, now): &(u64, Option<String>)| *size == state.size && now.as_ref().is_none_or(|now| *now == etag);
+    sent == state && objects.get(key.as_ref()).is_some_and(is_same)
+}
+
+async fn send(remote: &Remote, journal: &Journal, objects: &Objects, file: &File, telling: &Telling) -> Result<()> {
+    let key = remote.key(&file.name)?;
+    if is_there(journal, objects, &key, file.state) {
+        telling.is_there(file.state.size);
+        return Ok(());
+    }
+    for _ in 0..TRIES {
+        let source = std::fs::File::open(&file.path).map_err(|error| Failure::io("read", &file.path, error))?;
+        let look = || std::fs::metadata(&file.path).map_err(|error| Failure::io("read", &file.path, error));
+        let state = State::of(&source.metadata().map_err(|error| Failure::io("read", &file.path, error))?);
+        let etag = match (&remote.in_parts, state.size > WHOLE_BYTES) {
+            (Some(store), true) => {
+                in_parts(remote, store.as_ref(), journal, &key, file, &source, state, telling).await?
+            }
+            _ => whole(remote, &key, file, &source, state, telling).await?,
+        };
+        // By its name: another file may have it by now.
+        if let Some(etag) = etag.filter(|_| look().is_ok_and(|now| State::of(&now) == state)) {
+            journal.note_sent(key.as_ref(), state, etag)?;
+            telling.file_is_done();
+            return Ok(());
+        }
+        journal.note_ended(key.as_ref())?;
+    }
+    Err(Failure::new(format!("{} changes while it is sent", file.path.display())))
+}
+
+/// None: it became shorter meanwhile.
+fn read(source: &std::fs::File, path: &Path, from: u64, bytes: u64) -> Result<Option<Bytes>> {
+    let mut read = vec![0; bytes as usize];
+    match source.read_exact_at(&mut read, from) {
+        Ok(()) => Ok(Some(read.into())),
+        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(Failure::io("read", path, error)),
+    }
+}
+
+async fn whole(
+    remote: &Remote,
+    key: &Key,
+    file: &File,
+    source: &std::fs::File,
+    state: State,
+    telling: &Telling,
+) -> Result<Option<String>> {
+    // A store without parts to go on with takes large files by its own way of parts.
+    if state.size > WHOLE_BYTES {
+        let failed = |error: object_store::Error| remote.failure("write", key, &error);
+        let upload = remote.store.put_multipart(key).await.map_err(failed)?;
+        let mut write = object_store::WriteMultipart::new(upload);
+        for from in (0..state.size).step_by(WHOLE_BYTES as usize) {
+            let Some(bytes) = read(source, &file.path, from, WHOLE_BYTES.min(state.size - from))? else {
+                let _ = write.abort().await;
+                return Ok(None);
+            };
+            write.wait_for_capacity(AHEAD).await.map_err(failed)?;
+            telling.moved(bytes.len() as u64);
+            write.put(bytes);
+        }
+        return Ok(Some(write.finish().await.map_err(failed)?.e_tag.unwrap_or_default()));
+    }
+    let _turn = remote.turns.acquire().await.expect("it is never closed");
+    let Some(bytes) = read(source, &file.path, 0, state.size)? else { return Ok(None) };
+    let put = again(|| remote.store.put(key, PutPayload::from_bytes(bytes.clone()))).await;
+    let put = put.map_err(|error| remote.failure("write", key, &error))?;
+    telling.moved(state.size);
+    Ok(Some(put.e_tag.unwrap_or_default()))
+}
+
+#[expect(clippy::too_many_arguments, reason = "one call, from `send`")]
+async fn in_parts(
+    remote: &Remote,
+    store: &dyn MultipartStore,
+    journal: &Journal,
+    key: &Key,
+    file: &File,
+    source: &std::fs::File,
+    state: State,
+    telling: &Telling,
+) -> Result<Option<String>> {
+    let failed = |error: object_store::Error| remote.failure("write", key, &error);
+    let part_bytes = part_bytes(state.size);
+    let mut upload = match journal.upload(key.as_ref()) {
+        Some(upload) if upload.state == state && upload.part_bytes == part_bytes => upload,
+        before => {
+            if let Some(before) = before {
+                // If it is left behind, the store's own rules for incomplete uploads end it.
+                let _ = store.abort_multipart(key, &before.id).await;
+            }
+            begin(store, journal, key, state, part_bytes).await?.map_err(failed)?
+        }
+    };
+    for anew in [false, true] {
+        let sent = parts(remote, store, journal, key, file, source, &upload, telling).await?;
+        let sent = match sent {
+            Ok(Some(parts)) => store.complete_multipart(key, &upload.id, parts).await,
+            Ok(None) => {
+                let _ = store.abort_multipart(key, &upload.id).await;
+                return Ok(None);
+            }
+            Err(error) => Err(error),
+        };
+        match sent {
+            Ok(put) => return Ok(Some(put.e_tag.unwrap_or_default())),
+            // The store has ended the upload meanwhile, or has completed it without our knowing.
+            Err(object_store::Error::NotFound { .. }) if !anew => {
+                upload = begin(store, journal, key, state, part_bytes).await?.map_err(failed)?;
+            }
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    unreachable!("the second turn returns")
+}
+
+async fn begin(
+    store: &dyn MultipartStore,
+    journal: &Journal,
+    key: &Key,
+    state: State,
+    part_bytes: u64,
+) -> Result<object_store::Result<Upload>> {
+    let id = match again(|| store.create_multipart(key)).await {
+        Ok(id) => id,
+        Err(error) => return Ok(Err(error)),
+    };
+    let upload = Upload { id, state, part_bytes, parts: BTreeMap::new() };
+    journal.note_begun(key.as_ref(), upload.clone())?;
+    Ok(Ok(upload))
+}
+
+/// None: the file became shorter.
+async fn parts(
+    remote: &Remote,
+    store: &dyn MultipartStore,
+    journal: &Journal,
+    key: &Key,
+    file: &File,
+    source: &std::fs::File,
+    upload: &Upload,
+    telling: &Telling,
+) -> Result<object_store::Result<Option<Vec<PartId>>>> {
+    let State { size, .. } = upload.state;
+    let count = size.div_ceil(upload.part_bytes) as usize;
+    let one = |number: usize| async move {
+        let from = number as u64 * upload.part_bytes;
+        let bytes = upload.part_bytes.min(size - from);
+        let id = match upload.parts.get(&number) {
+            Some(id) => {
+                telling.is_brought(bytes);
+                id.clone()
+            }
+            None => {
+                let _turn = remote.turns.acquire().await.expect("it is never closed");
+                let Some(data) = read(source, &file.path, from, bytes)? else { return Ok(Ok(None)) };
+                let put = again(|| store.put_part(key, &upload.id, number, PutPayload::from_bytes(data.clone()))).await;
+                let id = match put {
+                    Ok(part) => part.content_id,
+                    Err(error) => return Ok(Err(error)),
+                };
+                journal.note_part(key.as_ref(), number, id.clone())?;
+                telling.moved(bytes);
+                id
+            }
+        };
+        Ok::<_, Failure>(Ok(Some(PartId { content_id: id })))
+    };
+    let mut done = stream::iter(0..count).map(one).buffered(AHEAD);
+    let mut ids = vec![];
+    while let Some(part) = done.try_next().await? {
+        match part {
+            Ok(Some(id)) => ids.push(id),
+            Ok(None) => return Ok(Ok(None)),
+            Err(error) => return Ok(Err(error)),
+        }
+    }
+    Ok(Ok(Some(ids)))
+}
+
+/// The client has tried again by itself; this is for a network that is away for longer.
+async fn again<T, F: Future<Output = object_store::Result<T>>>(attempt: impl Fn() -> F) -> object_store::Result<T> {
+    let mut tried = 0;
+    loop {
+        tried += 1;
+        match attempt().await {
+            Err(error) if tried < TRIES && is_transient(&error) => {
+                tokio::time::sleep(Duration::from_secs(2) * tried).await
+            }
+            other => return other,
+        }
+    }
+}
+
+fn part_bytes(size: u64) -> u64 {
+    size.div_ceil(PARTS).next_multiple_of(1 << 20).max(WHOLE_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_file_has_more_parts_than_a_store_takes() {
+        for size in [WHOLE_BYTES + 1, 1 << 30, 5 << 40] {
+            let parts = size.div_ceil(part_bytes(size));
+            assert!((2..=10_000).contains(&parts), "{size}: {parts} parts");
+        }
+        assert_eq!(part_bytes(1 << 30), WHOLE_BYTES);
+    }
+}
