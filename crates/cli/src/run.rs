@@ -195,7 +195,13 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     if let Some(hdf5) = args.hdf5 {
         hdf5.clean(settings);
     }
-    finish(args, settings, &ended, supervised, flushed, report, tells, unsent)
+    finish(args, settings, &ended, supervised, Kept { flushed, unsent }, report, tells)
+}
+
+/// What became of the run's files: in the root, and in object stores.
+struct Kept {
+    flushed: Result<Moved>,
+    unsent: Option<Failure>,
 }
 
 fn finish(
@@ -203,11 +209,11 @@ fn finish(
     settings: &Settings,
     ended: &Ended,
     supervised: Supervised,
-    flushed: Result<Moved>,
+    kept: Kept,
     mut report: Report,
     tells: bool,
-    unsent: Option<Failure>,
 ) -> Result<i32> {
+    let Kept { flushed, unsent } = kept;
     let (exit_code, failure) = match &flushed {
         Ok(moved) if moved.failures.is_empty() && supervised.is_lost && ended.code == 0 => (code::NOT_SERVED, None),
         Ok(moved) if moved.failures.is_empty() => (ended.code, None),

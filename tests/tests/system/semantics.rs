@@ -17,6 +17,7 @@ const PAGES: &[(&str, &str)] = &[
     ("guide/hdf5.md", "hdf5"),
     ("guide/predict.md", "predict"),
     ("guide/workflows.md", "engines"),
+    ("guide/object-storage.md", "object_storage"),
     ("guide/web.md", "web"),
 ];
 
