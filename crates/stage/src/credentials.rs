@@ -38,7 +38,7 @@ pub fn aws() -> Result<Vec<(String, String)>> {
     for (name, value) in of_files {
         let is_key = matches!(name.as_str(), "aws_access_key_id" | "aws_secret_access_key" | "aws_session_token");
         let is_there = settings.iter().any(|(known, _)| *known == name);
-        if !is_there && !(is_key && has_key) {
+        if !(is_there || is_key && has_key) {
             settings.push((name, value));
         }
     }

@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_tool::failure::{Failure, Result};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 use url::Url;
 
 const SCHEMES: &str = "give s3://BUCKET/PREFIX, gs://, az://, https:// or file://";
@@ -35,7 +35,7 @@ pub struct Remote {
     /// Where credentials and the server's address come from.
     pub access: &'static str,
     /// Turns of requests that carry contents: bounds memory, and what a slow network has to carry in time.
-    pub turns: Semaphore,
+    turns: Semaphore,
 }
 
 impl Remote {
@@ -130,7 +130,7 @@ impl Remote {
 
     /// The name that a directory for it has, where none is given.
     pub fn last_part(&self) -> Result<String> {
-        let part = self.prefix.parts().last().map(|part| part.as_ref().to_owned());
+        let part = self.prefix.parts().next_back().map(|part| part.as_ref().to_owned());
         part.ok_or_else(|| {
             Failure::bad_input(format!("{self} has no last part to name a directory"), "give the directory")
         })
@@ -143,6 +143,11 @@ impl Remote {
         Key::parse(&text).map_err(|error| {
             Failure::bad_input(format!("{relative:?} can't be the name of an object: {error}"), "rename the file")
         })
+    }
+
+    /// Held for a request that carries contents.
+    pub async fn turn(&self) -> SemaphorePermit<'_> {
+        self.turns.acquire().await.expect("it is never closed")
     }
 
     pub fn not_listed(&self, error: &object_store::Error) -> Failure {

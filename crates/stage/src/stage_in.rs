@@ -172,7 +172,7 @@ async fn range(remote: &Remote, object: &ObjectMeta, range: std::ops::Range<u64>
             if_unmodified_since: object.e_tag.is_none().then_some(object.last_modified),
             ..GetOptions::default()
         };
-        let turn = remote.turns.acquire().await.expect("it is never closed");
+        let turn = remote.turn().await;
         let got = match remote.store.get_opts(&object.location, options).await {
             Ok(answer) => answer.bytes().await,
             Err(error) => Err(error),

@@ -108,11 +108,9 @@ async fn send_all(
     options: &Options,
     telling: &Telling,
 ) -> Result<Vec<Failure>> {
-    let journal = Journal::open(directory, remote)?;
-    let objects = objects(remote).await?;
-    let sent = stream::iter(files)
-        .map(|file| send(remote, &journal, &objects, file, telling))
-        .buffer_unordered(options.jobs.into());
+    let sender =
+        Sender { remote, journal: Journal::open(directory, remote)?, objects: objects(remote).await?, telling };
+    let sent = stream::iter(files).map(|file| sender.send(file)).buffer_unordered(options.jobs.into());
     Ok(sent.filter_map(|sent| async { sent.err() }).collect().await)
 }
 
@@ -134,182 +132,179 @@ fn is_there(journal: &Journal, objects: &Objects, key: &Key, state: State) -> bo
     sent == state && objects.get(key.as_ref()).is_some_and(is_same)
 }
 
-async fn send(remote: &Remote, journal: &Journal, objects: &Objects, file: &File, telling: &Telling) -> Result<()> {
-    let key = remote.key(&file.name)?;
-    if is_there(journal, objects, &key, file.state) {
-        telling.is_there(file.state.size);
-        return Ok(());
+/// A file that is being sent.
+struct Source<'a> {
+    path: &'a Path,
+    file: std::fs::File,
+    state: State,
+}
+
+impl Source<'_> {
+    fn open(path: &Path) -> Result<Source<'_>> {
+        let failed = |error: std::io::Error| Failure::io("read", path, error);
+        let file = std::fs::File::open(path).map_err(failed)?;
+        let state = State::of(&file.metadata().map_err(failed)?);
+        Ok(Source { path, file, state })
     }
-    for _ in 0..TRIES {
-        let source = std::fs::File::open(&file.path).map_err(|error| Failure::io("read", &file.path, error))?;
-        let look = || std::fs::metadata(&file.path).map_err(|error| Failure::io("read", &file.path, error));
-        let state = State::of(&source.metadata().map_err(|error| Failure::io("read", &file.path, error))?);
-        let etag = match (&remote.in_parts, state.size > WHOLE_BYTES) {
-            (Some(store), true) => {
-                in_parts(remote, store.as_ref(), journal, &key, file, &source, state, telling).await?
-            }
-            _ => whole(remote, &key, file, &source, state, telling).await?,
-        };
-        // By its name: another file may have it by now.
-        if let Some(etag) = etag.filter(|_| look().is_ok_and(|now| State::of(&now) == state)) {
-            journal.note_sent(key.as_ref(), state, etag)?;
-            telling.file_is_done();
+
+    /// None: it became shorter.
+    fn read(&self, from: u64, bytes: u64) -> Result<Option<Bytes>> {
+        let mut read = vec![0; bytes as usize];
+        match self.file.read_exact_at(&mut read, from) {
+            Ok(()) => Ok(Some(read.into())),
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(Failure::io("read", self.path, error)),
+        }
+    }
+
+    /// By its name: another file may have it by now.
+    fn is_as_it_was(&self) -> bool {
+        std::fs::metadata(self.path).is_ok_and(|now| State::of(&now) == self.state)
+    }
+}
+
+struct Sender<'a> {
+    remote: &'a Remote,
+    journal: Journal,
+    objects: Objects,
+    telling: &'a Telling,
+}
+
+/// What was sent: the object's tag, or a part's. None: the file became shorter meanwhile.
+type Sent<T> = Result<Option<T>>;
+
+impl Sender<'_> {
+    async fn send(&self, file: &File) -> Result<()> {
+        let key = self.remote.key(&file.name)?;
+        if is_there(&self.journal, &self.objects, &key, file.state) {
+            self.telling.is_there(file.state.size);
             return Ok(());
         }
-        journal.note_ended(key.as_ref())?;
+        for _ in 0..TRIES {
+            let source = Source::open(&file.path)?;
+            let etag = match (&self.remote.in_parts, source.state.size > WHOLE_BYTES) {
+                (Some(store), true) => self.in_parts(store.as_ref(), &key, &source).await?,
+                (None, true) => self.by_the_stores_own_parts(&key, &source).await?,
+                (_, false) => self.whole(&key, &source).await?,
+            };
+            if let Some(etag) = etag.filter(|_| source.is_as_it_was()) {
+                self.journal.note_sent(key.as_ref(), source.state, etag)?;
+                self.telling.file_is_done();
+                return Ok(());
+            }
+            self.journal.note_ended(key.as_ref())?;
+        }
+        Err(Failure::new(format!("{} changes while it is sent", file.path.display())))
     }
-    Err(Failure::new(format!("{} changes while it is sent", file.path.display())))
-}
 
-/// None: it became shorter meanwhile.
-fn read(source: &std::fs::File, path: &Path, from: u64, bytes: u64) -> Result<Option<Bytes>> {
-    let mut read = vec![0; bytes as usize];
-    match source.read_exact_at(&mut read, from) {
-        Ok(()) => Ok(Some(read.into())),
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
-        Err(error) => Err(Failure::io("read", path, error)),
+    async fn whole(&self, key: &Key, source: &Source<'_>) -> Sent<String> {
+        let _turn = self.remote.turn().await;
+        let Some(bytes) = source.read(0, source.state.size)? else { return Ok(None) };
+        let put = again(|| self.remote.store.put(key, PutPayload::from_bytes(bytes.clone()))).await;
+        let put = put.map_err(|error| self.remote.failure("write", key, &error))?;
+        self.telling.moved(source.state.size);
+        Ok(Some(put.e_tag.unwrap_or_default()))
     }
-}
 
-async fn whole(
-    remote: &Remote,
-    key: &Key,
-    file: &File,
-    source: &std::fs::File,
-    state: State,
-    telling: &Telling,
-) -> Result<Option<String>> {
-    // A store without parts to go on with takes large files by its own way of parts.
-    if state.size > WHOLE_BYTES {
-        let failed = |error: object_store::Error| remote.failure("write", key, &error);
-        let upload = remote.store.put_multipart(key).await.map_err(failed)?;
+    /// An interrupt leaves nothing to go on with.
+    async fn by_the_stores_own_parts(&self, key: &Key, source: &Source<'_>) -> Sent<String> {
+        let failed = |error: object_store::Error| self.remote.failure("write", key, &error);
+        let upload = self.remote.store.put_multipart(key).await.map_err(failed)?;
         let mut write = object_store::WriteMultipart::new(upload);
-        for from in (0..state.size).step_by(WHOLE_BYTES as usize) {
-            let Some(bytes) = read(source, &file.path, from, WHOLE_BYTES.min(state.size - from))? else {
+        let size = source.state.size;
+        for from in (0..size).step_by(WHOLE_BYTES as usize) {
+            let Some(bytes) = source.read(from, WHOLE_BYTES.min(size - from))? else {
                 let _ = write.abort().await;
                 return Ok(None);
             };
             write.wait_for_capacity(AHEAD).await.map_err(failed)?;
-            telling.moved(bytes.len() as u64);
+            self.telling.moved(bytes.len() as u64);
             write.put(bytes);
         }
-        return Ok(Some(write.finish().await.map_err(failed)?.e_tag.unwrap_or_default()));
+        Ok(Some(write.finish().await.map_err(failed)?.e_tag.unwrap_or_default()))
     }
-    let _turn = remote.turns.acquire().await.expect("it is never closed");
-    let Some(bytes) = read(source, &file.path, 0, state.size)? else { return Ok(None) };
-    let put = again(|| remote.store.put(key, PutPayload::from_bytes(bytes.clone()))).await;
-    let put = put.map_err(|error| remote.failure("write", key, &error))?;
-    telling.moved(state.size);
-    Ok(Some(put.e_tag.unwrap_or_default()))
-}
 
-#[expect(clippy::too_many_arguments, reason = "one call, from `send`")]
-async fn in_parts(
-    remote: &Remote,
-    store: &dyn MultipartStore,
-    journal: &Journal,
-    key: &Key,
-    file: &File,
-    source: &std::fs::File,
-    state: State,
-    telling: &Telling,
-) -> Result<Option<String>> {
-    let failed = |error: object_store::Error| remote.failure("write", key, &error);
-    let part_bytes = part_bytes(state.size);
-    let mut upload = match journal.upload(key.as_ref()) {
-        Some(upload) if upload.state == state && upload.part_bytes == part_bytes => upload,
-        before => {
-            if let Some(before) = before {
-                // If it is left behind, the store's own rules for incomplete uploads end it.
-                let _ = store.abort_multipart(key, &before.id).await;
-            }
-            begin(store, journal, key, state, part_bytes).await?.map_err(failed)?
-        }
-    };
-    for anew in [false, true] {
-        let sent = parts(remote, store, journal, key, file, source, &upload, telling).await?;
-        let sent = match sent {
-            Ok(Some(parts)) => store.complete_multipart(key, &upload.id, parts).await,
-            Ok(None) => {
-                let _ = store.abort_multipart(key, &upload.id).await;
-                return Ok(None);
-            }
-            Err(error) => Err(error),
-        };
-        match sent {
-            Ok(put) => return Ok(Some(put.e_tag.unwrap_or_default())),
-            // The store has ended the upload meanwhile, or has completed it without our knowing.
-            Err(object_store::Error::NotFound { .. }) if !anew => {
-                upload = begin(store, journal, key, state, part_bytes).await?.map_err(failed)?;
-            }
-            Err(error) => return Err(failed(error)),
-        }
-    }
-    unreachable!("the second turn returns")
-}
-
-async fn begin(
-    store: &dyn MultipartStore,
-    journal: &Journal,
-    key: &Key,
-    state: State,
-    part_bytes: u64,
-) -> Result<object_store::Result<Upload>> {
-    let id = match again(|| store.create_multipart(key)).await {
-        Ok(id) => id,
-        Err(error) => return Ok(Err(error)),
-    };
-    let upload = Upload { id, state, part_bytes, parts: BTreeMap::new() };
-    journal.note_begun(key.as_ref(), upload.clone())?;
-    Ok(Ok(upload))
-}
-
-/// None: the file became shorter.
-async fn parts(
-    remote: &Remote,
-    store: &dyn MultipartStore,
-    journal: &Journal,
-    key: &Key,
-    file: &File,
-    source: &std::fs::File,
-    upload: &Upload,
-    telling: &Telling,
-) -> Result<object_store::Result<Option<Vec<PartId>>>> {
-    let State { size, .. } = upload.state;
-    let count = size.div_ceil(upload.part_bytes) as usize;
-    let one = |number: usize| async move {
-        let from = number as u64 * upload.part_bytes;
-        let bytes = upload.part_bytes.min(size - from);
-        let id = match upload.parts.get(&number) {
-            Some(id) => {
-                telling.is_brought(bytes);
-                id.clone()
-            }
-            None => {
-                let _turn = remote.turns.acquire().await.expect("it is never closed");
-                let Some(data) = read(source, &file.path, from, bytes)? else { return Ok(Ok(None)) };
-                let put = again(|| store.put_part(key, &upload.id, number, PutPayload::from_bytes(data.clone()))).await;
-                let id = match put {
-                    Ok(part) => part.content_id,
-                    Err(error) => return Ok(Err(error)),
-                };
-                journal.note_part(key.as_ref(), number, id.clone())?;
-                telling.moved(bytes);
-                id
+    async fn in_parts(&self, store: &dyn MultipartStore, key: &Key, source: &Source<'_>) -> Sent<String> {
+        let failed = |error: object_store::Error| self.remote.failure("write", key, &error);
+        let part_bytes = part_bytes(source.state.size);
+        let mut upload = match self.journal.upload(key.as_ref()) {
+            Some(upload) if upload.state == source.state && upload.part_bytes == part_bytes => upload,
+            before => {
+                if let Some(before) = before {
+                    // If it is left behind, the store's own rules for incomplete uploads end it.
+                    let _ = store.abort_multipart(key, &before.id).await;
+                }
+                self.begin(store, key, source.state, part_bytes).await?
             }
         };
-        Ok::<_, Failure>(Ok(Some(PartId { content_id: id })))
-    };
-    let mut done = stream::iter(0..count).map(one).buffered(AHEAD);
-    let mut ids = vec![];
-    while let Some(part) = done.try_next().await? {
-        match part {
-            Ok(Some(id)) => ids.push(id),
-            Ok(None) => return Ok(Ok(None)),
-            Err(error) => return Ok(Err(error)),
+        for anew in [false, true] {
+            let sent = match self.parts(store, key, source, &upload).await? {
+                Ok(Some(parts)) => store.complete_multipart(key, &upload.id, parts).await,
+                Ok(None) => {
+                    let _ = store.abort_multipart(key, &upload.id).await;
+                    return Ok(None);
+                }
+                Err(error) => Err(error),
+            };
+            match sent {
+                Ok(put) => return Ok(Some(put.e_tag.unwrap_or_default())),
+                // The store has ended the upload meanwhile, or has completed it without our knowing.
+                Err(object_store::Error::NotFound { .. }) if !anew => {
+                    upload = self.begin(store, key, source.state, part_bytes).await?;
+                }
+                Err(error) => return Err(failed(error)),
+            }
         }
+        unreachable!("the second turn returns")
     }
-    Ok(Ok(Some(ids)))
+
+    async fn begin(&self, store: &dyn MultipartStore, key: &Key, state: State, part_bytes: u64) -> Result<Upload> {
+        let begun = again(|| store.create_multipart(key)).await;
+        let id = begun.map_err(|error| self.remote.failure("write", key, &error))?;
+        let upload = Upload { id, state, part_bytes, parts: BTreeMap::new() };
+        self.journal.note_begun(key.as_ref(), upload.clone())?;
+        Ok(upload)
+    }
+
+    /// The inner result is the store's.
+    async fn parts(
+        &self,
+        store: &dyn MultipartStore,
+        key: &Key,
+        source: &Source<'_>,
+        upload: &Upload,
+    ) -> Result<object_store::Result<Option<Vec<PartId>>>> {
+        let size = source.state.size;
+        let one = |number: usize| async move {
+            let from = number as u64 * upload.part_bytes;
+            let bytes = upload.part_bytes.min(size - from);
+            if let Some(id) = upload.parts.get(&number) {
+                self.telling.is_brought(bytes);
+                return Ok::<_, Failure>(Ok(Some(PartId { content_id: id.clone() })));
+            }
+            let _turn = self.remote.turn().await;
+            let Some(data) = source.read(from, bytes)? else { return Ok(Ok(None)) };
+            let put = again(|| store.put_part(key, &upload.id, number, PutPayload::from_bytes(data.clone()))).await;
+            let part = match put {
+                Ok(part) => part,
+                Err(error) => return Ok(Err(error)),
+            };
+            self.journal.note_part(key.as_ref(), number, part.content_id.clone())?;
+            self.telling.moved(bytes);
+            Ok(Ok(Some(part)))
+        };
+        let count = size.div_ceil(upload.part_bytes) as usize;
+        let mut done = stream::iter(0..count).map(one).buffered(AHEAD);
+        let mut parts = vec![];
+        while let Some(part) = done.try_next().await? {
+            match part {
+                Ok(Some(part)) => parts.push(part),
+                Ok(None) => return Ok(Ok(None)),
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Ok(Ok(Some(parts)))
+    }
 }
 
 /// The client has tried again by itself; this is for a network that is away for longer.
