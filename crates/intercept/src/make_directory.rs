@@ -195,7 +195,10 @@ pub fn rmdir_at(dirfd: i32, path: *const c_char) -> isize {
 /// The directory must be empty; then it goes, and its link. In a guard.
 fn remove_link(index: Index, dirfd: i32, name: *const c_char, link: &Link) -> isize {
     let allowed = match Parent::of(dirfd, name) {
-        Ok(Some(parent)) => parent.may_change(),
+        Ok(Some(parent)) => match stat::kernel_stat(parent.fd, parent.base, libc::AT_SYMLINK_NOFOLLOW) {
+            Some(status) => parent.may_remove(status.st_uid),
+            None => -(libc::ENOENT as isize),
+        },
         Ok(None) => 0,
         Err(errno) => errno,
     };
@@ -239,6 +242,7 @@ struct End {
     /// The placed directory in which the name lies.
     inside: Option<u32>,
     kind: Option<u32>,
+    owner: u32,
 }
 
 impl End {
@@ -250,7 +254,9 @@ impl End {
         let link = placed::link_at(index, parent.fd, parent.base);
         let inside = placed::leads_inside(index, parent.fd);
         let status = stat::kernel_stat(parent.fd, parent.base, libc::AT_SYMLINK_NOFOLLOW);
-        Some(End { parent, link, inside, kind: status.map(|status| status.st_mode & libc::S_IFMT) })
+        let (kind, owner) =
+            (status.map(|status| status.st_mode & libc::S_IFMT), status.map_or(0, |status| status.st_uid));
+        Some(End { parent, link, inside, kind, owner })
     }
 
     fn is_directory(&self) -> bool {
@@ -392,7 +398,7 @@ fn cross(index: Index, source: &End, target: &End, from: &Path, to: &Path) -> is
         return -(libc::EXDEV as isize);
     }
     for end in [source, target] {
-        let allowed = end.parent.may_change();
+        let allowed = if end.kind.is_some() { end.parent.may_remove(end.owner) } else { end.parent.may_change() };
         if allowed != 0 {
             return allowed;
         }

@@ -1,7 +1,7 @@
 //! Paths in buffers of ours: a descriptor's canonical path, a path's directory and last component, what lies below the root.
 
 use crate::scratch::Scratch;
-use crate::{gate, readable};
+use crate::{gate, readable, stat};
 use core::ffi::c_char;
 use terrace_index::{Index, PATH_MAX};
 
@@ -174,6 +174,23 @@ impl Parent {
                 (libc::AT_EACCESS | libc::AT_EMPTY_PATH) as usize,
             )
         }
+    }
+
+    /// Whether a name in it that leads to a file of that owner may be taken away: in a sticky directory its owner's, the directory's
+    /// owner's and root's only (rename(2)). A process with CAP_FOWNER that is not root is refused.
+    pub fn may_remove(&self, owner: u32) -> isize {
+        let allowed = self.may_change();
+        if allowed != 0 {
+            return allowed;
+        }
+        let Some(status) = stat::kernel_stat(self.fd, c"".as_ptr(), libc::AT_EMPTY_PATH) else {
+            return -(libc::EACCES as isize);
+        };
+        // The user that the kernel asks for, who is the supervisor's program while it serves one; an invalid one changes nothing.
+        // SAFETY: a number is its argument, and it does not fail.
+        let user = unsafe { gate::call1(libc::SYS_setfsuid, usize::MAX) } as u32;
+        let is_kept = status.st_mode & libc::S_ISVTX != 0 && ![0, owner, status.st_uid].contains(&user);
+        if is_kept { -(libc::EPERM as isize) } else { 0 }
     }
 
     /// The canonical path of the entry, if its directory lies below the root (and is not ours).

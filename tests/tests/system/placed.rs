@@ -4,7 +4,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use terrace_tests::{Comparison, Outcome, Wish, Workplace, wait_until};
+use terrace_tests::{Comparison, Outcome, Wish, Workplace, is_root, skipped, wait_until};
 
 const POLICY: &str = "flush = [\"**\", \"!work/**\", \"!tmp-*/**\"]\nevict = [\"work/**\", \"tmp-*/**\"]";
 const DOORS: [&str; 3] = ["preload", "both", "supervise"];
@@ -232,6 +232,46 @@ python3 $SCRATCH/p.py")
         let tree = place.settled_tree();
         assert_eq!((tree.bytes("again"), tree.leftovers()), (&b"before after"[..], vec![]), "{door}");
     }
+}
+
+#[test]
+fn a_sticky_directory_keeps_others_from_moving_what_is_not_theirs_over_its_edge() {
+    if !is_root() {
+        return skipped("only root can make files of another user");
+    }
+    agrees(
+        "cat >move.py <<'END'
+import os
+os.umask(0)
+for name, mode in ('work', 0o1777), ('top', 0o1777), ('all', 0o777):
+    os.mkdir(name)
+    os.chmod(name, mode)
+for name in 'work/of_root', 'work/of_other', 'top/of_root', 'top/of_other':
+    open(name, 'w').write(name)
+    if name.endswith('other'): os.chown(name, 65534, 65534)
+os.mkdir('work/directory')
+os.mkdir('tmp-of_root')
+os.chmod('.', 0o1777)
+os.setegid(65534)
+os.seteuid(65534)
+
+moves = ('work/of_root', 'all/a'), ('work/of_other', 'all/b'), ('work/directory', 'all/c'), ('top/of_root', 'work/d'), ('top/of_other', 'work/e')
+for one, other in moves:
+    try:
+        os.rename(one, other)
+        print(one, 'moved')
+    except OSError as error:
+        print(one, error.errno)
+try:
+    os.rmdir('tmp-of_root')
+except OSError as error:
+    print('rmdir', error.errno)
+os.seteuid(0)
+os.chmod('.', 0o755)
+open('tmp-of_root/still', 'w').close()
+END
+        python3 move.py; find work top all | sort; rm -r work top all tmp-*",
+    );
 }
 
 #[test]
