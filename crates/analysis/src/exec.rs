@@ -1,6 +1,7 @@
 //! The one execution plan of this crate: a leaf that makes record batches of arrays, by a scan, a reduction or a look at the
 //! catalogue.
 
+use crate::control::{Control, of_task};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
 use datafusion::common::stats::Precision;
@@ -9,11 +10,17 @@ use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::metrics::{
+    Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, ScopedTimerGuard, Time,
+};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PhysicalExpr, PlanProperties, ReplaceChildrenOptions,
 };
+use futures::TryStreamExt;
 use std::fmt::{Debug, Formatter};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Of threads that plans and expressions are walked on, level by level; what is not used is no memory.
 pub const STACK_BYTES: usize = 32 << 20;
@@ -27,12 +34,42 @@ pub trait Work: Send + Sync {
     fn partitions(&self) -> usize;
     /// About how many there are, over all partitions: joins hold the smaller side.
     fn rows(&self) -> usize;
-    fn stream(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream>;
+    /// Those that a partition reads, if it reads all.
+    fn cells(&self, partition: usize) -> u64;
+    fn stream(&self, partition: usize, context: Arc<TaskContext>, seen: Seen) -> Result<SendableRecordBatchStream>;
+}
+
+/// Tells how far a leaf is: its query, and EXPLAIN ANALYZE.
+#[derive(Clone)]
+pub struct Seen {
+    pub control: Arc<Control>,
+    tiles: Count,
+    cells: Count,
+    /// Of all threads together.
+    time: Time,
+}
+
+impl Seen {
+    fn new(control: Arc<Control>, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Seen {
+        let counter = |name| MetricBuilder::new(metrics).counter(name, partition);
+        let time = MetricBuilder::new(metrics).subset_time("tiles_time", partition);
+        Seen { control, tiles: counter("tiles_read"), cells: counter("cells_read"), time }
+    }
+
+    /// A tile is about to be read, unless the query is to end.
+    pub fn tile(&self, cells: u64) -> crate::error::Result<ScopedTimerGuard<'_>> {
+        self.control.check()?;
+        self.control.cells.fetch_add(cells, Relaxed);
+        self.tiles.add(1);
+        self.cells.add(cells as usize);
+        Ok(self.time.timer())
+    }
 }
 
 pub struct ArrayExec {
     work: Arc<dyn Work>,
     properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
 }
 
 impl ArrayExec {
@@ -44,7 +81,7 @@ impl ArrayExec {
             Boundedness::Bounded,
         )
         .with_scheduling_type(SchedulingType::Cooperative);
-        ArrayExec { work, properties: Arc::new(properties) }
+        ArrayExec { work, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
     }
 }
 
@@ -93,7 +130,16 @@ impl ExecutionPlan for ArrayExec {
         Ok(Arc::new(statistics))
     }
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let stream = self.work.stream(partition, context)?;
-        Ok(datafusion::physical_plan::coop::make_cooperative(stream))
+        let control = of_task(&context);
+        control.planned.fetch_add(self.work.cells(partition), Relaxed);
+        let seen = Seen::new(control, &self.metrics, partition);
+        let stream = self.work.stream(partition, context, seen)?;
+        let rows = MetricBuilder::new(&self.metrics).output_rows(partition);
+        let counted = stream.inspect_ok(move |batch| rows.add(batch.num_rows()));
+        let counted = RecordBatchStreamAdapter::new(self.work.schema(), counted);
+        Ok(datafusion::physical_plan::coop::make_cooperative(Box::pin(counted)))
+    }
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
     }
 }

@@ -457,6 +457,35 @@ fn regions_that_cannot_have_rows_are_left_out() {
     }
 }
 
+/// What EXPLAIN ANALYZE says of array plans: all tiles of what was asked for, once, and the rows that came of them.
+#[test]
+fn explain_analyze_tells_what_was_read() {
+    let context = context(true);
+    let mut array = MemoryArray::new(DataType::Float64, &[8, 100]);
+    for step in 0..8u64 {
+        let values: Vec<f64> = (0..100).map(|i| (step * 100 + i) as f64).collect();
+        array.put(Region::block(&[step, 0], &[1, 100]).unwrap(), packed(DataType::Float64, &values)).unwrap();
+    }
+    let dimensions = [("time", 8), ("x", 100)]
+        .map(|(name, extent)| Dimension { name: name.into(), extent, axis: Axis::INDEX })
+        .into();
+    let grid =
+        Grid::new("g", dimensions, vec![Column::new("v", Arc::new(array), vec![(0, 0), (1, 0)])], false).unwrap();
+    context.register_table("g", Arc::new(GridTable(Arc::new(grid)))).unwrap();
+    for (query, leaf, cells, rows) in [
+        ("SELECT time, sum(v) FROM g GROUP BY time", "GridReduce", 800, 8),
+        ("SELECT time, x, v FROM g WHERE v > 649", "GridScan", 200, 150),
+    ] {
+        let said = pretty_format_batches(&answer(&context, &format!("EXPLAIN ANALYZE {query}"))).unwrap().to_string();
+        let line = said.lines().find(|line| line.contains(leaf)).unwrap_or_else(|| panic!("{said}"));
+        for metric in
+            [format!("cells_read={cells}"), format!("output_rows={rows}"), "tiles_read=".into(), "tiles_time=".into()]
+        {
+            assert!(line.contains(&metric), "{metric}: {line}");
+        }
+    }
+}
+
 /// A table of the given dimensions and columns of 64-bit and other numbers, on both ways.
 fn on_both_ways(grids: &dyn Fn() -> Vec<Grid>) -> (SessionContext, SessionContext) {
     let of = |array_plans| {

@@ -2,9 +2,9 @@
 //!
 //! Predicates are evaluated on the columns that they need; coordinates and other columns are made for the rows that pass.
 
-use crate::control::{Control, of_task, reading};
+use crate::control::reading;
 use crate::error::Result;
-use crate::exec::{ArrayExec, Work};
+use crate::exec::{ArrayExec, Seen, Work};
 use crate::grid::{Column, Grid, Meaning, Selection, Tile, TileReader, is_of_rows, select, tiles};
 use crate::predicate::{Mask, Predicate, places};
 use arrow::array::{RecordBatch, RecordBatchOptions};
@@ -19,8 +19,8 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 #[derive(Debug)]
 pub struct GridTable(pub Arc<Grid>);
@@ -118,6 +118,14 @@ impl Scan {
     }
 }
 
+impl Scan {
+    /// The tiles of a partition.
+    fn share(&self, partition: usize) -> Range<usize> {
+        let begin = |number: usize| self.tiles.len() * number / self.partitions;
+        begin(partition)..begin(partition + 1)
+    }
+}
+
 impl Work for Scan {
     fn name(&self) -> &'static str {
         "GridScan"
@@ -144,19 +152,23 @@ impl Work for Scan {
         let cells = (0..self.grid.rank()).map(|d| self.selection.count(d)).product::<u64>();
         self.limit.map_or(cells as usize, |limit| limit.min(cells as usize))
     }
-    fn stream(&self, partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
-        let share = |number: usize| self.tiles.len() * number / self.partitions;
+    fn cells(&self, partition: usize) -> u64 {
+        self.tiles[self.share(partition)].iter().map(Tile::cells).sum()
+    }
+    fn stream(&self, partition: usize, _: Arc<TaskContext>, seen: Seen) -> DataFusionResult<SendableRecordBatchStream> {
+        let share = self.share(partition);
+        let control = seen.control.clone();
         let rows = Rows {
             grid: self.grid.clone(),
             fields: self.fields.clone(),
             schema: self.schema.clone(),
             predicate: self.predicate.clone(),
             tiles: self.tiles.clone(),
-            next: share(partition),
-            end: share(partition + 1),
+            next: share.start,
+            end: share.end,
             batch_size: self.batch_size as u64,
             limit: self.limit.unwrap_or(usize::MAX),
-            control: of_task(&context),
+            seen,
             mask: vec![],
             ready: VecDeque::new(),
         };
@@ -164,7 +176,6 @@ impl Work for Scan {
         let mut stream = RecordBatchReceiverStream::builder(self.schema.clone(), BATCHES_AHEAD);
         let sender = stream.tx();
         let (grid, predicate) = (self.grid.clone(), self.predicate.clone());
-        let control = of_task(&context);
         stream.spawn_blocking(move || {
             reading(&control, || {
                 for batch in rows {
@@ -196,7 +207,7 @@ struct Rows {
     end: usize,
     batch_size: u64,
     limit: usize,
-    control: Arc<Control>,
+    seen: Seen,
     mask: Mask,
     ready: VecDeque<RecordBatch>,
 }
@@ -225,12 +236,12 @@ impl Iterator for Rows {
 
 impl Rows {
     fn read(&mut self, number: usize) -> Result<()> {
-        self.control.check()?;
+        let seen = self.seen.clone();
         let tiles = self.tiles.clone();
         let grid = self.grid.clone();
         let mut reader = TileReader::new(&grid, &tiles[number]);
         let cells = reader.cells();
-        self.control.cells.fetch_add(cells, Relaxed);
+        let _timed = seen.tile(cells)?;
         let Some(predicate) = &self.predicate else {
             let mut first = 0;
             while first < cells && (first as usize) < self.limit {

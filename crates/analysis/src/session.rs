@@ -22,6 +22,7 @@ use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
 use futures::{FutureExt, StreamExt};
+use std::any::Any;
 use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -280,7 +281,7 @@ impl Engine {
     /// It is in no list of queries.
     pub fn run(&self, frame: DataFrame) -> Result<Batches<'_>> {
         let stream = self.runtime.block_on(stream(frame))?;
-        Ok(Batches { engine: self, stream })
+        Ok(Batches { engine: self, stream, shown: None })
     }
 
     /// What a front end of another language answers to this text: its rows on this runtime.
@@ -291,7 +292,7 @@ impl Engine {
     ) -> Result<Batches<'_>> {
         let query = self.queries.begin(text);
         let stream = self.runtime.block_on(asked(&query, asking))?;
-        Ok(Batches { engine: self, stream: answer(query, stream) })
+        Ok(Batches { engine: self, stream: answer(query, stream), shown: None })
     }
 }
 
@@ -299,9 +300,17 @@ impl Engine {
 pub struct Batches<'a> {
     engine: &'a Engine,
     stream: SendableRecordBatchStream,
+    /// Let go of when the first rows are there.
+    shown: Option<Box<dyn Any>>,
 }
 
 impl Batches<'_> {
+    /// Keeps something until the first rows are there, or the end.
+    pub fn showing(mut self, shown: impl Any) -> Self {
+        self.shown = Some(Box::new(shown));
+        self
+    }
+
     pub fn schema(&self) -> SchemaRef {
         self.stream.schema()
     }
@@ -310,6 +319,8 @@ impl Batches<'_> {
 impl Iterator for Batches<'_> {
     type Item = Result<RecordBatch>;
     fn next(&mut self) -> Option<Result<RecordBatch>> {
-        self.engine.runtime.block_on(self.stream.next()).map(|batch| batch.map_err(Into::into))
+        let batch = self.engine.runtime.block_on(self.stream.next()).map(|batch| batch.map_err(Into::into));
+        self.shown = None;
+        batch
     }
 }

@@ -10,6 +10,7 @@ mod fuzz;
 mod interrupt;
 mod language;
 mod output;
+mod progress;
 mod prompt;
 mod statements;
 mod threads;
@@ -249,7 +250,8 @@ fn answer(engine: &Engine, args: &Asked, language: Language) -> Result<(), Failu
             .hint("give one query with --output"));
     }
     for query in queries {
-        let batches = language.run(engine, query)?;
+        let shown = progress::show(engine);
+        let batches = language.run(engine, query)?.showing(shown);
         match &args.output {
             Some(path) => output::to_file(batches, format, path)?,
             None => output::to_stdout(batches, format)?,

@@ -2,6 +2,7 @@
 
 use crate::language::Language;
 use crate::output::{self, Format};
+use crate::progress;
 use rustyline::completion::{Completer, Pair};
 use rustyline::error::ReadlineError;
 use rustyline::highlight::Highlighter;
@@ -205,7 +206,8 @@ pub fn run(engine: &Engine, mut format: Format, language: Language) -> Result<()
             other if other.starts_with('\\') => outln!("`{other}` is not a command; \\? for help"),
             text => {
                 for query in language.split(text) {
-                    let done = language.run(engine, query).map_err(Failure::from);
+                    let shown = progress::show(engine);
+                    let done = language.run(engine, query).map(|batches| batches.showing(shown)).map_err(Failure::from);
                     if let Err(failure) = done.and_then(|batches| output::to_stdout(batches, format)) {
                         failure.print_as("");
                     }

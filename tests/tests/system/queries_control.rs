@@ -108,6 +108,44 @@ fn a_query_that_takes_longer_than_it_may_is_ended() {
     shell.ends_and_leaves();
 }
 
+/// It reads all cells, and compares each with millions.
+const READING: &str = "SELECT count(*) FROM generate_series(1, 3000000) a(i) JOIN g ON g.v + i < 0";
+
+#[test]
+fn how_far_a_query_is_is_told_in_the_list_and_on_a_terminal() {
+    let place = Workplace::new();
+    let shell = place.shell();
+    let session = terrace_client::Session::open(&place.runtime().join("index")).unwrap();
+    let spec = terrace_client::ArraySpec::new(terrace_client::DataType::Float32, &[64, 64, 256]);
+    session.create_array("g/v", &spec, terrace_client::Create::New).unwrap();
+    let written = place.scratch().join("terminal");
+    let mut inner = place.terrace("sql");
+    inner.arg(READING);
+    let words = std::iter::once(inner.get_program()).chain(inner.get_args());
+    let words: Vec<String> = words.map(|word| format!("'{}'", word.to_str().unwrap())).collect();
+    let mut terminal = std::process::Command::new("script");
+    terminal.args(["-qefc", &words.join(" ")]).arg(&written).current_dir(place.root()).env("TERM", "xterm");
+    for (name, value) in inner.get_envs() {
+        match value {
+            Some(value) => terminal.env(name, value),
+            None => terminal.env_remove(name),
+        };
+    }
+    let child = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let id = running(&place);
+    let shown = || std::fs::read_to_string(&written).unwrap_or_default();
+    assert!(wait_until(60, || shown().contains("% of the cells")), "{}", shown());
+    let of_it = format!("id = '{id}' AND progress > 0 AND progress <= 1 AND cells_read > 0");
+    assert!(wait_until(60, || listed(&place, "state", &of_it) == ["running"]), "{:?}", listed(&place, "*", "true"));
+    say(&place, &["--cancel", &id]).ok();
+    assert_eq!(ended(child).code, 1);
+    // Without a terminal nothing is shown.
+    say(&place, &["SELECT count(*) FROM g"]).ok();
+    assert_eq!(listed(&place, "progress", "sql = 'SELECT count(*) FROM g'"), ["1.0"]);
+    drop(session);
+    shell.ends_and_leaves();
+}
+
 #[test]
 fn the_list_of_queries_tells_what_runs_and_what_ended() {
     let place = Workplace::new();

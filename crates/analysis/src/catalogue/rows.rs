@@ -133,6 +133,7 @@ pub fn queries(objects: &Objects) -> Result<RecordBatch> {
         "state": texts(rows.iter().map(|row| row.state.name())),
         "started": TimestampMicrosecondArray::from_iter_values(rows.iter().map(|row| micros(row.started))).with_timezone("UTC"),
         "elapsed_s": Float64Array::from_iter_values(rows.iter().map(|row| row.elapsed.as_secs_f64())),
+        "progress": Float64Array::from_iter(rows.iter().map(Record::progress)),
         "cells_read": numbers(|row| row.cells),
         "rows": numbers(|row| row.rows),
         "bytes": numbers(|row| row.bytes),

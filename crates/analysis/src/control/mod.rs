@@ -37,8 +37,9 @@ pub struct Control {
     pub rows: AtomicU64,
     pub bytes: AtomicU64,
     answered: AtomicBool,
-    /// Read so far.
+    /// Read so far, and known to be read in all.
     pub cells: AtomicU64,
+    pub planned: AtomicU64,
 }
 
 /// Why a query is to end before it has answered.
@@ -63,6 +64,7 @@ impl Control {
             bytes: AtomicU64::new(0),
             answered: AtomicBool::new(false),
             cells: AtomicU64::new(0),
+            planned: AtomicU64::new(0),
         }
     }
 

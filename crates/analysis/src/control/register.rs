@@ -79,6 +79,8 @@ pub struct Record {
     pub rows: u64,
     pub bytes: u64,
     pub cells: u64,
+    /// Cells that it is known to read in all.
+    pub planned: u64,
     pub memory_bytes_peak: u64,
     pub error: Option<String>,
     process: Process,
@@ -104,12 +106,21 @@ impl Process {
 }
 
 impl Record {
+    /// The share that has been read of what is known to be read; `None` before that is known.
+    pub fn progress(&self) -> Option<f64> {
+        match self.state {
+            State::Finished => Some(1.0),
+            _ if self.planned == 0 => None,
+            _ => Some((self.cells as f64 / self.planned as f64).min(1.0)),
+        }
+    }
+
     fn to_json(&self) -> Value {
         json!({
             "id": self.id, "who": self.who, "text": self.text, "state": self.state.name(),
             "started_us": self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64,
             "elapsed_us": self.elapsed.as_micros() as u64,
-            "rows": self.rows, "bytes": self.bytes, "cells": self.cells,
+            "rows": self.rows, "bytes": self.bytes, "cells": self.cells, "planned": self.planned,
             "memory_bytes_peak": self.memory_bytes_peak, "error": self.error,
             "process": self.process.id, "process_start": self.process.start,
         })
@@ -128,6 +139,8 @@ impl Record {
             rows: number("rows")?,
             bytes: number("bytes")?,
             cells: number("cells")?,
+            // Of another version.
+            planned: number("planned").unwrap_or(0),
             memory_bytes_peak: number("memory_bytes_peak")?,
             error: text("error"),
             process: Process { id: number("process")? as u32, start: number("process_start")? },
@@ -185,6 +198,7 @@ impl Entry {
             rows: self.control.rows.load(Relaxed),
             bytes: self.control.bytes.load(Relaxed),
             cells: self.control.cells.load(Relaxed),
+            planned: self.control.planned.load(Relaxed),
             memory_bytes_peak: self.control.memory_bytes_peak.load(Relaxed),
             error,
             process,
@@ -237,6 +251,11 @@ impl Register {
         Query { register: self.clone(), entry, outcome: Mutex::new(None) }
     }
 
+    /// Those that this process runs.
+    pub fn running_here(&self) -> Vec<Record> {
+        locked(&self.shared.running).values().map(|entry| entry.record(State::Running, None, self.process)).collect()
+    }
+
     /// All queries, those that run first, then by their start, the latest first.
     pub fn records(&self) -> Vec<Record> {
         let mut records: Vec<Record> = match &self.directory {
@@ -247,9 +266,7 @@ impl Register {
                 read(directory).into_iter().filter(of_others).collect()
             }
         };
-        let running = locked(&self.shared.running);
-        records.extend(running.values().map(|entry| entry.record(State::Running, None, self.process)));
-        drop(running);
+        records.extend(self.running_here());
         records.sort_by_key(|record| (record.state != State::Running, std::cmp::Reverse(record.started)));
         let running = records.iter().take_while(|record| record.state == State::Running).count();
         records.truncate(running + HISTORY);

@@ -10,9 +10,9 @@ mod accumulator;
 mod computed;
 mod kernels;
 
-use crate::control::{Control, of_task, reading};
+use crate::control::reading;
 use crate::error::{Error, Result};
-use crate::exec::{ArrayExec, STACK_BYTES, Work};
+use crate::exec::{ArrayExec, STACK_BYTES, Seen, Work};
 use crate::grid::with_cell_type;
 use crate::grid::{Column, Grid, Meaning, RANK_MAX, Selection, Tile, TileReader, select, tiles};
 use crate::predicate::{General, Mask, Predicate, places};
@@ -158,7 +158,7 @@ impl Reduced {
         strides
     }
 
-    fn compute(&self, threads: usize, control: &Arc<Control>) -> Result<Outcome> {
+    fn compute(&self, threads: usize, seen: &Seen) -> Result<Outcome> {
         let groups = self.groups() as usize;
         let strides = self.strides();
         let threads = if groups as u64 > GROUPS_SHARED_MAX { 1 } else { threads };
@@ -171,13 +171,12 @@ impl Reduced {
             };
             let mut mask = vec![];
             while let Some(tile) = self.tiles.get(next.fetch_add(1, Relaxed)) {
-                control.check()?;
-                control.cells.fetch_add(tile.cells(), Relaxed);
+                let _timed = seen.tile(tile.cells())?;
                 self.take(tile, &strides, &mut mask, &mut outcome)?;
             }
             Ok(outcome)
         };
-        let work = || reading(control, share);
+        let work = || reading(&seen.control, share);
         let mut outcomes = std::thread::scope(|scope| {
             // As many as there may be.
             let spawn = |_| std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, work).ok();
@@ -451,8 +450,10 @@ impl Work for Run {
     fn rows(&self) -> usize {
         self.reduced.groups() as usize
     }
-    fn stream(&self, _: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
-        let control = of_task(&context);
+    fn cells(&self, _: usize) -> u64 {
+        self.reduced.tiles.iter().map(Tile::cells).sum()
+    }
+    fn stream(&self, _: usize, context: Arc<TaskContext>, seen: Seen) -> DataFusionResult<SendableRecordBatchStream> {
         let (reduced, threads) = (self.reduced.clone(), self.threads);
         let sets = if reduced.groups() > GROUPS_SHARED_MAX { 1 } else { threads };
         let bytes = reduced.groups() as usize * 8 * (reduced.reductions.len() + 1) * sets;
@@ -462,7 +463,7 @@ impl Work for Run {
         let fields = self.fields.clone();
         let computing = async move {
             let outcome = tokio::task::spawn_blocking(move || {
-                let outcome = reduced.compute(threads, &control)?;
+                let outcome = reduced.compute(threads, &seen)?;
                 Ok::<_, Error>((reduced, outcome))
             });
             let (reduced, outcome) = outcome.await.map_err(|error| DataFusionError::External(Box::new(error)))??;
