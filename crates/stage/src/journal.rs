@@ -1,7 +1,7 @@
-//! What was sent, so that it is not sent again: one file for each directory and URL, in `$XDG_STATE_HOME/terrace/stage`.
+//! What was sent and brought, so that it is not again: one file for each directory and URL, in `$XDG_STATE_HOME/terrace/stage`.
 //!
 //! Each line is one fact in JSON, written when it has become one. A line that a kill cut off is no fact. What a journal says is believed
-//! only if the file and the store's object are still as it says; a journal that is removed costs sending again, nothing else.
+//! only if the file and the store's object are still as it says; a journal that is removed costs moving again, nothing else.
 
 use crate::remote::Remote;
 use crate::tree::State;
@@ -18,10 +18,25 @@ use terrace_tool::failure::{Failure, Result};
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Fact {
-    Sent { key: String, state: State, etag: String },
-    Begun { key: String, upload: Upload },
-    Part { key: String, number: usize, id: String },
-    Ended { key: String },
+    /// One way or the other: the file and the object are the same.
+    #[serde(alias = "sent")]
+    Same {
+        key: String,
+        state: State,
+        etag: String,
+    },
+    Begun {
+        key: String,
+        upload: Upload,
+    },
+    Part {
+        key: String,
+        number: usize,
+        id: String,
+    },
+    Ended {
+        key: String,
+    },
 }
 
 /// An upload in parts that has begun.
@@ -35,9 +50,16 @@ pub struct Upload {
     pub parts: BTreeMap<usize, String>,
 }
 
+/// Of what moves.
+#[derive(Clone, Copy)]
+pub enum Way {
+    Out,
+    In,
+}
+
 #[derive(Default)]
 struct Known {
-    sent: HashMap<String, (State, String)>,
+    same: HashMap<String, (State, String)>,
     uploads: HashMap<String, Upload>,
 }
 
@@ -48,24 +70,27 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Fails while another process sends the same directory to the same place.
-    pub fn open(directory: &Path, remote: &Remote) -> Result<Journal> {
+    /// Fails while another process does the same.
+    pub fn open(way: Way, directory: &Path, remote: &Remote) -> Result<Journal> {
         let directory = directory.canonicalize().map_err(|error| Failure::io("read", directory, error))?;
         let mut hash = Sha256::new();
         hash.update(directory.as_os_str().as_bytes());
-        hash.update([0]);
+        hash.update([way as u8]);
         hash.update(remote.to_string());
         let name: String = hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
         let place = journals()?;
         std::fs::create_dir_all(&place).map_err(|error| Failure::io("make", &place, error))?;
         Journal::at(place.join(name)).map_err(|error| match error.kind() {
-            ErrorKind::WouldBlock => Failure::new(format!("{} is already being sent to {remote}", directory.display()))
-                .hint("wait until that has ended"),
+            ErrorKind::WouldBlock => Failure::new(match way {
+                Way::Out => format!("{} is already being sent to {remote}", directory.display()),
+                Way::In => format!("{remote} is already being brought into {}", directory.display()),
+            })
+            .hint("wait until that has ended"),
             _ => Failure::io("use the journal below", &place, error),
         })
     }
 
-    fn at(path: PathBuf) -> std::io::Result<Journal> {
+    pub(crate) fn at(path: PathBuf) -> std::io::Result<Journal> {
         let file = File::options().append(true).read(true).create(true).open(&path)?;
         // The lock is the file's own: another process that waits for the name's next file must look again.
         file.try_lock().map_err(|error| match error {
@@ -94,17 +119,17 @@ impl Journal {
         Ok(())
     }
 
-    /// The file's state and the object's tag when it was sent.
-    pub fn sent(&self, key: &str) -> Option<(State, String)> {
-        self.known.lock().expect("as above").sent.get(key).cloned()
+    /// The file's state and the object's tag when it was moved.
+    pub fn same(&self, key: &str) -> Option<(State, String)> {
+        self.known.lock().expect("as above").same.get(key).cloned()
     }
 
     pub fn upload(&self, key: &str) -> Option<Upload> {
         self.known.lock().expect("as above").uploads.get(key).cloned()
     }
 
-    pub fn note_sent(&self, key: &str, state: State, etag: String) -> Result<()> {
-        self.note(Fact::Sent { key: key.to_owned(), state, etag })
+    pub fn note_same(&self, key: &str, state: State, etag: String) -> Result<()> {
+        self.note(Fact::Same { key: key.to_owned(), state, etag })
     }
 
     pub fn note_begun(&self, key: &str, upload: Upload) -> Result<()> {
@@ -123,9 +148,9 @@ impl Journal {
 impl Known {
     fn learn(&mut self, fact: Fact) {
         match fact {
-            Fact::Sent { key, state, etag } => {
+            Fact::Same { key, state, etag } => {
                 self.uploads.remove(&key);
-                self.sent.insert(key, (state, etag));
+                self.same.insert(key, (state, etag));
             }
             Fact::Begun { key, upload } => {
                 self.uploads.insert(key, upload);
@@ -148,7 +173,7 @@ fn journals() -> Result<PathBuf> {
     let base = base.ok_or_else(|| {
         Failure::bad_input(
             "neither XDG_STATE_HOME nor HOME is an absolute path",
-            "set one: it is kept there what was sent",
+            "set one: what was moved is noted there",
         )
     })?;
     Ok(base.join("terrace/stage"))
@@ -171,7 +196,7 @@ mod tests {
         journal.note_begun("big", upload.clone()).unwrap();
         journal.note_part("big", 1, "p1".into()).unwrap();
         journal.note_begun("done", upload.clone()).unwrap();
-        journal.note_sent("done", state(9), "e".into()).unwrap();
+        journal.note_same("done", state(9), "e".into()).unwrap();
         journal.note_begun("dropped", upload).unwrap();
         journal.note_ended("dropped").unwrap();
         assert_eq!(Journal::at(path.clone()).err().unwrap().kind(), ErrorKind::WouldBlock);
@@ -182,7 +207,7 @@ mod tests {
         let journal = Journal::at(path.clone()).unwrap();
         assert_eq!(journal.upload("big").unwrap().parts, BTreeMap::from([(1, "p1".to_owned())]));
         assert_eq!((journal.upload("done"), journal.upload("dropped")), (None, None));
-        assert_eq!(journal.sent("done"), Some((state(9), "e".to_owned())));
+        assert_eq!(journal.same("done"), Some((state(9), "e".to_owned())));
         journal.note_part("big", 0, "p0".into()).unwrap();
         drop(journal);
         assert_eq!(Journal::at(path).unwrap().upload("big").unwrap().parts.len(), 2);

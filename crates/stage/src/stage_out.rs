@@ -4,7 +4,7 @@
 //! when all of it is there. A file that changes while it is sent is sent again.
 
 use crate::Options;
-use crate::journal::{Journal, Upload};
+use crate::journal::{Journal, Upload, Way};
 use crate::remote::Remote;
 use crate::stage_in::is_transient;
 use crate::telling::{Telling, files_in_words};
@@ -45,7 +45,7 @@ pub async fn run(remote: &Remote, directory: &Path, options: &Options) -> Result
         warn(format!("{} is no file and is not sent", path.display()));
     }
     if options.dry_run {
-        let journal = Journal::open(directory, remote)?;
+        let journal = Journal::open(Way::Out, directory, remote)?;
         let objects = objects(remote).await?;
         for file in &tree.files {
             let key = remote.key(&file.name)?;
@@ -108,8 +108,12 @@ async fn send_all(
     options: &Options,
     telling: &Telling,
 ) -> Result<Vec<Failure>> {
-    let sender =
-        Sender { remote, journal: Journal::open(directory, remote)?, objects: objects(remote).await?, telling };
+    let sender = Sender {
+        remote,
+        journal: Journal::open(Way::Out, directory, remote)?,
+        objects: objects(remote).await?,
+        telling,
+    };
     let sent = stream::iter(files).map(|file| sender.send(file)).buffer_unordered(options.jobs.into());
     Ok(sent.filter_map(|sent| async { sent.err() }).collect().await)
 }
@@ -125,7 +129,7 @@ async fn objects(remote: &Remote) -> Result<Objects> {
 }
 
 fn is_there(journal: &Journal, objects: &Objects, key: &Key, state: State) -> bool {
-    let Some((sent, etag)) = journal.sent(key.as_ref()) else { return false };
+    let Some((sent, etag)) = journal.same(key.as_ref()) else { return false };
     // Not every server lists tags.
     let is_same =
         |(size, now): &(u64, Option<String>)| *size == state.size && now.as_ref().is_none_or(|now| *now == etag);
@@ -188,7 +192,7 @@ impl Sender<'_> {
                 (_, false) => self.whole(&key, &source).await?,
             };
             if let Some(etag) = etag.filter(|_| source.is_as_it_was()) {
-                self.journal.note_sent(key.as_ref(), source.state, etag)?;
+                self.journal.note_same(key.as_ref(), source.state, etag)?;
                 self.telling.file_is_done();
                 return Ok(());
             }

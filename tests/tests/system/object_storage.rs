@@ -129,9 +129,9 @@ fn objects_are_files_in_tiers_before_the_program_starts_and_what_it_wrote_is_sen
     assert!(store.has("out/1/new", b"new\n"));
     assert_eq!(std::fs::metadata(store.object("out/1/d/big")).unwrap().modified().unwrap(), before);
     // An object that another one has changed is brought, a file that has changed is sent.
-    store.put("in/deep/er/a name, with: signs+#%", b"other");
+    store.put("in/deep/er/a name, with: signs+#%", b"another");
     run(&place, &store.address, &flags, "cat in/deep/er/* >results/small").ok();
-    assert!(store.has("out/1/small", b"other"));
+    assert!(store.has("out/1/small", b"another"));
 }
 
 #[test]
