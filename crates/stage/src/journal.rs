@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use terrace_tool::failure::{Failure, Result};
+use terrace_tool::failure::{Failure, Result, warn};
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -70,7 +70,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Fails while another process does the same.
+    /// Waits while another process does the same: its work need not be done again.
     pub fn open(way: Way, directory: &Path, remote: &Remote) -> Result<Journal> {
         let directory = directory.canonicalize().map_err(|error| Failure::io("read", directory, error))?;
         let mut hash = Sha256::new();
@@ -80,23 +80,23 @@ impl Journal {
         let name: String = hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
         let place = journals()?;
         std::fs::create_dir_all(&place).map_err(|error| Failure::io("make", &place, error))?;
-        Journal::at(place.join(name)).map_err(|error| match error.kind() {
-            ErrorKind::WouldBlock => Failure::new(match way {
-                Way::Out => format!("{} is already being sent to {remote}", directory.display()),
-                Way::In => format!("{remote} is already being brought into {}", directory.display()),
-            })
-            .hint("wait until that has ended"),
-            _ => Failure::io("use the journal below", &place, error),
-        })
+        let waiting = || match way {
+            Way::Out => warn(format!("another process sends {} to {remote}: this one waits", directory.display())),
+            Way::In => warn(format!("another process brings {remote} into {}: this one waits", directory.display())),
+        };
+        Journal::at(place.join(name), waiting).map_err(|error| Failure::io("use the journal below", &place, error))
     }
 
-    pub(crate) fn at(path: PathBuf) -> std::io::Result<Journal> {
+    pub(crate) fn at(path: PathBuf, waiting: impl FnOnce()) -> std::io::Result<Journal> {
         let file = File::options().append(true).read(true).create(true).open(&path)?;
-        // The lock is the file's own: another process that waits for the name's next file must look again.
-        file.try_lock().map_err(|error| match error {
-            std::fs::TryLockError::WouldBlock => ErrorKind::WouldBlock.into(),
-            std::fs::TryLockError::Error(error) => error,
-        })?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(std::fs::TryLockError::WouldBlock) => {
+                waiting();
+                file.lock()?;
+            }
+            Err(std::fs::TryLockError::Error(error)) => return Err(error),
+        }
         let text = std::fs::read(&path)?;
         let mut known = Known::default();
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
@@ -191,7 +191,7 @@ mod tests {
     fn what_was_noted_is_known_to_the_next_process_and_a_line_that_was_cut_off_is_not() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("journal");
-        let journal = Journal::at(path.clone()).unwrap();
+        let journal = Journal::at(path.clone(), || ()).unwrap();
         let upload = Upload { id: "u".into(), state: state(9), part_bytes: 4, parts: BTreeMap::new() };
         journal.note_begun("big", upload.clone()).unwrap();
         journal.note_part("big", 1, "p1".into()).unwrap();
@@ -199,17 +199,21 @@ mod tests {
         journal.note_same("done", state(9), "e".into()).unwrap();
         journal.note_begun("dropped", upload).unwrap();
         journal.note_ended("dropped").unwrap();
-        assert_eq!(Journal::at(path.clone()).err().unwrap().kind(), ErrorKind::WouldBlock);
+        let (told, waits) = std::sync::mpsc::channel();
+        let second = path.clone();
+        let second = std::thread::spawn(move || Journal::at(second, || told.send(()).unwrap()).unwrap().same("done"));
+        waits.recv().unwrap();
         drop(journal);
+        assert_eq!(second.join().unwrap(), Some((state(9), "e".to_owned())));
         let cut = [std::fs::read(&path).unwrap().as_slice(), b"{\"part\":{\"key\":\"big\",\"num"].concat();
         std::fs::write(&path, cut).unwrap();
 
-        let journal = Journal::at(path.clone()).unwrap();
+        let journal = Journal::at(path.clone(), || ()).unwrap();
         assert_eq!(journal.upload("big").unwrap().parts, BTreeMap::from([(1, "p1".to_owned())]));
         assert_eq!((journal.upload("done"), journal.upload("dropped")), (None, None));
         assert_eq!(journal.same("done"), Some((state(9), "e".to_owned())));
         journal.note_part("big", 0, "p0".into()).unwrap();
         drop(journal);
-        assert_eq!(Journal::at(path).unwrap().upload("big").unwrap().parts.len(), 2);
+        assert_eq!(Journal::at(path, || ()).unwrap().upload("big").unwrap().parts.len(), 2);
     }
 }

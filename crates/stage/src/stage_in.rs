@@ -249,7 +249,7 @@ mod tests {
             std::fs::File::options().write(true).open(&file).unwrap().set_modified(time).unwrap();
         };
         set(0);
-        let journal = Journal::at(place.path().join("journal")).unwrap();
+        let journal = Journal::at(place.path().join("journal"), || ()).unwrap();
         let is = |object: &ObjectMeta| is_there(&journal, &file, object);
         assert!(is(&object(3, None)) && !is(&object(4, None)));
         set(1);
