@@ -56,6 +56,12 @@ impl Seen {
         Seen { control, tiles: counter("tiles_read"), cells: counter("cells_read"), time }
     }
 
+    /// Of a column that is computed while another leaf reads it: the query's, and no operator's.
+    pub fn within(control: Arc<Control>, cells: u64) -> Seen {
+        control.planned.fetch_add(cells, Relaxed);
+        Seen::new(control, &ExecutionPlanMetricsSet::new(), 0)
+    }
+
     /// A tile is about to be read, unless the query is to end.
     pub fn tile(&self, cells: u64) -> crate::error::Result<ScopedTimerGuard<'_>> {
         self.control.check()?;

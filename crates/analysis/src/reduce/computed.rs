@@ -3,6 +3,7 @@
 
 use super::Reduced;
 use crate::error::Result;
+use crate::exec::Seen;
 use crate::grid::{Column, Dimension, Grid, Meaning, Source, only_dimension, unqualified};
 use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType as ArrowType;
@@ -154,7 +155,7 @@ impl Reduced {
 
     /// The aggregates of all groups, empty ones too, and the rows of each.
     fn dense(&self, threads: usize) -> Result<Vec<ArrayRef>> {
-        let outcome = self.compute(threads, &crate::control::of_thread())?;
+        let outcome = self.compute(threads, &Seen::within(crate::control::of_thread(), self.cells()))?;
         let groups = self.groups() as usize;
         let counts = match self.predicate {
             Some(_) => outcome.counts.clone(),

@@ -133,6 +133,11 @@ impl Reduced {
         self.kept.iter().map(|&d| self.selection.count(d)).product()
     }
 
+    /// That are read.
+    fn cells(&self) -> u64 {
+        self.tiles.iter().map(Tile::cells).sum()
+    }
+
     fn describe(&self) -> String {
         let names: Vec<&str> = self.kept.iter().map(|&d| self.grid.dimensions[d].name.as_str()).collect();
         let wanted: Vec<&str> = self.reductions.iter().map(|reduction| reduction.text.as_str()).collect();
@@ -451,7 +456,7 @@ impl Work for Run {
         self.reduced.groups() as usize
     }
     fn cells(&self, _: usize) -> u64 {
-        self.reduced.tiles.iter().map(Tile::cells).sum()
+        self.reduced.cells()
     }
     fn stream(&self, _: usize, context: Arc<TaskContext>, seen: Seen) -> DataFusionResult<SendableRecordBatchStream> {
         let (reduced, threads) = (self.reduced.clone(), self.threads);
