@@ -14,7 +14,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use terrace_core::settings::Settings;
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, code};
@@ -70,7 +70,7 @@ impl Staging {
             let ended = child::run(&start, signals, time)?;
             if ended.code != 0 {
                 errln!("terrace: error: the program was not started: {} could not be brought", pair.url);
-                return Ok(Some(ended));
+                return Ok(Some(Ended { elapsed: Duration::ZERO, ..ended }));
             }
         }
         Ok(None)

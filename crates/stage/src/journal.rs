@@ -50,6 +50,9 @@ pub struct Upload {
     pub parts: BTreeMap<usize, String>,
 }
 
+/// So many lines more than there are facts, twice over, and the journal is written anew.
+const LINES_SLACK: usize = 1000;
+
 /// Of what moves.
 #[derive(Clone, Copy)]
 pub enum Way {
@@ -88,7 +91,7 @@ impl Journal {
     }
 
     pub(crate) fn at(path: PathBuf, waiting: impl FnOnce()) -> std::io::Result<Journal> {
-        let file = File::options().append(true).read(true).create(true).open(&path)?;
+        let mut file = File::options().append(true).read(true).create(true).open(&path)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(std::fs::TryLockError::WouldBlock) => {
@@ -100,19 +103,26 @@ impl Journal {
         let text = std::fs::read(&path)?;
         let mut known = Known::default();
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |last| last + 1);
+        let mut lines = 0;
         for line in text[..whole].split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+            lines += 1;
             // A line that makes no sense is of another version, or damaged: its file is sent again.
             if let Ok(fact) = serde_json::from_slice(line) {
                 known.learn(fact);
             }
         }
-        file.set_len(whole as u64)?;
+        if lines > known.facts() * 2 + LINES_SLACK {
+            // A kill in between costs moving again.
+            file.set_len(0)?;
+            file.write_all(&known.as_text())?;
+        } else {
+            file.set_len(whole as u64)?;
+        }
         Ok(Journal { path, file: Mutex::new(file), known: Mutex::new(known) })
     }
 
     fn note(&self, fact: Fact) -> Result<()> {
-        let mut line = serde_json::to_vec(&fact).expect("a fact is plain data");
-        line.push(b'\n');
+        let line = line(&fact);
         let written = self.file.lock().expect("no one panics with the journal").write_all(&line);
         written.map_err(|error| Failure::io("write the journal", &self.path, error))?;
         self.known.lock().expect("no one panics with what is known").learn(fact);
@@ -146,6 +156,21 @@ impl Journal {
 }
 
 impl Known {
+    fn facts(&self) -> usize {
+        self.same.len() + self.uploads.values().map(|upload| 1 + upload.parts.len()).sum::<usize>()
+    }
+
+    fn as_text(&self) -> Vec<u8> {
+        let same = self.same.iter().map(|(key, (state, etag))| Fact::Same {
+            key: key.clone(),
+            state: *state,
+            etag: etag.clone(),
+        });
+        // With the parts that the store has.
+        let begun = self.uploads.iter().map(|(key, upload)| Fact::Begun { key: key.clone(), upload: upload.clone() });
+        same.chain(begun).flat_map(|fact| line(&fact)).collect()
+    }
+
     fn learn(&mut self, fact: Fact) {
         match fact {
             Fact::Same { key, state, etag } => {
@@ -165,6 +190,12 @@ impl Known {
             }
         }
     }
+}
+
+fn line(fact: &Fact) -> Vec<u8> {
+    let mut line = serde_json::to_vec(fact).expect("a fact is plain data");
+    line.push(b'\n');
+    line
 }
 
 fn journals() -> Result<PathBuf> {
@@ -215,5 +246,25 @@ mod tests {
         journal.note_part("big", 0, "p0".into()).unwrap();
         drop(journal);
         assert_eq!(Journal::at(path, || ()).unwrap().upload("big").unwrap().parts.len(), 2);
+    }
+
+    #[test]
+    fn a_journal_does_not_grow_for_ever() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("journal");
+        let journal = Journal::at(path.clone(), || ()).unwrap();
+        let parts = BTreeMap::from([(0, "p0".to_owned())]);
+        journal.note_begun("big", Upload { id: "u".into(), state: state(9), part_bytes: 4, parts }).unwrap();
+        for size in 0..3 * LINES_SLACK as u64 {
+            journal.note_same("again", state(size), "e".into()).unwrap();
+        }
+        drop(journal);
+        let known = |journal: &Journal| (journal.same("again"), journal.upload("big").map(|upload| upload.parts.len()));
+        let journal = Journal::at(path.clone(), || ()).unwrap();
+        let expected = (Some((state(3 * LINES_SLACK as u64 - 1), "e".to_owned())), Some(1));
+        assert_eq!(known(&journal), expected);
+        drop(journal);
+        assert!(std::fs::read_to_string(&path).unwrap().lines().count() == 2);
+        assert_eq!(known(&Journal::at(path, || ()).unwrap()), expected);
     }
 }
