@@ -202,7 +202,7 @@ pub struct RunArgs {
     /// Send a directory below the root to an object store, as its files become durable; may be repeated
     #[arg(long, value_name = "[DIR=]URL")]
     pub stage_out: Vec<String>,
-    /// Write a report as JSON to this file
+    /// Write a report to this file: JSON, or with a name that ends in .html a page that shows the run over time
     #[arg(long, value_name = "FILE", env = "TERRACE_REPORT")]
     pub report: Option<PathBuf>,
     /// Print only errors

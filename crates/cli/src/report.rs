@@ -19,6 +19,8 @@
 mod bandwidth;
 mod gain;
 mod nodes;
+pub mod page;
+pub mod timeline;
 
 pub use nodes::NodeReport;
 

@@ -16,6 +16,8 @@ use crate::object_storage::Staging;
 use crate::private_mount::{self, PrivateMount};
 use crate::program::{Kind, Program, Weight, reach};
 use crate::progress::Progress;
+use crate::report::page::{self, Phases};
+use crate::report::timeline::{Moment, Timeline};
 use crate::report::{Facts, NodeReport, Report};
 use crate::scheduler::{self, Limit, TimeLeft};
 use crate::signals::{Signals, wake};
@@ -100,6 +102,8 @@ pub fn run(args: &RunArgs) -> Result<i32> {
         Some(wanted) => Some(Launch::begin(wanted, args, settings, &signals)?),
         None => None,
     };
+    let is_page = args.report.as_ref().is_some_and(|file| page::is_page(file));
+    let timeline = is_page.then(|| Timeline::begin(settings, &begun.before, begun_at.0)).flatten();
     prefetch(settings);
     let on_others = look_elsewhere(settings);
     let told = tell_elsewhere(&on_others, ELSEWHERE_PATIENCE, args.quiet);
@@ -127,6 +131,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
         agent_pid: begun.agent_pid,
         ending: &|| launch.iter().for_each(Launch::flush_now),
     };
+    let mut phases = Phases { program_from_s: begun_at.0.elapsed().as_secs_f64(), ..Phases::default() };
     let ran = match not_brought {
         Some(ended) => Ok(ended),
         None => {
@@ -134,6 +139,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
             child::run(&start, &signals, &mut time)
         }
     };
+    phases.program_to_s = begun_at.0.elapsed().as_secs_f64();
     // Whatever became of the program, the nodes begin to flush.
     launch.iter_mut().for_each(Launch::say_end);
     let ended = match ran {
@@ -153,6 +159,8 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     let flushed = flush_attended(settings, &signals, args.quiet, &mut time);
     let others = launch.map(|launch| launch.end(settings, &signals, time.end()));
     let flush_wait = flush_begun.elapsed();
+    phases.flushed_s = begun_at.0.elapsed().as_secs_f64();
+    let moments = timeline.map(Timeline::end).unwrap_or_default();
     let unsent = staging.and_then(|mut staging| staging.send(ended.code == 0, &begun, &signals, &mut time));
     let mut report = report_of(
         &resolved,
@@ -195,7 +203,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     if let Some(hdf5) = args.hdf5 {
         hdf5.clean(settings);
     }
-    finish(args, settings, &ended, supervised, Kept { flushed, unsent }, report, tells)
+    finish(args, settings, &ended, supervised, Kept { flushed, unsent }, report, tells.then_some((phases, moments)))
 }
 
 /// What became of the run's files: in the root, and in object stores.
@@ -211,9 +219,10 @@ fn finish(
     supervised: Supervised,
     kept: Kept,
     mut report: Report,
-    tells: bool,
+    told: Option<(Phases, Vec<Moment>)>,
 ) -> Result<i32> {
     let Kept { flushed, unsent } = kept;
+    let tells = told.is_some();
     let (exit_code, failure) = match &flushed {
         Ok(moved) if moved.failures.is_empty() && supervised.is_lost && ended.code == 0 => (code::NOT_SERVED, None),
         Ok(moved) if moved.failures.is_empty() => (ended.code, None),
@@ -249,7 +258,9 @@ fn finish(
     }
     // They were told when they came.
     report.warnings.extend(supervised.warnings);
-    if let Some(file) = args.report.as_ref().filter(|_| tells) {
+    if let (Some(file), Some((phases, moments))) = (args.report.as_ref().filter(|file| page::is_page(file)), &told) {
+        page::write(file, &report, *phases, moments)?;
+    } else if let Some(file) = args.report.as_ref().filter(|_| tells) {
         let text = serde_json::to_vec_pretty(&report).expect("a report is plain data");
         std::fs::write(file, text).map_err(|error| Failure::io("write the report", file, error))?;
     }
@@ -350,6 +361,9 @@ fn check_report_place(file: &Path) -> Result<()> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
+    if page::is_page(file) {
+        page::check()?;
+    }
     match directory.is_dir() && !file.is_dir() {
         true => Ok(()),
         false => Err(Failure::bad_input(

@@ -35,6 +35,9 @@ pub struct PredictArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+    /// Draw a run, which is read from standard input
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub run_page: Option<PathBuf>,
 }
 
 #[derive(Args, Debug, Default)]

@@ -6,6 +6,8 @@
 //!   storage (--platform, --tiers, settings) ─▶ Platform ┘   each point └─▶ --plot over --sweep
 //! ```
 //!
+//! With `--run-page` it draws what a run was, for `terrace run --report FILE.html`.
+//!
 //! A program of its own, because what draws pictures (plotters, image, a font) would be a third of what `terrace run` is compiled of.
 //! All arithmetic is `terrace_model`'s; here input is read and refused, and answers are shown.
 
@@ -15,6 +17,7 @@
 mod answer;
 mod args;
 mod darshan;
+mod page;
 mod plot;
 mod storage;
 mod sweep;
@@ -41,6 +44,9 @@ fn main() {
 }
 
 fn predict(args: &PredictArgs) -> Result<()> {
+    if let Some(file) = &args.run_page {
+        return page::write(file);
+    }
     let log = args.workload.darshan.as_deref().map(darshan::read).transpose()?;
     let asked = workload::Asked::read(&args.workload, log.as_ref())?;
     let mut storage = args.storage.clone();

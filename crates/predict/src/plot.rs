@@ -14,7 +14,7 @@ use terrace_tool::failure::{Failure, Result};
 
 const SIZE: (u32, u32) = (1000, 620);
 const ALONE: RGBColor = RGBColor(0x8a, 0x8f, 0x98);
-const TERRACE: RGBColor = RGBColor(0x1f, 0x77, 0xb4);
+pub const TERRACE: RGBColor = RGBColor(0x1f, 0x77, 0xb4);
 
 /// Refuses a name whose format is not known, before anything is computed.
 pub fn check(file: &Path) -> Result<()> {
@@ -32,8 +32,7 @@ fn extension(file: &Path) -> Option<&str> {
 }
 
 pub fn draw(file: &Path, sweep: &Sweep, points: &[Point]) -> Result<()> {
-    register_font("sans-serif", FontStyle::Normal, dejavu::sans::regular())
-        .map_err(|_| Failure::new("the picture's font can't be read"))?;
+    with_font()?;
     let failed = |error: String| Failure::io("draw", file, error);
     // The backends write on drop and hide why they could not: make sure of the file first.
     std::fs::File::create(file).map_err(|error| Failure::io("write", file, error))?;
@@ -41,6 +40,12 @@ pub fn draw(file: &Path, sweep: &Sweep, points: &[Point]) -> Result<()> {
         Some("svg") => chart(SVGBackend::new(file, SIZE).into_drawing_area(), sweep, points).map_err(failed),
         _ => chart(BitMapBackend::new(file, SIZE).into_drawing_area(), sweep, points).map_err(failed),
     }
+}
+
+/// What letters are made of.
+pub fn with_font() -> Result<()> {
+    register_font("sans-serif", FontStyle::Normal, dejavu::sans::regular())
+        .map_err(|_| Failure::new("the picture's font can't be read"))
 }
 
 /// A way's name, colour, bounds and simulated time.

@@ -299,6 +299,32 @@ fn the_report_says_what_happened() {
 }
 
 #[test]
+fn a_report_that_is_a_page_shows_the_run_over_time() {
+    let place = Wish::default().tier("ram", "64MiB").build();
+    let page = place.scratch().join("run.html");
+    let flags = ["--report", page.to_str().unwrap()];
+    let script = "for i in 1 2 3 4; do head -c 2000000 /dev/zero >f$i; sleep 0.3; done # <b>";
+    Outcome::within(60, &mut place.run_command(&flags, &["sh", "-c", script])).ok();
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert_eq!(html.matches("<svg").count(), 2, "{html}");
+    for said in ["written to tiers", "flushed", "the wait for the final flush", "the program ran for"] {
+        assert!(html.contains(said), "{said}: {html}");
+    }
+    assert!(
+        !html.contains("<b>") && !html.contains("src=") && !html.contains("href="),
+        "it needs nothing else: {html}"
+    );
+    let json = html.split_once("id=\"report\">").unwrap().1.split_once("</script>").unwrap().0;
+    let report: serde_json::Value = serde_json::from_str(json).unwrap();
+    assert_eq!(report["counters"]["creates_tier"], 4, "{report:#}");
+    // A program that fails, and one that is too short to be seen twice.
+    let outcome = Outcome::within(60, &mut place.run_command(&flags, &["false"])).ends_with(1);
+    assert!(std::fs::read_to_string(&page).unwrap().contains("exited with code 1"), "{outcome:?}");
+    let refused = place.run_command(&["--report", "none/run.html"], &["touch", "ran"]).output().unwrap();
+    assert!(refused.status.code() == Some(2) && !place.root().join("ran").exists());
+}
+
+#[test]
 fn the_report_counts_what_was_removed_at_the_end() {
     let place = Wish::default().tier("ram", "8MiB").policy("flush = [\"*.out\"]\nevict = [\"*.tmp\"]").build();
     let outcome = place
