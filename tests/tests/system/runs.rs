@@ -505,7 +505,7 @@ fn of_several_runs_the_last_one_waits_for_the_agent() {
 fn a_run_that_is_terminated_or_killed_leaves_a_clean_root_too() {
     let place = Wish::default().settle("60s").build();
     let start = || {
-        let running = place.start("echo result >f; exec sleep 100");
+        let running = place.start("echo $$ >$SCRATCH/pid; echo result >f; exec sleep 100");
         assert!(wait_until(20, || std::fs::read(place.root().join("f")).is_ok_and(|text| text == b"result\n")));
         running
     };
@@ -519,8 +519,13 @@ fn a_run_that_is_terminated_or_killed_leaves_a_clean_root_too() {
     let mut running = start();
     running.kill().unwrap();
     running.wait().unwrap();
+    // The program goes on, and an agent is held for it: it ends, too.
+    let program = std::fs::read_to_string(place.scratch().join("pid")).unwrap().trim().parse().unwrap();
+    // SAFETY: what this test has started.
+    unsafe { libc::kill(program, libc::SIGKILL) };
+    let is_clean = || place.status().is_none() && !place.root().join(".terrace").exists();
+    assert!(wait_until(60, is_clean), "nobody clears up: {:?}", place.status());
     assert_eq!(place.settled_tree().bytes("f"), b"result\n");
-    assert!(wait_until(20, || !place.root().join(".terrace").exists()), "nobody clears up");
 }
 
 #[test]
