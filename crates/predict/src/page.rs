@@ -144,7 +144,7 @@ fn chart(
     let text = |error: DrawingAreaErrorKind<std::io::Error>| error.to_string();
     area.fill(&WHITE).map_err(text)?;
     let values = || lines.iter().flat_map(|(_, _, values)| values);
-    let highest = values().fold(1.0, |highest: f64, (_, value)| highest.max(*value)) * 1.08;
+    let highest = values().fold(1.0, |highest: f64, (_, value)| highest.max(*value)) * 1.3;
     let last_s = values().fold(phases.flushed_s, |last: f64, (t_s, _)| last.max(*t_s)).max(1e-3);
     let mut chart = ChartBuilder::on(&area)
         .margin(8)

@@ -86,10 +86,14 @@ impl Timeline {
         let (settings, mut counted) = (settings.clone(), Counted::from(before));
         let look = move || {
             let (mut moments, mut each) = (vec![], EACH);
+            let mut is_last = false;
             loop {
                 // An agent that is started anew answers later.
                 let status = Client::connect(&settings).and_then(|mut client| client.status());
                 moments.extend(status.ok().map(|status| counted.moment(begun.elapsed().as_secs_f64(), &status)));
+                if is_last {
+                    return moments;
+                }
                 if moments.len() > MOMENTS_MAX {
                     let mut number = 0;
                     moments.retain(|_| {
@@ -98,9 +102,8 @@ impl Timeline {
                     });
                     each *= 2;
                 }
-                if ended.recv_timeout(each) != Err(RecvTimeoutError::Timeout) {
-                    return moments;
-                }
+                // What it is at the end is looked at, too.
+                is_last = ended.recv_timeout(each) != Err(RecvTimeoutError::Timeout);
             }
         };
         let looking = std::thread::Builder::new().name("timeline".into()).spawn(look).ok()?;
