@@ -50,7 +50,8 @@ const SNAKEMAKE: Engine = Engine {
     name: "snakemake",
     example: "snakemake",
     command: "snakemake --quiet all --cores 4",
-    interrupted: "snakemake --quiet all --cores 4",
+    // Natively too, the jobs that an interrupt ended leave an incomplete output in every second trial.
+    interrupted: "snakemake --cores 4 --rerun-incomplete",
     after_kill: "snakemake --quiet all --unlock; snakemake --quiet all --cores 4 --rerun-incomplete",
     table: "results/table.txt",
 };
