@@ -221,6 +221,14 @@ fn goes_on_after_ctrl_c(engine: &Engine) {
             None => script.env_remove(name),
         };
     }
+    // Who starts the tests in the background of a shell has them ignore Ctrl-C, and what is ignored is inherited.
+    // SAFETY: between fork and exec, a call that may be made there.
+    unsafe {
+        script.pre_exec(|| {
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
+            Ok(())
+        });
+    }
     let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     site.wait_until_it_stands(&mut child);
     let mut terminal = child.stdin.take().unwrap();

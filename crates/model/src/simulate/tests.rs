@@ -136,11 +136,14 @@ proptest! {
         let level = |id, bound: f64| rate(id) / if bound.is_finite() { bound } else { 1e9 };
         for (id, uses, bound) in &flows {
             let at_bound = rate(*id) >= bound * (1.0 - 1e-9);
-            // A resource that is full, and on which nobody has more.
+            // A resource that is full, and on which nobody has more; but for what is less than rounding to it.
             let held = uses.iter().any(|&(resource, _)| {
-                let full = taken(resource) >= capacities[resource.0 as usize] * (1.0 - 1e-6);
-                full && flows.iter().filter(|(_, uses, _)| uses.iter().any(|(used, _)| *used == resource))
-                    .all(|(other, _, bound_of_other)| level(*other, *bound_of_other) <= level(*id, *bound) * (1.0 + 1e-6))
+                let capacity = capacities[resource.0 as usize];
+                let more: f64 = flows.iter()
+                    .filter(|(other, _, bound_of_other)| level(*other, *bound_of_other) > level(*id, *bound) * (1.0 + 1e-6))
+                    .flat_map(|(other, uses, _)| uses.iter().filter(|(used, _)| *used == resource).map(|(_, c)| c * rate(*other)))
+                    .sum();
+                taken(resource) >= capacity * (1.0 - 1e-6) && more <= capacity * 1e-9
             });
             prop_assert!(at_bound || held);
         }
