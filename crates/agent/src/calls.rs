@@ -154,8 +154,6 @@ impl Agent {
             self.promote(number, path)
         } else if is(CallKind::Carry) {
             self.carry_replica(number)
-        } else if is(CallKind::MayMove) {
-            self.may_move_directory(number, path)
         } else if is(CallKind::PathOf) {
             let found = self.path_of(number).ok_or(libc::ENOENT)?;
             let len = found.len().min(PATH_MAX);

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use terrace_core::control::Failure;
-use terrace_core::settings::{Directories, Settings};
+use terrace_core::settings::Settings;
 use terrace_index::State;
 use terrace_tier::Journal;
 
@@ -147,8 +147,7 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
     take_over(agent.index, &agent.devices);
     let quota = agent.settings.quota_bytes.unwrap_or(0).min(i64::MAX as u64) as i64;
     agent.index.header.quota.store(quota, Relaxed);
-    let places = agent.settings.directories != Directories::Off;
-    agent.index.header.places_directories.store(places as u32, Relaxed);
+    agent.index.header.places_directories.store(agent.places_directories() as u32, Relaxed);
     agent.adjust_capacity();
     let report = agent.recover_at_start();
     agent.make_spill_dirs()?;

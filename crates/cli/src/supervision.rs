@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use terrace_core::control::Request;
+use terrace_core::policy::Policy;
 use terrace_core::settings::{Directories, Settings};
 use terrace_supervise::{Filter, HOPELESS};
 use terrace_tool::errln;
@@ -90,7 +91,9 @@ pub struct Supervised {
 
 /// What a run's filter lets pass is learned while its agent starts.
 pub fn learn(settings: &Settings) -> JoinHandle<Filter> {
-    let directories = settings.directories != Directories::Off;
+    let policy = Policy::compile(&settings.policy);
+    let directories =
+        settings.directories != Directories::Off && policy.is_ok_and(|policy| policy.may_drop_directories());
     std::thread::spawn(move || Filter::new(terrace_supervise::learn_loader(), directories))
 }
 

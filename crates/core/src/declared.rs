@@ -102,7 +102,7 @@ pub const SETTINGS: [Declaration; 21] = [
         "directories",
         "directories",
         Kind::Choice(&Directories::WORDS),
-        "off",
+        "scratch",
         "Directories that programs make and that lie in a tier as a whole: those in which policy drops every file (`scratch`), or none (`off`).",
     ),
     setting("mover.threads", "threads", Kind::Count, "2", "Files moved at the same time."),

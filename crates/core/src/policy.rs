@@ -143,6 +143,11 @@ impl Policy {
         self.flush.all_below(directory) == Some(false) && self.evict.all_below(directory) == Some(true)
     }
 
+    /// There may be a directory that `drops_all_below`. Where there is none, nothing has to look for them.
+    pub fn may_drop_directories(&self) -> bool {
+        self.evict.may_have_all_below() && !self.flush.has_everything()
+    }
+
     /// No file is ever prefetched: a walk of the tree would find nothing.
     pub fn prefetches_nothing(&self) -> bool {
         self.prefetch.patterns.iter().all(|pattern| pattern.negated)
@@ -197,6 +202,12 @@ enum Matcher {
     Regex(Regex),
 }
 
+impl Matcher {
+    fn is_everything(&self) -> bool {
+        matches!(self, Matcher::Everything)
+    }
+}
+
 impl List {
     fn compile(list: &'static str, texts: &[String]) -> Result<List, PolicyError> {
         let patterns = texts.iter().map(|text| Pattern::compile(list, text)).collect::<Result<_, _>>()?;
@@ -217,6 +228,18 @@ impl List {
             }
         }
         (!may_be[1]).then_some(false)
+    }
+
+    /// Some pattern takes in all that is below some directory.
+    fn may_have_all_below(&self) -> bool {
+        let is_whole = |pattern: &Pattern| pattern.matcher.is_everything() || pattern.directory.is_some();
+        self.patterns.iter().any(|pattern| !pattern.negated && is_whole(pattern))
+    }
+
+    /// Every path there may be.
+    fn has_everything(&self) -> bool {
+        let last_whole = self.patterns.iter().rposition(|pattern| !pattern.negated && pattern.matcher.is_everything());
+        last_whole.is_some_and(|at| self.patterns[at..].iter().all(|pattern| !pattern.negated))
     }
 
     fn last_match(&self, path: &[u8]) -> Option<&Pattern> {
@@ -385,6 +408,18 @@ mod tests {
     }
 
     #[test]
+    fn policies_that_drop_no_directory_are_known() {
+        let may = |flush: &[&str], evict: &[&str]| policy(flush, evict).may_drop_directories();
+        assert!(may(&["**", "!work/**"], &["work/**"]));
+        assert!(may(&["out/**"], &["**"]));
+        assert!(may(&[], &["work/"]));
+        assert!(!may(&["**"], &["**"]));
+        assert!(!may(&["!work/**", "**"], &["work/**"]));
+        assert!(!may(&["**", "!**/*.tmp"], &["**/*.tmp"]));
+        assert!(!may(&["**"], &[]));
+    }
+
+    #[test]
     fn a_directory_with_a_slash_stands_for_all_below_it() {
         let policy = policy(&["out/"], &[]);
         assert_eq!(mode(&policy, "out/a/b"), Mode::Copy);
@@ -462,6 +497,7 @@ mod tests {
             let text = |list: &[String]| list.iter().map(String::as_str).map(str::to_owned).collect();
             let settings = PolicySettings { flush: text(&flush), evict: text(&evict), prefetch: vec![] };
             if let Ok(policy) = Policy::compile(&settings) && policy.drops_all_below(Path::new(&dir)) {
+                prop_assert!(policy.may_drop_directories());
                 prop_assert_eq!(mode(&policy, &format!("{dir}/{below}")), Mode::Remove);
             }
         }

@@ -74,9 +74,9 @@ pub struct Settings {
 #[serde(rename_all = "snake_case")]
 pub enum Directories {
     /// None: each file is placed by itself.
-    #[default]
     Off,
     /// Those in which policy drops every file at the end of the run.
+    #[default]
     Scratch,
 }
 
@@ -215,7 +215,7 @@ impl Settings {
             tiers,
             policy: PolicySettings::default(),
             mover: MoverSettings::default(),
-            directories: Directories::Off,
+            directories: Directories::default(),
             quota_bytes: None,
             state: user_dir(Path::new("/var/tmp"), uid).join(&id),
             runtime: user_dir(Path::new("/dev/shm"), uid).join(&id),

@@ -33,11 +33,9 @@ pub enum CallKind {
     /// A program makes the directory `path`, with the mode in `size`: place it if policy lets. `status` EOPNOTSUPP: it is to be made
     /// in the root; 0 or another errno: what mkdir(2) answers.
     MakeDirectory = 10,
-    /// The placed directory of `record` is about to be renamed to `path`. `status` EXDEV: what policy says there needs it in the root.
-    MayMove = 11,
     /// What lies at the first part of `path` goes to its second part (`size` has the first one's length), one of them in a placed
     /// directory and the other not. `status` EXDEV: it can't be done without copying.
-    Cross = 12,
+    Cross = 11,
 }
 
 #[derive(Clone, Copy)]

@@ -13,6 +13,7 @@
 #![cfg_attr(not(test), no_std)]
 
 pub mod calls;
+pub mod climbing;
 pub mod guard;
 pub mod proxy;
 pub mod reads;

@@ -57,6 +57,8 @@ pub struct Table {
     pub getdents_old: unsafe extern "C" fn(fd: i32, out: *mut c_void, size: usize) -> isize,
     /// mkdirat(2): the directory may be placed.
     pub mkdir: unsafe extern "C" fn(dirfd: i32, path: *const c_char, mode: u32) -> isize,
+    /// symlinkat(2): the text may climb out of a placed directory.
+    pub symlink: unsafe extern "C" fn(target: *const c_char, dirfd: i32, path: *const c_char) -> isize,
     /// What a canonical path in a placed directory is called in the root, written to `out` (PATH_MAX bytes): its length. 0: it is in none.
     pub shown: unsafe extern "C" fn(path: *const c_char, out: *mut c_char) -> isize,
     /// The path, if its `..` lead out of a placed directory, spelt out in `out` (PATH_MAX bytes): its length. 0: it is right as it is.

@@ -4,9 +4,10 @@ use crate::agent_call::{Request, call};
 use crate::path::{Parent, Path};
 use crate::placed::{self, Way};
 use crate::scratch::Scratch;
-use crate::{entry, gate, link, process, real, spill};
+use crate::{climbing, entry, gate, link, process, real, spill};
 use core::ffi::{CStr, c_char, c_int};
 use terrace_index::calls::CallKind;
+use terrace_index::climbing::MARK;
 use terrace_index::{Index, PATH_MAX};
 
 const LOOPS_MAX: usize = 40;
@@ -49,7 +50,17 @@ pub fn readlink_at(dirfd: i32, path: *const c_char, out: *mut c_char, size: usiz
     {
         return -(libc::EINVAL as isize);
     }
-    let Some(record) = record else { return len };
+    let Some(record) = record else {
+        let may_climb = text[0] == b'/' && (len as usize == size || text.windows(MARK.len()).any(|part| part == MARK));
+        let mut written = Path::new();
+        if may_climb && placed::any(index) && !is_magic(path) && climbing::read(index, dirfd, path, &mut written) {
+            let count = written.get().len().min(size);
+            // SAFETY: `out` has `size` bytes.
+            unsafe { core::ptr::copy_nonoverlapping(written.as_ptr(), out, count) };
+            return count as isize;
+        }
+        return len;
+    };
     if !is_magic(path) {
         return -(libc::EINVAL as isize);
     }

@@ -22,8 +22,6 @@ macro_rules! path_calls {
 }
 
 path_calls! {
-    symlink(target: *const c_char, @path) from CWD, libc::SYS_symlinkat, [target, CWD, path, 0];
-    symlinkat(target: *const c_char, dirfd: c_int, @path) from dirfd, libc::SYS_symlinkat, [target, dirfd, path, 0];
     mknod(@path, mode: u32, device: u64) from CWD, libc::SYS_mknodat, [CWD, path, mode, device];
     mknodat(dirfd: c_int, @path, mode: u32, device: u64) from dirfd, libc::SYS_mknodat, [dirfd, path, mode, device];
     mkfifo(@path, mode: u32) from CWD, libc::SYS_mknodat, [CWD, path, mode | libc::S_IFIFO, 0];

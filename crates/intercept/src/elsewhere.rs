@@ -10,7 +10,7 @@
 use crate::agent_call::{Request, call};
 use crate::link::LINK_MAX;
 use crate::path::{Parent, Path};
-use crate::{gate, process, stat};
+use crate::{gate, process, readable, stat};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
@@ -47,6 +47,37 @@ pub fn bring(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Bro
 /// As `bring`, also if no other node has been heard of yet.
 #[cold]
 pub fn bring_surely(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Brought {
+    match bring_name(index, dirfd, path, follow) {
+        Brought::Not if stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_none() => {
+            bring_above(index, dirfd, path)
+        }
+        brought => brought,
+    }
+}
+
+/// A directory on the way may be one that another node has placed as a whole.
+fn bring_above(index: Index, dirfd: i32, path: *const c_char) -> Brought {
+    if !readable::is_text(path) {
+        return Brought::Not;
+    }
+    // SAFETY: the program's C string.
+    let mut left = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let mut name = Path::new();
+    while let Some(slash) = left.iter().rposition(|&byte| byte == b'/').filter(|&slash| slash > 0) {
+        left = &left[..slash];
+        name.clear();
+        if !name.push(left) {
+            return Brought::Not;
+        }
+        match bring_name(index, dirfd, name.as_ptr(), true) {
+            Brought::Not if stat::kernel_stat(dirfd, name.as_ptr(), 0).is_none() => {}
+            brought => return brought,
+        }
+    }
+    Brought::Not
+}
+
+fn bring_name(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Brought {
     let mut text = [0u8; LINK_MAX];
     let read = |at: i32, name: *const c_char, text: &mut [u8; LINK_MAX]| {
         // SAFETY: a path of the program's or of ours, which the kernel checks; our buffer, whose last byte stays the terminator.

@@ -31,6 +31,7 @@ mod attributes;
 mod caller;
 mod canonical;
 mod changes;
+mod climbing;
 mod create;
 mod data;
 mod data_calls;

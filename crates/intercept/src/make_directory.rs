@@ -315,29 +315,16 @@ pub fn rename(
         if crosses || target.inside.is_some() {
             return error(libc::EXDEV);
         }
-        for (end, there) in [(&source, &to), (&target, &from)] {
-            if let Some(link) = &end.link
-                && may_move(index, link.record, there.get()) != 0
-            {
-                return error(libc::EXDEV);
-            }
-        }
         return Some(rename_links(index, &source, &target, flags, &from, &to));
     }
-    if let Some(link) = &source.link {
-        // Into a placed directory a link of the root can't go; nor where its files would have to be durable.
-        if target.inside.is_some() || may_move(index, link.record, to.get()) != 0 {
-            return error(libc::EXDEV);
-        }
+    // Into a placed directory a link of the root can't go.
+    if source.link.is_some() && target.inside.is_some() {
+        return error(libc::EXDEV);
     }
     if crosses {
         return Some(cross(index, &source, &target, &from, &to));
     }
     Some(rename_links(index, &source, &target, flags, &from, &to))
-}
-
-fn may_move(index: Index, record: u32, to: &[u8]) -> i32 {
-    call(index, &Request { kind: CallKind::MayMove, record, size: 0, path: to, fd: -1 }).status
 }
 
 /// What is at the target, an empty directory, makes room; then the kernel renames.

@@ -35,6 +35,13 @@ impl Path {
         bytes[self.len] = 0;
         true
     }
+    /// Leaves the directory that the last component is in.
+    pub fn cut_to_directory(&mut self) -> bool {
+        let Some(slash) = self.get().iter().rposition(|&byte| byte == b'/') else { return false };
+        self.len = slash.max(1);
+        self.bytes.bytes_mut()[self.len] = 0;
+        true
+    }
     pub fn clear(&mut self) {
         self.len = 0;
         self.bytes.bytes_mut()[0] = 0;

@@ -9,7 +9,7 @@
 use crate::agent_call::{Request, call};
 use crate::link::{self, Link};
 use crate::path::{Path, below_root};
-use crate::{caller, gate, process, readable, spill, stat};
+use crate::{caller, climbing, gate, process, readable, spill, stat};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering::*;
 use terrace_index::calls::CallKind;
@@ -92,8 +92,15 @@ pub fn rewrite(index: Index, dirfd: i32, path: *const c_char, flags: i32, status
         status.st_ino = link::record(&index, number).ino.load(Relaxed);
         return;
     }
+    let is_link = status.st_mode & libc::S_IFMT == libc::S_IFLNK;
+    let mut look = |fd: i32| {
+        if is_link && let Some(length) = climbing::length(index, fd) {
+            status.st_size = length as i64;
+        }
+        inode_base_of(index, fd)
+    };
     let base = if path.is_null() || stat::is_empty(path) {
-        if dirfd == libc::AT_FDCWD { working_directory_base(index) } else { inode_base_of(index, dirfd) }
+        if dirfd == libc::AT_FDCWD { working_directory_base(index) } else { look(dirfd) }
     } else {
         let flags =
             libc::O_PATH | libc::O_CLOEXEC | if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
@@ -103,7 +110,7 @@ pub fn rewrite(index: Index, dirfd: i32, path: *const c_char, flags: i32, status
             if fd < 0 {
                 return;
             }
-            let base = inode_base_of(index, fd as i32);
+            let base = look(fd as i32);
             gate::call1(libc::SYS_close, fd as usize);
             base
         }

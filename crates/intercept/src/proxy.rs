@@ -132,6 +132,10 @@ unsafe extern "C" fn mkdir(dirfd: i32, path: *const c_char, mode: u32) -> isize 
     make_directory::mkdir_at(dirfd, path, mode)
 }
 
+unsafe extern "C" fn symlink(target: *const c_char, dirfd: i32, path: *const c_char) -> isize {
+    crate::climbing::symlink_at(target, dirfd, path)
+}
+
 unsafe extern "C" fn shown(path: *const c_char, out: *mut c_char) -> isize {
     let mut shown = Path::new();
     // SAFETY: the supervisor's C string, here and below.
@@ -276,6 +280,7 @@ static TABLE: Table = Table {
     getdents,
     getdents_old,
     mkdir,
+    symlink,
     shown,
     translate,
     make_way,

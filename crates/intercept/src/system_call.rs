@@ -111,6 +111,8 @@ unsafe extern "C" fn dispatch(nr: i64, a: usize, b: usize, c: usize, d: usize, e
             libc::SYS_unlinkat => names::unlink_at(a as i32, path(b), c as i32),
             libc::SYS_link => names::link_at(CWD, path(a), CWD, path(b), 0),
             libc::SYS_linkat => names::link_at(a as i32, path(b), c as i32, path(d), e as i32),
+            libc::SYS_symlink => crate::climbing::symlink_at(path(a), CWD, path(b)),
+            libc::SYS_symlinkat => crate::climbing::symlink_at(path(a), b as i32, path(c)),
             libc::SYS_readlink => crate::canonical::readlink_at(CWD, path(a), b as *mut c_char, c),
             libc::SYS_readlinkat => crate::canonical::readlink_at(a as i32, path(b), c as *mut c_char, d),
             libc::SYS_getdents64 => directory::getdents(a as i32, b as *mut _, c),

@@ -100,12 +100,15 @@ impl Worker {
     }
 
     pub fn symlink(&self, call: &Notification, target: u64, dirfd: i32, path: u64) -> Taken<Answer> {
-        let path = self.led_out(call, dirfd, path)?;
         let target = (Target { thread: call.thread }).read_text(target).map_err(|_| Answer::Continue)?;
+        let text = self.text(call, path)?;
+        let place = self.anywhere(call, dirfd, text)?;
+        if !target.to_bytes().starts_with(b"..") && self.translated(&place).is_none() {
+            return Ok(Answer::Continue);
+        }
         self.begin(call)?;
-        // SAFETY: C strings.
-        let result = unsafe { libc::symlink(target.as_ptr(), path.as_ptr()) };
-        Ok(said(result))
+        // SAFETY: a C string, and a place of ours.
+        Ok(Answer::from(unsafe { (self.shared.table.symlink)(target.as_ptr(), place.dirfd, place.text()) }))
     }
 
     pub fn mknod(&self, call: &Notification, dirfd: i32, path: u64, mode: u32, device: u64) -> Taken<Answer> {

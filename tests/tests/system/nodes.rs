@@ -567,3 +567,41 @@ fn the_text_of_a_link_fits_an_inode() {
     assert!(text.as_os_str().len() + 3 <= 54 && directory.to_str().unwrap().rsplit_once('.').unwrap().1.len() == 8);
     a.end(run).ok();
 }
+
+/// Policy by which `work` is placed as a whole.
+const SCRATCH: &str = "run --settle 1h --flush ** --flush !work/** --evict work/**";
+
+#[test]
+fn a_placed_directory_becomes_a_real_one_when_another_node_looks_into_it() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = (nodes.node("nodea"), nodes.node("nodeb"));
+    let begin = |script: &str| {
+        let mut command = a.command(&terrace_tests::terrace_binary());
+        command.args(SCRATCH.split(' ')).args(["--", "bash", "-euc", script]);
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+    };
+    let here = begin(
+        "mkdir -p work/d; echo data >work/d/f; ln -s ../../top work/d/l; echo top >top; touch ready; cd work; \
+         while [ ! -e ../leave ]; do sleep 0.02; done; cd ..; touch left; while [ ! -e end ]; do sleep 0.02; done; cat work/d/f",
+    );
+    let is_there = |name: &str| wait_until(60, || nodes.root().join(name).symlink_metadata().is_ok());
+    assert!(is_there("ready") && nodes.root().join("work").is_symlink());
+    // Somebody is in it: who looks is told so, and nothing moves under his feet.
+    let busy = b.run("cat work/d/f");
+    assert!(busy.code == 1 && busy.stderr.contains("busy"), "{busy:?}");
+    std::fs::write(nodes.root().join("leave"), "").unwrap();
+    assert!(is_there("left"));
+    let seen = b.run("ls work; cat work/d/f work/d/l; readlink work/d/l; test -d work; mkdir work/e").ok();
+    assert_eq!(seen.stdout, "d\ndata\ntop\n../../top\n", "{seen:?}");
+    std::fs::write(nodes.root().join("end"), "").unwrap();
+    assert_eq!(Outcome::of_child(60, here).ok().stdout, "data\n");
+    assert!(!nodes.root().join("work").is_symlink());
+    // Where other nodes are, none is placed.
+    let there = b.start("while [ ! -e stop ]; do sleep 0.02; done");
+    assert!(wait_until(60, || b.agent().is_some()));
+    let here = begin("mkdir work/new tmp; touch made; while [ ! -e stop ]; do sleep 0.02; done");
+    assert!(is_there("made") && !nodes.root().join("work/new").is_symlink());
+    std::fs::write(nodes.root().join("stop"), "").unwrap();
+    Outcome::of_child(60, here).ok();
+    b.end(there).ok();
+}

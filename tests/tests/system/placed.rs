@@ -86,10 +86,10 @@ fn kinds(place: &Workplace, flags: &[&str], script: &str, names: &[&str]) -> Vec
 }
 
 #[test]
-fn it_is_off_unless_asked_for() {
+fn it_is_on_where_policy_drops_directories_until_it_is_switched_off() {
     let place = Wish::default().policy(POLICY).build();
-    assert_eq!(kinds(&place, &[], "mkdir work", &["work"]), ["directory"]);
-    assert_eq!(kinds(&place, &["--directories", "scratch"], "mkdir tmp-1", &["tmp-1"]), ["placed"]);
+    assert_eq!(kinds(&place, &[], "mkdir work other", &["work", "other"]), ["placed", "directory"]);
+    assert_eq!(kinds(&place, &["--directories", "off"], "mkdir tmp-1", &["tmp-1"]), ["directory"]);
     let wrong = place.run_with(&["--directories", "all"], &["true"]);
     assert!(wrong.code == 2 && wrong.stderr.contains("`all` is none of off, scratch"), "{wrong:?}");
 }
@@ -231,6 +231,52 @@ python3 $SCRATCH/p.py")
         );
         let tree = place.settled_tree();
         assert_eq!((tree.bytes("again"), tree.leftovers()), (&b"before after"[..], vec![]), "{door}");
+    }
+}
+
+#[test]
+fn links_that_climb_out_of_a_placed_directory_lead_where_they_did() {
+    agrees(
+        "mkdir -p in/deep up/work/x; echo data > in/deep/f; cd up/work/x; ln -s ../../../in a; ln -s ../../.. b; ln -s ../../../in/deep/f c; \
+         ln -s ../y d; ln -s ../../../up/work/x/c e; cat a/deep/f b/in/deep/f c e; ls b; for l in a b c d e; do readlink $l; stat -c '%s %F' $l; done; \
+         realpath a b c; python3 -c 'import os; print([os.readlink(l) for l in \"abcde\"], os.lstat(\"c\").st_size, os.path.realpath(\"c\"))'; \
+         ls -l | awk '{print $9, $10, $11}'; echo more >> c; cat ../../../in/deep/f; tar c . | tar tv | awk '{print $6, $7, $8}' | sort; \
+         cd ../../..; cp -a up/work/x copied; mkdir -p a/b/c; cp -a up/work/x a/b/c/x; for d in copied a/b/c/x; do readlink $d/a $d/c; done; \
+         ln -s in/deep/f root; mv root up/work/x/root; readlink up/work/x/root; mv up/work/x/c up/c; readlink up/c; rm -r up a copied",
+    );
+    for door in DOORS {
+        let place = wish(door).policy("flush = [\"**\", \"!*/work/**\"]\nevict = [\"*/work/**\"]").build();
+        let script = "mkdir in; echo data > in/f; mkdir -p up/work/x; ln -s ../../../in/f up/work/x/l; ln -s x/l up/work/m; \
+            python3 -c 'import os; os.rename(\"up/work\", \"up/kept\"); os.mkdir(\"out\"); os.mkdir(\"up/work\"); os.symlink(\"../../in/f\", \"up/work/n\"); \
+            os.rename(\"up/work/n\", \"up/n\"); os.symlink(\"in/f\", \"o\"); os.rename(\"o\", \"up/work/o\"); print(os.readlink(\"up/n\"), os.readlink(\"up/work/o\"))'";
+        assert_eq!(place.sh(script).ok().stdout, "../../in/f in/f\n", "{door}");
+        let tree = place.settled_tree();
+        assert_eq!(tree.leftovers(), Vec::<String>::new(), "{door}");
+        let text = std::fs::read_link(place.root().join("up/kept/x/l")).unwrap();
+        assert_eq!((text.to_str(), std::fs::read(place.root().join("up/kept/m")).unwrap()), (Some("../../../in/f"), b"data\n".to_vec()), "{door}");
+    }
+}
+
+#[test]
+fn a_directory_leaves_a_placed_one_by_a_rename_and_is_durable_at_the_end() {
+    for door in DOORS {
+        let place = wish(door).build();
+        let outcome = place
+            .sh("mkdir work; mkdir -p work/d/e; echo data > work/d/e/f; mkdir work2; cat > $SCRATCH/p.py <<'END'
+import os
+f = open('work/d/e/g', 'w'); f.write('before'); f.flush()
+os.rename('work/d', 'result')
+f.write(' after'); f.close(); print(sorted(os.listdir('.')), os.listdir('work'), os.path.islink('result'), open('result/e/f').read())
+os.rename('work', 'kept'); open('kept/h', 'w').write('new')
+print(sorted(os.listdir('.')))
+END
+python3 $SCRATCH/p.py")
+            .ok();
+        let said = "['result', 'work', 'work2'] [] False data\n\n['kept', 'result', 'work2']\n";
+        assert_eq!(outcome.stdout, said, "{door}: {outcome:?}");
+        let tree = place.settled_tree();
+        let bytes = ["result/e/f", "result/e/g", "kept/h"].map(|name| String::from_utf8_lossy(tree.bytes(name)).into_owned());
+        assert_eq!((bytes, tree.leftovers()), (["data\n", "before after", "new"].map(str::to_owned), vec![]), "{door}");
     }
 }
 

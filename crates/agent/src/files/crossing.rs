@@ -3,7 +3,8 @@
 //!   file out   its inode gets an object's name as well ─▶ link in the root ─▶ its name in the directory goes
 //!              over a real file: the link is made in our own directory, and the two exchange their names
 //!   file in    the object gets the name in the directory ─▶ the link in the root goes; a real file is copied before
-//!   directory out, where policy drops it too   a container and a link of its own
+//!   directory out   a container and a link of its own; at the end of the run it becomes durable, if policy keeps what is in it
+//!   symbolic link   made anew, then the old one goes
 //!
 //! Invariant: a file always has a name; who is killed in between leaves it with two. What would take a long copy, or could not be one
 //! step for those who look on, is refused (EXDEV), as between two file systems: programs then copy.
@@ -14,9 +15,11 @@ use crate::shared::index_file::{object_name, random_half};
 use crate::shared::path::{as_path, read_link};
 use rustix::fs::{AtFlags, CWD, FileType, RenameFlags, Stat};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
+use terrace_index::climbing::{MARK, stored};
 use terrace_index::guard::Domain;
 use terrace_index::{FLAG_UNLINKED, State};
 use terrace_tier::Lease;
@@ -44,7 +47,8 @@ impl Files {
         let kind = FileType::from_raw_mode(found.st_mode);
         match kind {
             FileType::RegularFile if found.st_nlink == 1 => self.file_leaves(directory, from, to, found.st_ino),
-            FileType::Directory if self.is_scratch(to) => self.directory_leaves(directory, from, to),
+            FileType::Directory => self.directory_leaves(directory, from, to),
+            FileType::Symlink => self.link_leaves(from, to),
             _ => Err(libc::EXDEV),
         }
     }
@@ -133,13 +137,8 @@ impl Files {
         record.device.store(self.device_of(directory) as u32, Release);
         let (container, contents) = (self.container(number), self.object_path_of_directory(number));
         let made = std::fs::DirBuilder::new().mode(0o700).create(&container);
-        let linked = made.map_err(|_| libc::EXDEV).and_then(|()| {
-            rustix::fs::symlink(&contents, as_path(to)).map_err(|error| match error {
-                // An empty directory may be replaced, which takes two steps: the program copies.
-                rustix::io::Errno::EXIST => libc::EXDEV,
-                error => error.raw_os_error(),
-            })
-        });
+        let linked =
+            made.map_err(|_| libc::EXDEV).and_then(|()| rustix::fs::symlink(&contents, as_path(to)).map_err(taken));
         let moved = linked.and_then(|()| {
             rustix::fs::rename(as_path(from), &contents).map_err(|error| {
                 let _ = std::fs::remove_file(as_path(to));
@@ -158,14 +157,43 @@ impl Files {
         Ok(())
     }
 
+    /// A link that a program made gets the program's text.
+    fn link_leaves(&self, from: &[u8], to: &[u8]) -> Result<(), i32> {
+        if self.spilled_at(as_path(from)).is_some() {
+            return Err(libc::EXDEV);
+        }
+        let text = self.written_in(as_path(from)).map_err(|_| libc::EXDEV)?;
+        rustix::fs::symlink(&text, as_path(to)).map_err(taken)?;
+        let _ = std::fs::remove_file(as_path(from));
+        Ok(())
+    }
+
+    /// A link that a program made gets a text that leads right from there.
+    fn link_enters(&self, text: &[u8], from: &[u8], to: &[u8]) -> Result<(), i32> {
+        let directory = as_path(to).parent().ok_or(libc::EXDEV)?.as_os_str().as_bytes();
+        let shown = self.shown(directory).ok_or(libc::EXDEV)?;
+        let (_, rest) = self.index.inside(directory).ok_or(libc::EXDEV)?;
+        let below = rest.iter().filter(|&&byte| byte == b'/').count();
+        let stored = match stored(&shown, below, text) {
+            Some((base, rest)) => [base, MARK, rest].concat(),
+            None => text.to_vec(),
+        };
+        rustix::fs::symlink(as_path(&stored), as_path(to)).map_err(taken)?;
+        let _ = std::fs::remove_file(as_path(from));
+        Ok(())
+    }
+
     /// From a name in the root into a placed directory.
     fn enter_directory(&self, directory: u32, from: &[u8], to: &[u8]) -> Result<(), i32> {
         let found = rustix::fs::lstat(as_path(from)).map_err(|error| error.raw_os_error())?;
         let kind = FileType::from_raw_mode(found.st_mode);
         if kind == FileType::Symlink {
             let text = read_link(from).ok_or(libc::EXDEV)?;
-            let number = self.index.record_of_link(&text).ok_or(libc::EXDEV)?;
-            return self.object_enters(number, directory, from, to);
+            return match self.index.record_of_link(&text) {
+                Some(number) => self.object_enters(number, directory, from, to),
+                None if self.index.is_elsewhere(&text) || self.spilled_at(as_path(from)).is_some() => Err(libc::EXDEV),
+                None => self.link_enters(&text, from, to),
+            };
         }
         let is_plain = kind == FileType::RegularFile && found.st_nlink == 1 && found.st_size as u64 <= COPIED_MAX;
         if !is_plain {
@@ -243,5 +271,13 @@ impl Files {
         });
         entered.inspect_err(|_| drop(std::fs::remove_file(&unnamed)))?;
         std::fs::remove_file(as_path(from))
+    }
+}
+
+/// What is to be replaced takes two steps: the program copies.
+fn taken(error: rustix::io::Errno) -> i32 {
+    match error {
+        rustix::io::Errno::EXIST => libc::EXDEV,
+        error => error.raw_os_error(),
     }
 }

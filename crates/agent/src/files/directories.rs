@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use terrace_core::control::Failure;
 use terrace_core::policy::Mode as PolicyMode;
 use terrace_core::settings::Directories;
+use terrace_index::climbing::told;
 use terrace_index::{DIRECTORY_SUFFIX, State};
 
 /// A device with less than this free takes no directories.
@@ -39,12 +40,18 @@ pub struct RoomCount {
 }
 
 impl Files {
+    /// As settings and policy are, some directory may be placed. Where none can be, programs aren't asked for what only they need.
+    pub fn places_directories(&self) -> bool {
+        self.settings.directories != Directories::Off && self.policy.may_drop_directories()
+    }
+
     /// A program is about to make this directory: its record, with a container that waits for it. Err: an errno for mkdir(2), where
     /// EOPNOTSUPP means that it is made in the root.
     pub fn prepare_directory(&self, path: &[u8], (uid, _gid): (u32, u32)) -> Result<u32, i32> {
         const NOT_HERE: i32 = libc::EOPNOTSUPP;
         let relative = self.relative(path).ok_or(NOT_HERE)?;
-        let is_wanted = self.settings.directories != Directories::Off
+        let is_wanted = self.places_directories()
+            && !self.has_others() // to them it would lead nowhere
             && self.index.header.accepts.load(Acquire) != 0
             && uid == rustix::process::geteuid().as_raw()
             && self.policy.drops_all_below(relative);
@@ -84,14 +91,6 @@ impl Files {
     /// What becomes of a record's file, or of the files in its directory.
     pub fn mode_of(&self, number: u32, path: &[u8]) -> PolicyMode {
         if self.is_directory(number) && self.is_scratch(path) { PolicyMode::Remove } else { self.mode(path) }
-    }
-
-    /// A placed directory may go there by a rename of its link.
-    pub fn may_move_directory(&self, number: u32, to: &[u8]) -> Result<(), i32> {
-        if self.is_directory(number) && !self.is_scratch(to) {
-            return Err(libc::EXDEV);
-        }
-        Ok(())
     }
 
     fn directories_in(&self, scope: &Scope) -> Vec<(u32, u64, Vec<u8>)> {
@@ -144,6 +143,19 @@ impl Files {
         Ok(())
     }
 
+    /// As `publish_directory`, while programs may be at work: those who are in it, or have something of it open, would go on in a
+    /// directory that has lost its name. EBUSY: there are some.
+    pub fn publish_directory_for_others(&self, number: u32) -> std::io::Result<()> {
+        let container = self.container(number);
+        if is_in_use(&container) {
+            return Err(errno(libc::EBUSY));
+        }
+        self.publish_directory(number).map_err(|error| match error.raw_os_error() {
+            None => errno(libc::EBUSY), // it changed meanwhile
+            Some(_) => error,
+        })
+    }
+
     /// All that is in it becomes durable, with the directory itself.
     pub fn publish_directory(&self, number: u32) -> std::io::Result<()> {
         let _claim = self.claims.take(number, PATIENCE).ok_or_else(|| errno(libc::EBUSY))?;
@@ -155,6 +167,7 @@ impl Files {
             &copy,
             self.settings.mover.fsync,
             &|link| self.spilled_at(link),
+            &|link| self.written_in(link),
         );
         let (files, bytes) = published.inspect_err(|_| drop(std::fs::remove_dir_all(&copy)))?;
         self.put_directory(number, &copy, &path)?;
@@ -190,6 +203,28 @@ impl Files {
         self.index.header.removals_seq.fetch_add(1, SeqCst);
         remove_tree(&contents, &container);
         Ok(())
+    }
+
+    /// The text that a program gave a symbolic link in a placed directory, or one that leads to the same place.
+    pub fn written_in(&self, link: &Path) -> std::io::Result<PathBuf> {
+        let stored = std::fs::read_link(link)?;
+        let shown = link.parent().and_then(|directory| self.shown(directory.as_os_str().as_bytes()));
+        let told = shown.as_deref().and_then(|directory| told(directory, stored.as_os_str().as_bytes()));
+        Ok(match told {
+            Some((ups, rest)) => {
+                let up = std::iter::repeat_n(Path::new(".."), ups).collect::<PathBuf>();
+                if rest.is_empty() { up } else { up.join(as_path(rest)) }
+            }
+            None => stored,
+        })
+    }
+
+    /// What a directory in a placed one is called in the root.
+    pub fn shown(&self, directory: &[u8]) -> Option<Vec<u8>> {
+        let (number, rest) = self.index.inside(directory)?;
+        let mut name = self.catalogue().path(number, self.serial(number))?;
+        name.extend_from_slice(rest);
+        Some(name)
     }
 
     /// The record of a directory that has no name any more.
@@ -321,4 +356,19 @@ fn remove_tree(contents: &Path, container: &Path) {
     }
     // With links in it that led programs on.
     let _ = std::fs::remove_dir_all(container);
+}
+
+/// A process is somewhere below this directory, or has something of it open. Of others' processes nothing can be said.
+fn is_in_use(directory: &Path) -> bool {
+    let own = std::process::id().to_string();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = processes.filter(|entry| {
+        let name = entry.file_name();
+        name.as_bytes().first().is_some_and(u8::is_ascii_digit) && name.as_bytes() != own.as_bytes()
+    });
+    let is_below = |link: &Path| std::fs::read_link(link).is_ok_and(|target| target.starts_with(directory));
+    processes.map(|entry| entry.path()).any(|process| {
+        let open = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        is_below(&process.join("cwd")) || open.map(|entry| entry.path()).any(|link| is_below(&link))
+    })
 }

@@ -16,7 +16,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_core::policy::Mode as PolicyMode;
-use terrace_core::settings::Directories;
 use terrace_index::ring::{EventKind, EventPaths, NO_RECORD, Next};
 use terrace_index::table::root_key;
 use terrace_index::{PATH_MAX, State};
@@ -192,7 +191,7 @@ impl Files {
     pub fn removed(&self, number: u32) {
         let serial = self.serial(number);
         let record = self.record(number);
-        if self.settings.directories != Directories::Off && record.state() == State::Dead {
+        if self.places_directories() && record.state() == State::Dead {
             // A directory's container has links in it, if they led a program on.
             let container = self.container(number);
             if container.is_dir() {

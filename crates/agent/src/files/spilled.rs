@@ -12,7 +12,6 @@ use crate::shared::index_file::make_private;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
-use terrace_core::settings::Directories;
 use terrace_index::{SPILLS, State};
 
 /// A tier with placed directories that has less than this part of its room free: programs look for links in them.
@@ -31,7 +30,7 @@ impl Files {
 
     /// Directories for them, before a program may want them.
     pub fn make_spill_dirs(&self) -> Result<()> {
-        if self.settings.directories == Directories::Off {
+        if !self.places_directories() {
             return Ok(());
         }
         self.spill_dirs().try_for_each(|dir| make_private(&dir))?;

@@ -14,7 +14,7 @@ use terrace_core::control::{Failure, NodeFlushed};
 use terrace_core::nodes::{Node, Owner, owner};
 use terrace_core::objects::wire::{Request, Response};
 use terrace_core::peers::{Answer, Ask, DOOR, Door};
-use terrace_index::NAME_LEN;
+use terrace_index::{DIRECTORY_SUFFIX, NAME_LEN};
 
 /// An owner that was not reached for so long is EIO.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,6 +36,7 @@ struct Place {
 }
 
 fn place(text: &[u8]) -> Option<Place> {
+    let text = text.strip_suffix(DIRECTORY_SUFFIX.as_bytes()).unwrap_or(text);
     let path = Path::new(OsStr::from_bytes(text));
     let is_object = |name: &[u8]| name.len() == NAME_LEN && terrace_index::parse_name(name).is_some();
     match owner(path, is_object)? {

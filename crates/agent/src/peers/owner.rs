@@ -72,16 +72,23 @@ impl Peers {
         }
     }
 
-    /// The record of an object by its name, while it is a file's newest bytes.
-    fn record_of(&self, object: &str) -> Option<u32> {
+    /// The record of an object by its name, in whatever state.
+    fn record_named(&self, object: &str) -> Option<u32> {
         let (number, random) = terrace_index::parse_name(object.as_bytes()).filter(|_| object.len() == NAME_LEN)?;
-        let record = self.index.record(number)?;
+        self.index.record(number).filter(|record| record.random.load(Acquire) == random).map(|_| number)
+    }
+
+    /// The same, while it is a file's newest bytes.
+    fn record_of(&self, object: &str) -> Option<u32> {
         let is_live =
-            matches!(record.state(), State::New | State::Current | State::Committing | State::Moving | State::Clean);
-        (is_live && record.random.load(Acquire) == random).then_some(number)
+            |state| matches!(state, State::New | State::Current | State::Committing | State::Moving | State::Clean);
+        self.record_named(object).filter(|&number| is_live(self.record(number).state()))
     }
 
     fn settle_for(&self, object: &str, path: &[u8]) -> Answer {
+        if let Some(directory) = self.record_named(object).filter(|&number| self.is_directory(number)) {
+            return self.settle_directory_for(directory, path);
+        }
         let Some(number) = self.record_of(object) else { return Answer::Gone };
         let serial = self.serial(number);
         if self.record(number).state() == State::New {
@@ -97,6 +104,18 @@ impl Peers {
             Err(libc::EBUSY) => Answer::Busy,
             Err(errno) => {
                 let error = std::io::Error::from_raw_os_error(errno);
+                Answer::Failed { errno, reason: format!("{} can't be made durable: {error}", as_path(path).display()) }
+            }
+        }
+    }
+
+    /// The other node will see a directory; what programs here are in the middle of stays where they have it.
+    fn settle_directory_for(&self, number: u32, path: &[u8]) -> Answer {
+        match self.publish_directory_for_others(number) {
+            Ok(()) => Answer::Done,
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Answer::Busy,
+            Err(error) => {
+                let errno = error.raw_os_error().unwrap_or(libc::EIO);
                 Answer::Failed { errno, reason: format!("{} can't be made durable: {error}", as_path(path).display()) }
             }
         }

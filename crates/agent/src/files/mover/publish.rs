@@ -22,12 +22,13 @@ struct Copied {
 }
 
 /// Copies a tree; the files in it, and their bytes.
-/// `spilled`: where the file of a link lies that only we made.
+/// `spilled`: where the file of a link lies that only we made. `written`: the text of one that a program made.
 pub fn copy_tree(
     from: &Path,
     to: &Path,
     sync: bool,
     spilled: &dyn Fn(&Path) -> Option<PathBuf>,
+    written: &dyn Fn(&Path) -> io::Result<PathBuf>,
 ) -> io::Result<(u64, u64)> {
     let mut links: HashMap<u64, PathBuf> = HashMap::new();
     let mut copied: Vec<Copied> = vec![];
@@ -68,7 +69,10 @@ pub fn copy_tree(
                 files.push(file);
                 copied.push(Copied { from: one, before: status, lease: Some(lease) });
             } else {
-                copy_special(&one, &other, &status)?;
+                match status.is_symlink() {
+                    true => std::os::unix::fs::symlink(written(&one)?, &other)?,
+                    false => make_special(&other, &status)?,
+                }
                 attributes(&other, &status)?;
                 copied.push(Copied { from: one, before: status, lease: None });
             }
@@ -125,11 +129,8 @@ pub fn copy_one(source: &mut File, to: &Path) -> io::Result<()> {
     attributes(to, &source.metadata()?)
 }
 
-fn copy_special(from: &Path, to: &Path, status: &std::fs::Metadata) -> io::Result<()> {
+fn make_special(to: &Path, status: &std::fs::Metadata) -> io::Result<()> {
     let kind = FileType::from_raw_mode(status.mode());
-    if kind == FileType::Symlink {
-        return std::os::unix::fs::symlink(std::fs::read_link(from)?, to);
-    }
     Ok(rustix::fs::mknodat(CWD, to, kind, Mode::from_raw_mode(status.mode() & 0o7777), status.rdev())?)
 }
 
