@@ -57,13 +57,14 @@ mod tests {
 
     fn both_ways(directory: &str, below: usize, text: &str) -> Option<(String, String)> {
         let (base, rest) = stored(directory.as_bytes(), below, text.as_bytes())?;
-        let stored = [base, MARK, rest].concat();
-        let (ups, rest) = told(directory.as_bytes(), &stored).expect("what was made is understood");
+        let made = [base, MARK, rest].concat();
+        let (ups, rest) = told(directory.as_bytes(), &made).expect("what was made is understood");
         let mut back = vec![b"..".as_slice(); ups];
         if !rest.is_empty() {
             back.push(rest);
         }
-        Some((String::from_utf8(stored).unwrap(), String::from_utf8(back.join(&b'/')).unwrap()))
+        let back = String::from_utf8(back.join(&b'/')).unwrap();
+        Some((String::from_utf8(made).unwrap(), back))
     }
 
     #[test]
@@ -72,11 +73,17 @@ mod tests {
             (1, "../../input/a", "/root/out/././input/a"),
             (0, "../input/a", "/root/out/work/././input/a"),
             (1, "../../..", "/root/././"),
-            (1, "../../../../../../etc", "/././etc"),
+            (1, "../../../../etc", "/././etc"),
             (1, "../../a/../b/", "/root/out/././a/../b/"),
         ] {
             assert_eq!(both_ways("/root/out/work/x", below, text), Some((led.into(), text.into())));
         }
+    }
+
+    #[test]
+    fn above_the_root_there_is_the_root() {
+        let led = both_ways("/root/out/work/x", 1, "../../../../../../etc");
+        assert_eq!(led, Some(("/././etc".into(), "../../../../etc".into())));
     }
 
     #[test]

@@ -81,7 +81,10 @@ fn exercise(name: &str, weights: &str, operations: u64) {
     let (flushed, moved_live) = (count("flushed_files"), count("moved_live_files"));
     let left = count("evicted_files") + moved_live;
     let wanted = operations / EACH / 10;
-    assert!(flushed > 0 && flushed + moved_live >= wanted && left >= wanted, "{flushed} flushes, the tier was left {left} times: {counters}");
+    assert!(
+        flushed > 0 && flushed + moved_live >= wanted && left >= wanted,
+        "{flushed} flushes, the tier was left {left} times: {counters}"
+    );
     assert!(place.settled_tree().has("file"));
 }
 

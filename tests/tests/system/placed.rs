@@ -10,11 +10,11 @@ const POLICY: &str = "flush = [\"**\", \"!work/**\", \"!tmp-*/**\"]\nevict = [\"
 const DOORS: [&str; 3] = ["preload", "both", "supervise"];
 
 fn wish(door: &str) -> Wish {
-    Wish::default()
-        .top(&format!("directories = \"scratch\"\ndoor = {door:?}"))
-        .policy(POLICY)
-        .tier("ram", "64MiB")
-        .settle("1h")
+    wish_by(door, POLICY)
+}
+
+fn wish_by(door: &str, policy: &str) -> Wish {
+    Wish::default().top(&format!("door = {door:?}")).policy(policy).tier("ram", "64MiB").settle("1h")
 }
 
 /// The same results as natively, by each door.
@@ -245,7 +245,7 @@ fn links_that_climb_out_of_a_placed_directory_lead_where_they_did() {
          ln -s in/deep/f root; mv root up/work/x/root; readlink up/work/x/root; mv up/work/x/c up/c; readlink up/c; rm -r up a copied",
     );
     for door in DOORS {
-        let place = wish(door).policy("flush = [\"**\", \"!*/work/**\"]\nevict = [\"*/work/**\"]").build();
+        let place = wish_by(door, "flush = [\"**\", \"!*/work/**\"]\nevict = [\"*/work/**\"]").build();
         let script = "mkdir in; echo data > in/f; mkdir -p up/work/x; ln -s ../../../in/f up/work/x/l; ln -s x/l up/work/m; \
             python3 -c 'import os; os.rename(\"up/work\", \"up/kept\"); os.mkdir(\"out\"); os.mkdir(\"up/work\"); os.symlink(\"../../in/f\", \"up/work/n\"); \
             os.rename(\"up/work/n\", \"up/n\"); os.symlink(\"in/f\", \"o\"); os.rename(\"o\", \"up/work/o\"); print(os.readlink(\"up/n\"), os.readlink(\"up/work/o\"))'";
@@ -253,7 +253,11 @@ fn links_that_climb_out_of_a_placed_directory_lead_where_they_did() {
         let tree = place.settled_tree();
         assert_eq!(tree.leftovers(), Vec::<String>::new(), "{door}");
         let text = std::fs::read_link(place.root().join("up/kept/x/l")).unwrap();
-        assert_eq!((text.to_str(), std::fs::read(place.root().join("up/kept/m")).unwrap()), (Some("../../../in/f"), b"data\n".to_vec()), "{door}");
+        assert_eq!(
+            (text.to_str(), std::fs::read(place.root().join("up/kept/m")).unwrap()),
+            (Some("../../../in/f"), b"data\n".to_vec()),
+            "{door}"
+        );
     }
 }
 
@@ -275,7 +279,8 @@ python3 $SCRATCH/p.py")
         let said = "['result', 'work', 'work2'] [] False data\n\n['kept', 'result', 'work2']\n";
         assert_eq!(outcome.stdout, said, "{door}: {outcome:?}");
         let tree = place.settled_tree();
-        let bytes = ["result/e/f", "result/e/g", "kept/h"].map(|name| String::from_utf8_lossy(tree.bytes(name)).into_owned());
+        let bytes =
+            ["result/e/f", "result/e/g", "kept/h"].map(|name| String::from_utf8_lossy(tree.bytes(name)).into_owned());
         assert_eq!((bytes, tree.leftovers()), (["data\n", "before after", "new"].map(str::to_owned), vec![]), "{door}");
     }
 }
