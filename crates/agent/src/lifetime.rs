@@ -188,6 +188,7 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
     }
     peers.announce();
     agent.index.header.accepts.store(1, SeqCst);
+    agent.place_existing_directories();
     if let Some(listening) = listening {
         sockets.push(listening.socket().context("use the socket", &agent.settings.runtime)?);
         if agent.settings.member.is_some() {

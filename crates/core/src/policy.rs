@@ -16,7 +16,7 @@ use globset::{GlobBuilder, GlobMatcher};
 use regex::bytes::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// keep: stays in its tier; copy: flushed; remove: dropped at the end of the run; move: flushed and evicted.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
@@ -146,6 +146,18 @@ impl Policy {
     /// There may be a directory that `drops_all_below`. Where there is none, nothing has to look for them.
     pub fn may_drop_directories(&self) -> bool {
         self.evict.may_have_all_below() && !self.flush.has_everything()
+    }
+
+    /// Directories that are there and that `evict` takes in as a whole, by patterns without `**` in their directory's part: what
+    /// could only be found by a walk of the tree is left out.
+    pub fn dropped_directories(&self, root: &Path) -> Vec<PathBuf> {
+        let patterns = self.evict.patterns.iter().filter(|pattern| !pattern.negated && pattern.directory.is_some());
+        let wholes = patterns.map(|pattern| whole_glob(&pattern.text));
+        let directories = wholes.filter_map(|whole| whole.strip_suffix("/**").map(str::to_owned));
+        let mut found: Vec<PathBuf> = directories.flat_map(|text| matching(root, &text)).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
     }
 
     /// No file is ever prefetched: a walk of the tree would find nothing.
@@ -313,6 +325,25 @@ impl Pattern {
     }
 }
 
+/// Paths below the root that a glob matches, component by component.
+fn matching(root: &Path, glob: &str) -> Vec<PathBuf> {
+    let mut found = vec![root.to_owned()];
+    for component in glob.split('/') {
+        if component.contains("**") || component.contains('{') || glob.contains('\\') {
+            return vec![];
+        }
+        if !component.contains(['*', '?', '[']) {
+            found = found.iter().map(|above| above.join(component)).collect();
+            continue;
+        }
+        let Ok(matcher) = compile_glob(component) else { return vec![] };
+        let entries = found.iter().filter_map(|above| std::fs::read_dir(above).ok()).flatten().flatten();
+        let entries = entries.filter(|entry| matcher.is_match(Path::new(&entry.file_name())));
+        found = entries.map(|entry| entry.path()).collect();
+    }
+    found
+}
+
 /// A directory stands for all that is below it.
 fn whole_glob(body: &str) -> String {
     let relative = body.strip_prefix("./").unwrap_or(body);
@@ -417,6 +448,19 @@ mod tests {
         assert!(!may(&["!work/**", "**"], &["work/**"]));
         assert!(!may(&["**", "!**/*.tmp"], &["**/*.tmp"]));
         assert!(!may(&["**"], &[]));
+    }
+
+    #[test]
+    fn directories_that_are_dropped_whole_are_found_where_the_pattern_says_where_to_look() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["work", "sub-1/tmp", "sub-2/tmp", "other/tmp"] {
+            std::fs::create_dir_all(root.path().join(name)).unwrap();
+        }
+        let policy = policy(&[], &["work/", "sub-*/tmp/**", "**/deep/**", "gone/**", "!other/**", "*.o"]);
+        let found = policy.dropped_directories(root.path());
+        let names: Vec<_> =
+            found.iter().map(|path| path.strip_prefix(root.path()).unwrap().to_str().unwrap()).collect();
+        assert_eq!(names, ["gone", "sub-1/tmp", "sub-2/tmp", "work"]);
     }
 
     #[test]

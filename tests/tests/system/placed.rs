@@ -106,6 +106,23 @@ fn only_directories_in_which_policy_drops_every_file_are_placed() {
 }
 
 #[test]
+fn a_second_run_places_the_directory_that_the_first_one_left() {
+    let place = wish("both").build();
+    place.sh("mkdir work; echo one > work/f; echo kept > out").ok();
+    let found = kinds(&place, &[], "test -d work; mkdir -p work/d; echo two > work/d/g; cat out", &["work"]);
+    assert_eq!(found, ["placed"]);
+    assert_eq!(std::fs::read_dir(place.root().join("work")).unwrap().count(), 0);
+    // Not one that has something in it, or that somebody is in.
+    std::fs::write(place.root().join("work/mine"), "mine").unwrap();
+    assert_eq!(kinds(&place, &[], "cat work/mine", &["work"]), ["directory"]);
+    std::fs::remove_file(place.root().join("work/mine")).unwrap();
+    let mut inside = Command::new("sleep").arg("100").current_dir(place.root().join("work")).spawn().unwrap();
+    assert_eq!(kinds(&place, &[], "ls work", &["work"]), ["directory"]);
+    inside.kill().and_then(|()| inside.wait()).unwrap();
+    assert_eq!(place.settled_tree().leftovers(), Vec::<String>::new());
+}
+
+#[test]
 fn shells_know_where_they_are() {
     agrees(
         "mkdir work; cd work; mkdir x; cd x; pwd; pwd -P; bash -c 'pwd -P; cd ..; pwd -P; cd -P ..; pwd -P'; \

@@ -196,7 +196,7 @@ fn the_wall_time_leaves_room_for_the_flush() {
 #[test]
 fn each_mode_does_what_it_says() {
     let policy = "flush = [\"copy/**\", \"move/**\"]\nevict = [\"move/**\", \"remove/**\"]";
-    let place = Wish::default().tier("ram", "16MiB").policy(policy).build();
+    let place = Wish::default().tier("ram", "16MiB").policy(policy).top("directories = \"off\"").build();
     let mut shell = place.shell();
     shell.does("mkdir copy move remove keep; for d in copy move remove keep; do echo $d > $d/f; done");
     let is = |name: &str, state: &str| wait_until(10, || place.state_of(name) == state);

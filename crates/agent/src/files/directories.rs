@@ -147,7 +147,7 @@ impl Files {
     /// directory that has lost its name. EBUSY: there are some.
     pub fn publish_directory_for_others(&self, number: u32) -> std::io::Result<()> {
         let container = self.container(number);
-        if is_in_use(&container) {
+        if used_places().iter().any(|place| place.starts_with(&container)) {
             return Err(errno(libc::EBUSY));
         }
         self.publish_directory(number).map_err(|error| match error.raw_os_error() {
@@ -311,7 +311,7 @@ fn errno(number: i32) -> std::io::Error {
 }
 
 /// Mode, owner and times; what can't be given (another owner, where we are not root) is left.
-fn give_attributes(from: &Path, to: &Path) -> std::io::Result<()> {
+pub fn give_attributes(from: &Path, to: &Path) -> std::io::Result<()> {
     let found = std::fs::symlink_metadata(from)?;
     let own = std::fs::symlink_metadata(to)?;
     if (own.uid(), own.gid()) != (found.uid(), found.gid()) {
@@ -358,17 +358,17 @@ fn remove_tree(contents: &Path, container: &Path) {
     let _ = std::fs::remove_dir_all(container);
 }
 
-/// A process is somewhere below this directory, or has something of it open. Of others' processes nothing can be said.
-fn is_in_use(directory: &Path) -> bool {
+/// Where processes are, and what they have open: all but our own, and those of other users, of which nothing can be said.
+pub fn used_places() -> Vec<PathBuf> {
     let own = std::process::id().to_string();
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes = processes.filter(|entry| {
         let name = entry.file_name();
         name.as_bytes().first().is_some_and(u8::is_ascii_digit) && name.as_bytes() != own.as_bytes()
     });
-    let is_below = |link: &Path| std::fs::read_link(link).is_ok_and(|target| target.starts_with(directory));
-    processes.map(|entry| entry.path()).any(|process| {
+    let links = processes.map(|entry| entry.path()).flat_map(|process| {
         let open = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-        is_below(&process.join("cwd")) || open.map(|entry| entry.path()).any(|link| is_below(&link))
-    })
+        open.map(|entry| entry.path()).chain([process.join("cwd")]).collect::<Vec<_>>()
+    });
+    links.filter_map(|link| std::fs::read_link(link).ok()).collect()
 }

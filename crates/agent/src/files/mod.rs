@@ -9,6 +9,7 @@ mod crossing;
 pub mod directories;
 mod events;
 pub mod exchange;
+mod existing;
 mod growth;
 pub mod mover;
 mod records;
