@@ -23,8 +23,8 @@ SCRATCH = ["--flush", "**", "--flush", "!work/**", "--evict", "work/**"]
 WAYS: dict[str, list[str] | None] = {
     "native, durable tier": None,
     "Terrace, everything flushed": [],
-    "Terrace, scratch by files": SCRATCH,
-    "Terrace, scratch by directories": [*SCRATCH, "--directories", "scratch"],
+    "Terrace, scratch by files": [*SCRATCH, "--directories", "off"],
+    "Terrace, scratch by directories": SCRATCH,
     "native, tmpfs": None,
 }
 STEPS = ("create", "read", "lstat", "unlink")

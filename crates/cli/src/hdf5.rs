@@ -33,7 +33,7 @@ impl Hdf5 {
     pub fn set_policy(self, settings: &mut Settings) {
         if self == Hdf5::File {
             settings.policy.flush.push(format!("!{CONTAINER}/**"));
-            // As an expression, so that the directory itself is not placed in a tier as a whole (`directories = "scratch"`).
+            // As an expression, so that the directory itself is not placed in a tier as a whole.
             settings.policy.evict.push(format!(r"re:^{}/", CONTAINER.replace('.', r"\.")));
         }
     }
