@@ -128,7 +128,7 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
         }
         index.guard_leave(entered);
         let seq = index.header.moves_seq.load(SeqCst);
-        match refresh(index, fd, need) {
+        match refresh(index, fd, need, checked) {
             Refreshed::NotPlaced => {
                 set_left(fd, NOT_PLACED);
                 return op();
@@ -147,7 +147,7 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
                         }
                     }
                     Some(result) => return result,
-                    None => {}
+                    None => checked = true,
                 }
             }
             Refreshed::Ready => checked = true,
@@ -180,7 +180,7 @@ pub fn reading(fd: i32, op: impl Fn() -> isize) -> isize {
 /// Exchanges the descriptor if its file has moved. False: nobody knows where the file is, and what the descriptor leads to may be old.
 pub fn follow(index: Index, fd: i32) -> bool {
     while seen(fd) != index.header.moves_seq.load(SeqCst) + 1 {
-        match refresh(index, fd, Need::Nothing) {
+        match refresh(index, fd, Need::Nothing, false) {
             Refreshed::NotPlaced => {
                 set_seen(fd, index.header.moves_seq.load(SeqCst));
                 return true;
@@ -242,14 +242,15 @@ pub fn opened_unrecorded(fd: i32, writable: bool) {
     }
 }
 
-/// Looks at the descriptor: what is it, is it current, has its file room for `need`?
+/// Looks at the descriptor: what is it, is it current, has its file room for `need`? `checked`: it had when this call looked before.
 #[cold]
-fn refresh(index: Index, fd: i32, need: Need) -> Refreshed {
+fn refresh(index: Index, fd: i32, need: Need, checked: bool) -> Refreshed {
     let seq = index.header.moves_seq.load(SeqCst);
     let Some(status) = fstat(fd) else { return Refreshed::NotPlaced };
     let Some(number) = record_of(index, fd, &status) else {
         set_seen(fd, seq);
-        return refresh_unrecorded(index, fd, need, &status);
+        // The agent that let a file grow where it is tried to move it first, for which all who write look again.
+        return if checked { Refreshed::Ready } else { refresh_unrecorded(index, fd, need, &status) };
     };
     let record = link::record(&index, number);
     match record.state() {

@@ -243,6 +243,31 @@ fn a_file_that_outgrows_its_tier_goes_on_elsewhere_with_all_who_have_it_open() {
 }
 
 #[test]
+fn a_file_that_can_not_move_goes_on_where_it_is_however_slowly_it_grows() {
+    for door in DOORS {
+        let place = wish(door).build();
+        let outcome = python(
+            &place,
+            "
+import fcntl, mmap
+os.mkdir('work'); os.chdir('work')
+with open('map', 'w+b', buffering=0) as f:
+    f.truncate(4096); m = mmap.mmap(f.fileno(), 4096); m[:3] = b'map'
+    # Longer than the agent takes to count what is there.
+    for i in range(40): f.write(bytes([i]) * 65536); time.sleep(0.02 if i < 30 else 0.3)
+    high = fcntl.fcntl(f.fileno(), fcntl.F_DUPFD, 5000)
+    os.write(high, b'high'); time.sleep(0.3); os.write(high, b'high'); assert '/spill/' not in lies(f)
+    assert os.fstat(high).st_size == 40 * 65536 + 8; os.close(high); m.close()
+data = open('map', 'rb').read(); assert all(data[i * 65536] == i for i in range(40)) and data.endswith(b'highhigh')
+os.chdir('..'); print('done')
+",
+        );
+        assert_eq!(outcome.stdout, "done\n", "{door}: {outcome:?}");
+        assert_clean(&place);
+    }
+}
+
+#[test]
 fn a_kill_at_any_step_of_a_file_that_outgrows_its_tier_loses_nothing() {
     for step in ["MoveCopied", "MoveCommitted", "MoveRenamed", "MoveUnlinked", "MoveDone"] {
         let place = wish("preload").build();

@@ -9,7 +9,7 @@
 use crate::files::Files;
 use crate::files::reopen::{handle_of, reopen};
 use crate::shared::path::as_path;
-use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, StatxFlags};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -194,8 +194,9 @@ impl Files {
             return None;
         }
         descriptors().into_iter().find_map(|descriptor| {
-            let found = rustix::fs::stat(&descriptor).ok()?;
-            if found.st_ino != self.record(number).durable_ino.load(Acquire) {
+            // What is known of it without a question to its file system, which may be any, and may hang.
+            let found = rustix::fs::statx(CWD, &descriptor, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+            if found.stx_ino != self.record(number).durable_ino.load(Acquire) {
                 return None;
             }
             let handle = rustix::fs::open(&descriptor, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;

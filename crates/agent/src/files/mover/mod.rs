@@ -9,6 +9,7 @@
 pub mod directory_times;
 pub mod evict;
 pub mod flush;
+pub mod holders;
 mod lanes;
 pub mod live;
 pub mod prefetch;

@@ -1,7 +1,7 @@
 //! Files of placed directories grow beyond their tier: they have no record, and are given one to move by.
 //!
-//!   no room ─▶ record, `Moving` ─▶ grace (writers wait) ─▶ who has it open, or mapped? ─▶ copy below `spill/` of a lower place
-//!           ─▶ the link and the file exchange their names ─▶ the file's own goes ─▶ `Moved` ─▶ descriptors are exchanged
+//!   no room ─▶ who has it open, or mapped? ─▶ record, `Moving` ─▶ grace (writers wait) ─▶ copy below `spill/` of a lower place
+//!           ─▶ who has it now? ─▶ the link and the file exchange their names ─▶ the file's own goes ─▶ `Moved` ─▶ descriptors are exchanged
 //!
 //! Invariant: the name leads to the file or to its whole copy; and before `Moved` no intercepted call writes the copy, after it none the
 //! file. Who is killed in between leaves flags in the record by which the next agent goes on (`resume_spill`).
@@ -9,6 +9,7 @@
 //! it is as long as the file system has room.
 
 use crate::files::exchange::MovedFile;
+use crate::files::mover::holders::{DELETED, Wanted, holders};
 use crate::files::mover::live::is_locked;
 use crate::files::reopen::{handle_of, reopen};
 use crate::files::{EVICTION_GRACE_URGENT, Files};
@@ -25,8 +26,6 @@ use terrace_index::ring::NO_RECORD;
 use terrace_index::{FLAG_NAMED, FLAG_SPILLED, FLAG_SPILLED_ROOT, FLAG_UNRECORDED, INSIDE_BASE, SPILLS, Spill, State};
 use terrace_tier::{FileReading, Reading, Stat, Step, Tier, reached};
 
-/// What the kernel adds to the path of a file that has lost its name.
-const DELETED: &[u8] = b" (deleted)";
 /// The directory above may be renamed while the file is copied.
 const NAMINGS: usize = 3;
 
@@ -83,6 +82,9 @@ impl Files {
     /// Moves the file to a lower tier with so much room, or into the root. Its record.
     fn spill(&self, fd: &OwnedFd, stat: &Stat, device: usize, room: i64) -> Result<u32, i32> {
         let source = reopen(fd.as_fd()).map_err(Errno::raw_os_error)?;
+        if !self.only_the_library_has(&source, stat) {
+            return Err(libc::EBUSY); // before anybody waits for it
+        }
         let number = self.index.take_record().ok_or(libc::ENOSPC)?;
         let Some(target) = self.index.take_record() else {
             self.index.free_record(number);
@@ -131,10 +133,6 @@ impl Files {
     fn carry_unrecorded(&self, number: u32, target: u32, source: OwnedFd, stat: &Stat) -> Result<(), i32> {
         let raw = Errno::raw_os_error;
         let record = self.record(number);
-        let is_ours_alone = || name_of(&source, stat).is_some_and(|name| self.only_the_library_has(stat, &name));
-        if !is_ours_alone() {
-            return Err(libc::EBUSY);
-        }
         let copy = self.spilled_path(target).ok_or(libc::EIO)?;
         let (tier, below): (&dyn Tier, _) = match self.record(target).flags.load(Acquire) & FLAG_SPILLED != 0 {
             true => (&self.object_tiers[self.device_of(target)], PathBuf::from(SPILLS)),
@@ -161,7 +159,7 @@ impl Files {
             errno
         };
         let is_as_copied = reading.stat().is_ok_and(|now| now.version() == copied.version());
-        if !is_as_copied || !is_ours_alone() {
+        if !is_as_copied || !self.only_the_library_has(&source, stat) {
             return Err(undo(libc::EBUSY));
         }
         if stat.nlink != 0 {
@@ -209,39 +207,18 @@ impl Files {
     }
 
     /// Nobody has the file open, or mapped to write, but programs whose library sees what they do.
-    fn only_the_library_has(&self, stat: &Stat, name: &[u8]) -> bool {
+    fn only_the_library_has(&self, file: &OwnedFd, stat: &Stat) -> bool {
+        let Some(name) = name_of(file, stat) else { return false };
         let library = self.settings.library.file_name().map(|name| name.as_bytes().to_vec()).unwrap_or_default();
+        let wanted = Wanted { dev: stat.dev, ino: stat.ino, name, library };
         let asynchronous = |pid: u32| {
             let slots = self.index.processes.iter().enumerate();
             slots.into_iter().any(|(slot, process)| {
                 (slot == 0 || process.pid.load(Acquire) == pid) && process.is_asynchronous.load(SeqCst) != 0
             })
         };
-        let identity = format!("{:02x}:{:02x} {} ", rustix::fs::major(stat.dev), rustix::fs::minor(stat.dev), stat.ino);
-        for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let Some(pid) = process.file_name().to_str().and_then(|pid| pid.parse::<u32>().ok()) else { continue };
-            if pid == std::process::id() {
-                continue;
-            }
-            let maps = std::fs::read(process.path().join("maps")).unwrap_or_default();
-            let shared = |line: &[u8]| {
-                let mut fields = line.splitn(3, |&byte| byte == b' ');
-                let is_shared = fields.nth(1).is_some_and(|access| access.get(3) == Some(&b's'));
-                is_shared && (find(line, identity.as_bytes()) || line.ends_with(name))
-            };
-            if maps.split(|&byte| byte == b'\n').any(shared) {
-                return false;
-            }
-            let fds = std::fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
-            let has_it = fds.into_iter().any(|fd| {
-                read_link(fd.path().as_os_str().as_bytes())
-                    .is_some_and(|text| text.strip_suffix(DELETED).unwrap_or(&text) == name)
-            });
-            if has_it && (!find(&maps, &library) || asynchronous(pid)) {
-                return false;
-            }
-        }
-        true
+        holders(&wanted)
+            .is_some_and(|holders| holders.iter().all(|holder| holder.has_library && !asynchronous(holder.pid)))
     }
 
     /// Where the spilled file is whose place this record is.
@@ -289,8 +266,4 @@ fn name_of(fd: &OwnedFd, stat: &Stat) -> Option<Vec<u8>> {
         Some(name) if stat.nlink == 0 => Some(name.to_vec()),
         _ => Some(text),
     }
-}
-
-fn find(bytes: &[u8], part: &[u8]) -> bool {
-    !part.is_empty() && bytes.windows(part.len()).any(|window| window == part)
 }
