@@ -114,7 +114,8 @@ impl Place {
         let node = crate::node::tag(&self.settings).unwrap();
         let id = Settings { node: Some(node), ..self.settings.clone() }.id();
         let dirs = self.settings.tiers.iter().map(|tier| terrace_core::settings::object_dir(&tier.paths[0], uid, &id));
-        dirs.map(|dir| std::fs::read_dir(dir).map_or(0, Iterator::count)).sum()
+        let files = dirs.flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten());
+        files.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file())).count()
     }
 
     pub fn wait_for(&self, what: &str, mut is_done: impl FnMut() -> bool) {
