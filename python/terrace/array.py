@@ -29,18 +29,31 @@ Hook = Callable[[np.ndarray, tuple[slice, ...]], "np.ndarray | None"]
 #: A cell that no array has: appends along an axis exclude each other by a lock on it.
 _APPEND_TOKEN = 1 << 61
 
+#: What times are counted in, as in NumPy's names of their types.
+_TIME_UNITS = ("[D]", "[h]", "[m]", "[s]", "[ms]", "[us]", "[ns]")
+
 
 def data_type_name(dtype: Any) -> str:
     """Terrace's name of a NumPy type. Raises InvalidError for types that arrays can't have."""
     dtype = np.dtype(dtype)
     if dtype.kind == "S":
         return f"S{max(1, dtype.itemsize)}"
-    if dtype.kind in "biufc" and dtype.itemsize <= 16 and dtype.name not in ("float16", "longdouble", "float128"):
+    if dtype.kind == "U":
+        return f"U{max(1, dtype.itemsize // 4)}"
+    is_number = dtype.kind in "biufc" and dtype.itemsize <= 16 and dtype.name not in ("longdouble", "float128")
+    is_time = dtype.kind in "mM" and dtype.name[dtype.name.find("[") :] in _TIME_UNITS
+    if is_number or is_time:
         return dtype.name
     raise InvalidError(
         f"an array can't have cells of type {dtype}",
-        "bool, int8 to int64, uint8 to uint64, float32, float64, complex64, complex128, or S12 for strings of 12 bytes",
+        "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64, complex128, S12 for strings of 12 bytes, U12 for strings of"
+        " 12 characters, datetime64 and timedelta64 in D, h, m, s, ms, us or ns",
     )
+
+
+def exported(cells: np.ndarray) -> np.ndarray:
+    """The same memory, as NumPy lets others have it: it exports no buffers of times, but of the numbers that they are."""
+    return cells.view(np.int64) if cells.dtype.kind in "mM" else cells
 
 
 class Lock:
@@ -181,7 +194,7 @@ class Array:
         selection = select(index, self.shape)
         packed, result = self._buffer(selection, out)
         if packed.size:
-            self._native.get(selection.offset, selection.count, selection.stride, packed)
+            self._native.get(selection.offset, selection.count, selection.stride, exported(packed))
             if self._hooks["get"]:
                 packed[...] = self._hooked("get", selection, packed)
         return result[()] if out is None and not selection.shape else result
@@ -252,7 +265,7 @@ class Array:
         """Puts values, broadcast to the selection. Contiguous values of the array's own type are not copied before."""
         selection, packed = self._values(index, values)
         if packed.size:
-            self._native.put(selection.offset, selection.count, selection.stride, packed)
+            self._native.put(selection.offset, selection.count, selection.stride, exported(packed))
 
     def start_get(self, index: Any = ..., out: np.ndarray | None = None) -> Transfer:
         """Starts a get and returns at once; `result()` of the transfer has the cells."""
@@ -262,7 +275,7 @@ class Array:
             return Transfer(None, self.get(index, out))
         if not packed.size:
             return Transfer(None, result)
-        native = self._native.start(False, selection.offset, selection.count, selection.stride, packed)
+        native = self._native.start(False, selection.offset, selection.count, selection.stride, exported(packed))
         return Transfer(native, result)
 
     def start_put(self, index: Any, values: Any) -> Transfer:
@@ -272,7 +285,7 @@ class Array:
         selection, packed = self._values(index, values)
         if not packed.size:
             return Transfer(None, None)
-        return Transfer(self._native.start(True, selection.offset, selection.count, selection.stride, packed), None)
+        return Transfer(self._native.start(True, selection.offset, selection.count, selection.stride, exported(packed)), None)
 
     def lock(self, index: Any = ..., mode: LockMode = "write", timeout: float | None = None) -> Lock:
         """Locks a selection's region against overlapping locks of all processes: "read" is shared, "write" is alone.
@@ -295,10 +308,10 @@ class Array:
             packed = np.full(selection.buffer, self.fill_value, self.dtype)
             ends = [o + (c - 1) * s + 1 for o, c, s in zip(selection.offset, selection.count, selection.stride)]
             if packed.size and all(end <= extent for end, extent in zip(ends, self.shape)):
-                self._native.get(selection.offset, selection.count, selection.stride, packed)
+                self._native.get(selection.offset, selection.count, selection.stride, exported(packed))
             yield selection.result(packed)
             if mode == "write" and packed.size:
-                self._native.put(selection.offset, selection.count, selection.stride, packed)
+                self._native.put(selection.offset, selection.count, selection.stride, exported(packed))
 
     def append(self, values: Any, axis: int = 0) -> int:
         """Puts values behind the last cells of an unlimited axis; where they went. Appends of several processes don't

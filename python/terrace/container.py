@@ -155,7 +155,8 @@ class Container(Mapping[str, Union["Container", Array, Bytes]]):
         """Creates an array of up to 8 dimensions, and the containers that it lies in.
 
         shape: cells in each dimension; 0 is allowed where the dimension grows; () is one cell.
-        dtype: bool, int8 to int64, uint8 to uint64, float32, float64, complex64, complex128, or S1, S2, ... for byte strings.
+        dtype: bool, int8 to int64, uint8 to uint64, float16 to float64, complex64, complex128, S1, S2, ... for byte strings, U1, U2, ...
+            for texts, or datetime64 and timedelta64 in D, h, m, s, ms, us or ns.
         chunks: cells of one chunk of the durable form (about 4 MiB if not given).
         fill_value: what cells read as that were never put (zero, and an empty string, if not given).
         unlimited: numbers of the dimensions that grow with what is put.

@@ -390,6 +390,9 @@ def export_hdf5(item: Container | Array, path: str, report: _Report) -> None:
                 report.left(found.name, "it is a bytes object")
 
     def give_array(array: Array, group: Any, name: str) -> None:
+        if array.dtype.kind in "mMU":
+            report.left(array.name, f"HDF5 has no {array.dtype}")
+            return
         most = [None if grows else extent for extent, grows in zip(array.shape, array.unlimited)]
         dataset = group.create_dataset(
             name, array.shape, array.dtype, fillvalue=array.fill_value,

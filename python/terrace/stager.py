@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import _native
-from .array import Array
+from .array import Array, exported
 from .errors import BusyError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Stager:
         selection, packed = array._values(index, values)
         if not packed.size:
             return True
-        return self._native.put(array._native, selection.offset, selection.count, selection.stride, packed, copy)
+        return self._native.put(array._native, selection.offset, selection.count, selection.stride, exported(packed), copy)
 
     def begin_step(self, nbytes: int) -> bool:
         """Takes room for a whole step: the puts that follow have it. False: there is none, and they are not to be made."""

@@ -112,6 +112,59 @@ def test_cf_times_are_timestamps(exact):
             exact.sql(f"SELECT cf_time(d, {wrong}) FROM cf").arrow()
 
 
+def test_times_texts_and_half_floats_are_columns(exact):
+    container = exact.create_container("kinds")
+    times = np.array(["2020-02-28T12", "NaT", "1969-12-31T23", "2020-03-01T00"], "M8[h]")
+    spans = np.array([90, -1, "NaT", 0], "m8[ms]")
+    texts = np.array(["Zürich", "日本", "", "b\U0001f30d"])
+    halves = np.array([0.1, -65504, 6e-8, 2.5], "f2")
+    for name, values in [("t", times), ("d", times.astype("M8[D]")), ("n", times.astype("M8[ns]")), ("s", spans), ("u", texts), ("h", halves)]:
+        array = container.create_array(name, (4,), values.dtype, dimensions=["x"])
+        array[...] = values
+        np.testing.assert_array_equal(array[...], values)
+        assert array.dtype == values.dtype
+    found = exact.sql("SELECT * FROM kinds ORDER BY x").numpy()
+    np.testing.assert_array_equal(found["t"], times)
+    np.testing.assert_array_equal(found["d"], times.astype("M8[D]"))
+    np.testing.assert_array_equal(found["n"], times)
+    np.testing.assert_array_equal(found["s"], spans)
+    assert found["u"].tolist() == texts.tolist()
+    assert found["h"].dtype == np.float32 and found["h"].tolist() == halves.astype("f4").tolist()
+    assert (found["n"].dtype, found["s"].dtype) == (np.dtype("M8[ns]"), np.dtype("m8[ms]"))
+
+    def of(condition: str) -> list[int]:
+        return exact.sql(f"SELECT x FROM kinds WHERE {condition} ORDER BY x").numpy()["x"].tolist()
+
+    assert of("t >= TIMESTAMP '2020-02-28 12:00:00'") == [0, 3] and of("t IS NULL") == [1] and of("d = DATE '2020-03-01'") == [3]
+    assert of("n < TIMESTAMP '2000-01-01'") == [2] and of("s > INTERVAL '0' SECOND") == [0]
+    assert of("u = '日本'") == [1] and of("u LIKE 'b%'") == [3] and of("u = ''") == [2]
+    assert of("h > 0.05") == [0, 3] and of("h = 2.5") == [3] and of("h < 0") == [1]
+    told = exact.sql("SELECT count(t) AS n, count(*) AS all, min(t) AS a, max(n) AS b, sum(h) AS h, max(u) AS u, avg(h) AS m FROM kinds").numpy()
+    assert (told["n"][0], told["all"][0], told["u"][0]) == (3, 4, max(texts))
+    assert (told["a"][0], told["b"][0]) == (times[2], times[3])
+    assert told["h"][0] == halves.astype("f8").sum() and told["m"][0] == halves.astype("f8").mean()
+    months = exact.sql("SELECT date_trunc('month', t) AS m, count(*) AS n FROM kinds WHERE t IS NOT NULL GROUP BY 1 ORDER BY 1").numpy()
+    assert months["n"].tolist() == [1, 1, 1]
+    joined = exact.sql("SELECT a.x FROM kinds a JOIN kinds b ON a.t = b.n AND a.u = b.u AND a.h = b.h ORDER BY 1").numpy()
+    assert joined["x"].tolist() == [0, 2, 3]
+
+
+def test_coordinates_may_be_times_and_texts(exact):
+    container = exact.create_container("places")
+    container.create_array("time", (3,), "M8[D]", dimensions=["time"])[...] = np.array(["2020-01-01", "2020-01-03", "2020-02-01"], "M8[D]")
+    container.create_array("town", (2,), "U6", dimensions=["town"])[...] = ["Zürich", "Köln"]
+    container.create_array("v", (3, 2), dimensions=["time", "town"])[...] = np.arange(6.0).reshape(3, 2)
+    found = exact.sql("SELECT time, v FROM places WHERE town = 'Köln' AND time > DATE '2020-01-01' ORDER BY time").numpy()
+    assert found["v"].tolist() == [3, 5] and found["time"][0] == np.datetime64("2020-01-03")
+    means = exact.sql("SELECT town, avg(v) AS v FROM places GROUP BY town ORDER BY town").numpy()
+    assert means["town"].tolist() == ["Köln", "Zürich"] and means["v"].tolist() == [3, 2]
+    # A time that is none yet: the dimension is an index until it is put.
+    container["time"][2] = np.datetime64("NaT")
+    rows = exact.sql("SELECT * FROM places WHERE town = 'Köln' ORDER BY time")
+    columns = rows.numpy()
+    assert columns["time"].tolist() == [0, 1, 2] and np.isnat(columns["time'"]).tolist() == [False, False, True]
+
+
 def test_complex_columns_come_as_complex_numbers(exact):
     container = exact.create_container("waves")
     values = np.array([1 + 2j, -1j, 0, 3])

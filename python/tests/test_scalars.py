@@ -13,7 +13,7 @@ from test_elsewhere import elsewhere  # noqa: F401
 import terrace
 
 pytestmark = pytest.mark.filterwarnings("ignore:The data type .NullTerminatedBytes")
-TYPES = ["?", "i1", "u4", "i8", "f4", "f8", "c16", "S5"]
+TYPES = ["?", "i1", "u4", "i8", "f4", "f8", "c16", "S5", "f2", "U5", "M8[ns]", "M8[D]", "m8[s]"]
 
 
 @pytest.mark.parametrize("dtype", TYPES)

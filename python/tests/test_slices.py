@@ -7,7 +7,7 @@ import pytest
 
 import terrace
 
-TYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16", "S5"]
+TYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16", "S5", "f2", "U5", "M8[ns]", "M8[D]", "m8[s]"]
 SHAPES = [(400,), (20, 31), (7, 9, 11), (4, 5, 6, 7)]
 
 
@@ -156,7 +156,7 @@ def test_an_unlimited_dimension_grows_with_what_is_put(place: terrace.Container)
         array.append([1], axis=1)
 
 
-@pytest.mark.parametrize("dtype", ["f2", "U5", "M8[s]", "O", np.dtype([("x", "f4")])], ids=str)
+@pytest.mark.parametrize("dtype", ["M8[Y]", "M8", "m8[25s]", "g", "O", np.dtype([("x", "f4")])], ids=str)
 def test_types_that_arrays_can_not_have_are_refused(place: terrace.Container, dtype) -> None:
     with pytest.raises(terrace.InvalidError, match="can't have cells of type"):
         place.create_array("a", 3, dtype)

@@ -16,8 +16,8 @@ fsspec = pytest.importorskip("fsspec")
 
 from terrace.zarr import TerraceStore  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore:The data type .NullTerminatedBytes")
-TYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16", "S5"]
+pytestmark = pytest.mark.filterwarnings("ignore:The data type .(NullTerminatedBytes|FixedLengthUTF32|DateTime64|TimeDelta64)")
+TYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8", "c8", "c16", "S5", "f2", "U5", "M8[ns]", "M8[D]", "m8[s]"]
 
 
 @pytest.fixture

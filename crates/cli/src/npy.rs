@@ -26,12 +26,16 @@ fn descr(data_type: DataType) -> String {
         DataType::Float64 => "<f8".into(),
         DataType::Complex64 => "<c8".into(),
         DataType::Complex128 => "<c16".into(),
+        DataType::Float16 => "<f2".into(),
         DataType::Bytes(length) => format!("|S{length}"),
+        DataType::Unicode(length) => format!("<U{length}"),
+        DataType::DateTime(unit) => format!("<M8[{}]", unit.name()),
+        DataType::TimeDelta(unit) => format!("<m8[{}]", unit.name()),
     }
 }
 
 fn parse_descr(text: &str) -> Result<DataType> {
-    const NUMBERS: [DataType; 13] = [
+    const NUMBERS: [DataType; 14] = [
         DataType::Bool,
         DataType::Int8,
         DataType::UInt8,
@@ -41,6 +45,7 @@ fn parse_descr(text: &str) -> Result<DataType> {
         DataType::UInt16,
         DataType::UInt32,
         DataType::UInt64,
+        DataType::Float16,
         DataType::Float32,
         DataType::Float64,
         DataType::Complex64,
@@ -49,8 +54,10 @@ fn parse_descr(text: &str) -> Result<DataType> {
     if let Some(found) = NUMBERS.into_iter().find(|&data_type| descr(data_type) == text) {
         return Ok(found);
     }
-    let length = text.strip_prefix("|S").and_then(|digits| digits.parse().ok());
-    length.map(DataType::string).unwrap_or_else(|| Err(bad(format!("its type is `{text}`"))))
+    // NumPy's other names of them differ by what stands in front.
+    let named = [("|S", "S"), ("<U", "U"), ("<M8", "datetime64"), ("<m8", "timedelta64")].into_iter();
+    let mut found = named.filter_map(|(short, name)| text.strip_prefix(short).map(|rest| format!("{name}{rest}")));
+    found.next().and_then(|name| DataType::parse(&name).ok()).ok_or_else(|| bad(format!("its type is `{text}`")))
 }
 
 /// What a file's header says; the cells follow in C order.
@@ -109,6 +116,10 @@ mod tests {
             (DataType::Float64, vec![3, 4]),
             (DataType::Bool, vec![7]),
             (DataType::Bytes(5), vec![0, 2, 1]),
+            (DataType::Unicode(3), vec![2]),
+            (DataType::Float16, vec![7]),
+            (DataType::DateTime(TimeUnit::Day), vec![1]),
+            (DataType::TimeDelta(TimeUnit::Nanosecond), vec![1, 2]),
             (DataType::Complex64, vec![1]),
             (DataType::Int32, vec![]),
         ] {

@@ -56,7 +56,8 @@ pub use stager::{Arrived, Full, Staged, Stager, StagerCounters, StagerSpec};
 pub use steps::{STEPS_TAG, StepCursor};
 pub use terrace_core::objects::wire::{Entry, ObjectKind, Status};
 pub use terrace_core::objects::{
-    ArraySpec, DataType, Element, Kind, ObjectError, Placement, Region, Result, TagMatch, TagQuery, TagValue,
+    ArraySpec, DataType, Element, Kind, NAT, ObjectError, Placement, Region, Result, TagMatch, TagQuery, TagValue,
+    TimeUnit, halves, unicode_text,
 };
 pub use terrace_objects::array::{Layer, LockMode};
 pub use tls::{checked_fingerprint, fingerprint};

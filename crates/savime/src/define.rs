@@ -146,7 +146,7 @@ fn dimension(session: &Session, parts: &[&str]) -> Result<Dimension> {
         [kind, name, dataset] if kind.eq_ignore_ascii_case("explicit") => {
             let name = check_name("a dimension", name)?.to_owned();
             let dataset = Dataset::open(session, dataset)?;
-            if dataset.element.components != 1 || matches!(dataset.element.cell, DataType::Bytes(_)) {
+            if dataset.element.components != 1 || dataset.element.cell.is_text() {
                 return Err(Error::invalid(format!("`{}` has no numbers to be coordinates", dataset.name)));
             }
             let values = dataset.with_cells(dataset.length, |cells| Ok(cells.to_vec()))?;
@@ -161,7 +161,7 @@ const STEP_SLACK: f64 = 1e-9;
 
 fn implicit(name: &str, element: ElementType, low: &str, high: &str, step: &str) -> Result<Coordinates> {
     let wrong = |why: &str| Error::invalid(format!("the dimension `{name}` from {low} to {high} by {step}: {why}"));
-    if element.components != 1 || matches!(element.cell, DataType::Bytes(_)) {
+    if element.components != 1 || element.cell.is_text() {
         return Err(wrong("its type has no numbers"));
     }
     let is_unbounded = high == "*";

@@ -6,7 +6,7 @@ use crate::reply::{Reply, json};
 use crate::store::{Store, below, parent};
 use crate::{agent, slice, zarr};
 use serde_json::{Map, Value, json};
-use terrace_client::{DataType, Entry, Kind, ObjectKind};
+use terrace_client::{Entry, Kind, ObjectKind};
 
 /// Objects of one container that are listed.
 const LISTED_MAX: usize = 2000;
@@ -93,8 +93,6 @@ fn coordinate(store: &Store, name: &str, dimension: &str) -> Answer<Option<Strin
     if dimension.is_empty() || dimension.contains('/') || path == name {
         return Ok(None);
     }
-    let found = store
-        .array(&path)?
-        .filter(|array| array.spec().rank() == 1 && !matches!(array.spec().data_type, DataType::Bytes(_)));
+    let found = store.array(&path)?.filter(|array| array.spec().rank() == 1 && !array.spec().data_type.is_text());
     Ok(found.map(|_| path))
 }

@@ -8,7 +8,7 @@ use crate::store::{Store, parent};
 use crate::zarr::metadata::float;
 use axum::http::HeaderName;
 use serde_json::json;
-use terrace_client::{Array, DataType, Region};
+use terrace_client::{Array, DataType, NAT, Region};
 
 /// Cells on a side that are drawn; of larger planes every second one, third one…
 const SIDE_MAX: u64 = 1024;
@@ -97,7 +97,7 @@ impl Plane {
 /// Numbers, packed; of complex ones the magnitude.
 fn values(array: &Array, region: &Region) -> Answer<Vec<f64>> {
     let data_type = array.spec().data_type;
-    if matches!(data_type, DataType::Bytes(_)) {
+    if data_type.is_text() {
         return Err(Refusal::bad("strings are not drawn"));
     }
     let mut cells = vec![0; region.cells() as usize * data_type.size()];
@@ -132,8 +132,16 @@ fn numbers(data_type: DataType, cells: &[u8]) -> Vec<f64> {
         DataType::Float64 => read!(f64, |value| value),
         DataType::Complex64 => pairs(read!(f32)),
         DataType::Complex128 => pairs(read!(f64, |value| value)),
-        DataType::Bytes(_) => vec![],
+        DataType::Float16 => terrace_client::halves(cells).map(|value| value.to_f64()).collect(),
+        DataType::DateTime(_) | DataType::TimeDelta(_) => counts(cells),
+        DataType::Bytes(_) | DataType::Unicode(_) => vec![],
     }
+}
+
+/// Of times how many units; none of what is no time.
+fn counts(cells: &[u8]) -> Vec<f64> {
+    let counts = cells.chunks_exact(8).map(|cell| i64::from_le_bytes(cell.try_into().expect("exact chunks")));
+    counts.map(|count| if count == NAT { f64::NAN } else { count as f64 }).collect()
 }
 
 /// Of the cells that are not NaN.

@@ -2,15 +2,17 @@
 
 use super::source::{Keep, Picture};
 use crate::complex::{self, Width};
-use crate::error::Result;
-use arrow::array::{ArrayData, ArrayRef, BooleanArray, FixedSizeListArray, PrimitiveArray, StringArray};
-use arrow::buffer::Buffer;
+use crate::error::{Error, Result};
+use arrow::array::{
+    ArrayData, ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, PrimitiveArray, StringArray, make_array,
+};
+use arrow::buffer::{Buffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes as types;
 use arrow::datatypes::ArrowPrimitiveType;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use terrace_client::DataType;
+use terrace_client::{DataType, NAT, TimeUnit, halves, unicode_text};
 
 /// A type of cells that kernels compute with where they lie.
 pub trait CellType: Copy + PartialOrd + Send + Sync + 'static {
@@ -86,13 +88,58 @@ macro_rules! with_cell_type {
 
 pub(crate) use with_cell_type;
 
-/// Complex numbers are lists of two; fixed strings are texts without the zeroes at their end.
+/// Cells that say of themselves that they are no value.
+pub fn may_be_null(data_type: DataType) -> bool {
+    matches!(data_type, DataType::DateTime(_) | DataType::TimeDelta(_))
+}
+
+/// Arrow's unit of such times, and how many of them one is.
+fn counted_in(unit: TimeUnit) -> (types::TimeUnit, i64) {
+    match unit {
+        TimeUnit::Day => (types::TimeUnit::Second, 86_400),
+        TimeUnit::Hour => (types::TimeUnit::Second, 3_600),
+        TimeUnit::Minute => (types::TimeUnit::Second, 60),
+        TimeUnit::Second => (types::TimeUnit::Second, 1),
+        TimeUnit::Millisecond => (types::TimeUnit::Millisecond, 1),
+        TimeUnit::Microsecond => (types::TimeUnit::Microsecond, 1),
+        TimeUnit::Nanosecond => (types::TimeUnit::Nanosecond, 1),
+    }
+}
+
+/// Cells as Arrow has them: NaT is NULL, and days, hours and minutes are seconds. Err: more of them than seconds can be counted.
+fn times(data_type: DataType, unit: TimeUnit, buffer: Buffer, count: usize) -> Result<ArrayRef> {
+    let (_, factor) = counted_in(unit);
+    let cells = ScalarBuffer::<i64>::new(buffer, 0, count);
+    let is_time = NullBuffer::from_iter(cells.iter().map(|&cell| cell != NAT));
+    let nulls = (is_time.null_count() > 0).then_some(is_time);
+    let cells = match factor {
+        1 => cells,
+        factor => {
+            let seconds = cells.iter().map(|&cell| match cell {
+                NAT => Ok(0),
+                cell => cell.checked_mul(factor).ok_or_else(|| {
+                    Error::invalid(format!("{cell} {} are more seconds than 64 bits can count", unit.name()))
+                }),
+            });
+            seconds.collect::<Result<Vec<i64>>>()?.into()
+        }
+    };
+    let data = ArrayData::builder(arrow_type(data_type)).len(count).add_buffer(cells.into_inner()).nulls(nulls);
+    // SAFETY: the buffer has so many aligned values, and any bytes are values.
+    Ok(make_array(unsafe { data.build_unchecked() }))
+}
+
+/// Complex numbers are lists of two; strings are texts without the zeroes at their end; 16-bit floats are 32-bit ones, with which the
+/// engine computes.
 pub fn arrow_type(data_type: DataType) -> types::DataType {
     match data_type {
         DataType::Bool => types::DataType::Boolean,
         DataType::Complex64 => Width::Complex64.data_type(),
         DataType::Complex128 => Width::Complex128.data_type(),
-        DataType::Bytes(_) => types::DataType::Utf8,
+        DataType::Bytes(_) | DataType::Unicode(_) => types::DataType::Utf8,
+        DataType::Float16 => types::DataType::Float32,
+        DataType::DateTime(unit) => types::DataType::Timestamp(counted_in(unit).0, None),
+        DataType::TimeDelta(unit) => types::DataType::Duration(counted_in(unit).0),
         number => {
             with_cell_type!(number, T => <<T as CellType>::Arrow as ArrowPrimitiveType>::DATA_TYPE, unreachable!("all others are numbers"))
         }
@@ -130,6 +177,14 @@ pub fn whole(data_type: DataType, buffer: Buffer, count: usize) -> Result<ArrayR
         DataType::Bool => Arc::new(BooleanArray::from_iter(buffer[..count].iter().map(|&cell| Some(cell != 0)))),
         DataType::Complex64 => pairs::<types::Float32Type>(buffer, count)?,
         DataType::Complex128 => pairs::<types::Float64Type>(buffer, count)?,
+        DataType::Float16 => {
+            Arc::new(Float32Array::from_iter_values(halves(&buffer[..2 * count]).map(|value| value.to_f32())))
+        }
+        DataType::DateTime(unit) | DataType::TimeDelta(unit) => times(data_type, unit, buffer, count)?,
+        DataType::Unicode(length) => {
+            let size = 4 * length as usize;
+            Arc::new(StringArray::from_iter_values(buffer[..count * size].chunks_exact(size).map(unicode_text)))
+        }
         DataType::Bytes(length) => Arc::new(StringArray::from_iter_values(
             buffer[..count * length as usize].chunks_exact(length as usize).map(|cell| {
                 let end = cell.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);

@@ -13,7 +13,7 @@ mod source;
 mod tiles;
 
 pub(crate) use cells::with_cell_type;
-pub use cells::{CellType, arrow_type, whole};
+pub use cells::{CellType, arrow_type, may_be_null, whole};
 pub use reader::TileReader;
 pub use selection::{Selection, is_of_rows, only_dimension, select, unqualified};
 pub use source::{MemoryArray, OneCell, Picture, RANK_MAX, Source};
@@ -146,12 +146,12 @@ impl Grid {
         let schema_fields: Vec<Field> = fields
             .iter()
             .zip(&names)
-            .map(|(field, name)| {
-                let data_type = match *field {
-                    Meaning::Dimension(d) => dimensions[d].axis.data_type(),
-                    Meaning::Column(c) => arrow_type(columns[c].data_type()),
-                };
-                Field::new(name, data_type, false)
+            .map(|(field, name)| match *field {
+                Meaning::Dimension(d) => Field::new(name, dimensions[d].axis.data_type(), false),
+                Meaning::Column(c) => {
+                    let cells = columns[c].data_type();
+                    Field::new(name, arrow_type(cells), may_be_null(cells))
+                }
             })
             .collect();
         let schema = Arc::new(Schema::new(schema_fields));

@@ -251,8 +251,12 @@ fn grid_of(
         let source = member.source;
         if member.dimensions.len() == 1 && member.dimensions[0] == member.name && !is_one_array {
             let dimension = &mut dimensions[along[0].0];
-            dimension.axis = Axis::Explicit(all_values(source, dimension.extent)?);
-            continue;
+            let values = all_values(source.clone(), dimension.extent)?;
+            // Where a coordinate is no value (NaT), what is known of cells is their index.
+            if values.null_count() == 0 {
+                dimension.axis = Axis::Explicit(values);
+                continue;
+            }
         }
         let mut name = member.name;
         if names.contains(&name) {

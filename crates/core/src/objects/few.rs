@@ -155,7 +155,15 @@ impl Condition {
             DataType::UInt64 => wide!(u64),
             DataType::Float32 => floats!(f32),
             DataType::Float64 => floats!(f64),
-            DataType::Complex64 | DataType::Complex128 | DataType::Bytes(_) => return None,
+            DataType::Float16 => {
+                each!(half::f16, |one: &Comparison, value: half::f16| { one.operator.holds(value.to_f64(), one.float) })
+            }
+            DataType::Complex64
+            | DataType::Complex128
+            | DataType::Bytes(_)
+            | DataType::Unicode(_)
+            | DataType::DateTime(_)
+            | DataType::TimeDelta(_) => return None,
         }
         Some(())
     }

@@ -18,7 +18,7 @@ mod steps;
 mod tags;
 pub mod wire;
 
-pub use data_type::{DataType, Element};
+pub use data_type::{DataType, Element, NAT, TimeUnit, halves, unicode_cell, unicode_text};
 pub use error::{Kind, ObjectError, Result};
 pub use overlap::{Overlap, Run};
 pub use parts::for_each_part;

@@ -91,8 +91,10 @@ impl ArraySpec {
         if rank > RANK_MAX {
             return Err(ObjectError::invalid(format!("an array of {rank} dimensions: up to {RANK_MAX} are possible")));
         }
-        if let DataType::Bytes(length) = self.data_type {
-            DataType::string(length)?;
+        match self.data_type {
+            DataType::Bytes(length) => DataType::string(length).map(drop)?,
+            DataType::Unicode(length) => DataType::unicode(length).map(drop)?,
+            _ => {}
         }
         let size = self.data_type.size() as u64;
         let lengths = [

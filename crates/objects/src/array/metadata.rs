@@ -4,11 +4,14 @@
 use crate::calls;
 use crate::failure::Context;
 use crate::place::{Place, random};
+use half::f16;
 use rustix::fs::{Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use std::path::Path;
-use terrace_core::objects::{ArraySpec, DataType, Kind, ObjectError, Placement, Result};
+use terrace_core::objects::{
+    ArraySpec, DataType, Kind, NAT, ObjectError, Placement, Result, TimeUnit, unicode_cell, unicode_text,
+};
 
 /// Below it are the chunks, as we name them.
 pub const CHUNKS: &str = "c";
@@ -223,10 +226,23 @@ fn parse_array(
     Ok(ArrayMetadata { spec, is_raw, key })
 }
 
+/// Zarr's names of NumPy's times (zarr-extensions, data-types).
+const DATE_TIME: &str = "numpy.datetime64";
+const TIME_DELTA: &str = "numpy.timedelta64";
+
 fn type_name(data_type: DataType) -> Value {
     match data_type {
         DataType::Bytes(length) => {
             json!({"name": "null_terminated_bytes", "configuration": {"length_bytes": length}})
+        }
+        DataType::Unicode(length) => {
+            json!({"name": "fixed_length_utf32", "configuration": {"length_bytes": 4 * length}})
+        }
+        DataType::DateTime(unit) => {
+            json!({"name": DATE_TIME, "configuration": {"unit": unit.name(), "scale_factor": 1}})
+        }
+        DataType::TimeDelta(unit) => {
+            json!({"name": TIME_DELTA, "configuration": {"unit": unit.name(), "scale_factor": 1}})
         }
         other => json!(other.name()),
     }
@@ -238,10 +254,21 @@ fn parse_type(value: &Value) -> Option<DataType> {
         let length = value.pointer("/configuration/length_bytes")?.as_u64()?;
         return DataType::string(u32::try_from(length).ok()?).ok();
     }
+    if found == "fixed_length_utf32" {
+        let bytes = value.pointer("/configuration/length_bytes")?.as_u64()?;
+        return (bytes % 4 == 0).then(|| DataType::unicode(u32::try_from(bytes / 4).ok()?).ok())?;
+    }
+    if matches!(found, DATE_TIME | TIME_DELTA) {
+        let unit = TimeUnit::parse(value.pointer("/configuration/unit")?.as_str()?)?;
+        let is_single = value.pointer("/configuration/scale_factor").is_none_or(|factor| factor == &json!(1));
+        let data_type = if found == DATE_TIME { DataType::DateTime(unit) } else { DataType::TimeDelta(unit) };
+        return is_single.then_some(data_type);
+    }
     if let Some(bits) = found.strip_prefix('r').and_then(|digits| digits.parse::<u32>().ok()) {
         return (bits % 8 == 0).then(|| DataType::string(bits / 8).ok())?;
     }
-    DataType::parse(found).ok().filter(|data_type| !matches!(data_type, DataType::Bytes(_)))
+    // Those that are named by an object have been looked for.
+    DataType::parse(found).ok().filter(|data_type| data_type.name() == found && type_name(*data_type).is_string())
 }
 
 fn float_value(value: f64, bits: u64, is_usual_nan: bool) -> Value {
@@ -272,6 +299,10 @@ fn fill_value(data_type: DataType, cell: &[u8]) -> Value {
         UInt16 => json!(number!(u16)),
         UInt32 => json!(number!(u32)),
         UInt64 => json!(number!(u64)),
+        Float16 => {
+            let (bits, value) = (number!(u16), number!(f16));
+            float_value(value.to_f64(), bits as u64, bits == f16::NAN.to_bits())
+        }
         Float32 => {
             let bits = number!(u32);
             float_value(number!(f32) as f64, bits as u64, bits == f32::NAN.to_bits())
@@ -283,6 +314,11 @@ fn fill_value(data_type: DataType, cell: &[u8]) -> Value {
             let end = cell.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
             json!(base64(&cell[..end]))
         }
+        Unicode(_) => json!(unicode_text(cell)),
+        DateTime(_) | TimeDelta(_) => match number!(i64) {
+            NAT => json!("NaT"),
+            count => json!(count),
+        },
     }
 }
 
@@ -311,11 +347,12 @@ fn parse_fill(data_type: DataType, value: &Value) -> Option<Vec<u8>> {
         UInt16 => number!(u16, as_u64),
         UInt32 => number!(u32, as_u64),
         UInt64 => number!(u64, as_u64),
-        Float32 | Float64 if value.as_str().is_some_and(|text| text.starts_with("0x")) => {
+        Float16 | Float32 | Float64 if value.as_str().is_some_and(|text| text.starts_with("0x")) => {
             let digits = value.as_str()?.strip_prefix("0x")?;
             let bits = u64::from_str_radix(digits, 16).ok()?;
             bits.to_le_bytes()[..data_type.size()].to_vec()
         }
+        Float16 => f16::from_f64(float(value)?).to_le_bytes().to_vec(),
         Float32 => (float(value)? as f32).to_le_bytes().to_vec(),
         Float64 => float(value)?.to_le_bytes().to_vec(),
         Complex64 => [part(Float32, 0)?, part(Float32, 1)?].concat(),
@@ -332,6 +369,9 @@ fn parse_fill(data_type: DataType, value: &Value) -> Option<Vec<u8>> {
             bytes.resize(length as usize, 0);
             bytes
         }
+        Unicode(length) => unicode_cell(value.as_str()?, length)?,
+        DateTime(_) | TimeDelta(_) if value.as_str() == Some("NaT") => NAT.to_le_bytes().to_vec(),
+        DateTime(_) | TimeDelta(_) => value.as_i64()?.to_le_bytes().to_vec(),
     })
 }
 
@@ -436,7 +476,7 @@ mod tests {
 
     #[test]
     fn an_arrays_metadata_reads_back_as_it_was_written() {
-        let cells: [(DataType, Vec<u8>); 13] = [
+        let cells: [(DataType, Vec<u8>); 19] = [
             (Bool, vec![1]),
             (Int8, vec![0x80]),
             (UInt16, 40000u16.to_le_bytes().into()),
@@ -450,6 +490,12 @@ mod tests {
             (Complex64, [1.5f32.to_le_bytes(), (-2.0f32).to_le_bytes()].concat()),
             (Bytes(5), b"ab\0\0\0".to_vec()),
             (Bytes(4), vec![0xff; 4]),
+            (Float16, f16::from_f32(-1.5).to_le_bytes().into()),
+            (Float16, f16::NAN.to_le_bytes().into()),
+            (Unicode(3), unicode_cell("日本", 3).unwrap()),
+            (DateTime(TimeUnit::Nanosecond), NAT.to_le_bytes().into()),
+            (DateTime(TimeUnit::Day), (-7i64).to_le_bytes().into()),
+            (TimeDelta(TimeUnit::Second), i64::MAX.to_le_bytes().into()),
         ];
         for (data_type, fill) in cells {
             let wanted = spec(data_type, &fill);
