@@ -109,6 +109,7 @@ pub fn write_header(file: &mut impl Write, data_type: DataType, shape: &[u64]) -
 #[cfg(test)]
 mod tests {
     use super::*;
+    use terrace_client::TimeUnit;
 
     #[test]
     fn a_header_reads_back_as_it_was_written() {
