@@ -80,6 +80,7 @@ fn in_force(resolved: &Resolved, key: &str) -> String {
         "policy.flush" => list(&settings.policy.flush),
         "policy.evict" => list(&settings.policy.evict),
         "policy.prefetch" => list(&settings.policy.prefetch),
+        "stage.in" | "stage.out" => list(&resolved.wanted.list(key)),
         "mover.threads" => settings.mover.threads.to_string(),
         "mover.bandwidth" => rate(settings.mover.bandwidth_bytes_s),
         "mover.settle" => format!("{}ms", settings.mover.settle_ms),

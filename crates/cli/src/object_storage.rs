@@ -15,9 +15,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use terrace_core::settings::Settings;
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, code};
+use terrace_tool::resolve::Resolved;
 
 /// `terrace stage-in`, `terrace stage-out`.
 pub fn stage(command: &str, arguments: &[OsString]) -> Result<i32> {
@@ -39,17 +39,23 @@ pub struct Staging {
 }
 
 impl Staging {
-    pub fn wanted(args: &RunArgs, settings: &Settings) -> Result<Option<Staging>> {
-        if args.stage_in.is_empty() && args.stage_out.is_empty() {
+    pub fn wanted(args: &RunArgs, resolved: &Resolved) -> Result<Option<Staging>> {
+        let pairs = |key: &str, flag: &str, given: &[String]| -> Result<Vec<Pair>> {
+            let (origin, values) = match given {
+                [] => (format!("{}: {key}", resolved.wanted.origin(key)), resolved.wanted.list(key)),
+                given => (flag.to_owned(), given.to_vec()),
+            };
+            values.iter().map(|value| pair(&origin, value, &resolved.settings.root)).collect()
+        };
+        let wanted_in = pairs("stage.in", "--stage-in", &args.stage_in)?;
+        let wanted_out = pairs("stage.out", "--stage-out", &args.stage_out)?;
+        if wanted_in.is_empty() && wanted_out.is_empty() {
             return Ok(None);
         }
-        let pairs = |flag: &str, values: &[String]| -> Result<Vec<Pair>> {
-            values.iter().map(|value| pair(flag, value, &settings.root)).collect()
-        };
         Ok(Some(Staging {
             program: beside("terrace-stage")?,
-            wanted_in: pairs("--stage-in", &args.stage_in)?,
-            wanted_out: pairs("--stage-out", &args.stage_out)?,
+            wanted_in,
+            wanted_out,
             quiet: args.quiet,
             senders: vec![],
         }))
@@ -166,13 +172,11 @@ fn natively<'a>(command: &'a [OsString], begun: &'a Begun) -> Start<'a> {
 }
 
 /// `DIRECTORY=URL`, or a URL whose last part names the directory.
-fn pair(flag: &str, value: &str, root: &Path) -> Result<Pair> {
+fn pair(origin: &str, value: &str, root: &Path) -> Result<Pair> {
     let refused = |why: String| {
         Failure::bad_input(
-            format!("{flag} {value}: {why}"),
-            format!(
-                "give `{flag} URL` or `{flag} DIRECTORY=URL`, with a directory below the root and s3://BUCKET/PREFIX or another URL"
-            ),
+            format!("{origin} {value}: {why}"),
+            "give [DIRECTORY=]URL, with a directory below the root and s3://BUCKET/PREFIX or another URL",
         )
     };
     let named = value.split_once('=').filter(|(directory, _)| !directory.contains("://"));

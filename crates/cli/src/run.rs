@@ -70,7 +70,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     resolved.settings.tiers.iter().try_for_each(check::capacity)?;
     check::settings(&resolved.settings, running(&resolved.settings)?.is_some())?;
     let driver = args.cfitsio.then(|| cfitsio_driver(&resolved.settings)).transpose()?;
-    let mut staging = Staging::wanted(args, &resolved.settings)?;
+    let mut staging = Staging::wanted(args, &resolved)?;
     let hdf5 = args.hdf5.map(|hdf5| hdf5::environment(hdf5, &resolved.settings)).transpose()?;
     resolved.settings.library = loadable(&resolved.settings, &resolved.settings.library, resolve::LIBRARY)?;
     let settings = &resolved.settings;

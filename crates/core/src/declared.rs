@@ -14,6 +14,8 @@ pub enum Kind {
     Text,
     Paths,
     Patterns,
+    /// `[DIR=]URL` each.
+    Urls,
     Size,
     /// Bytes a second, written as a size.
     Rate,
@@ -67,7 +69,7 @@ pub fn is_list_of_tables(key: &str) -> bool {
     key == TIER || key == FORWARD
 }
 
-pub const SETTINGS: [Declaration; 21] = [
+pub const SETTINGS: [Declaration; 23] = [
     setting("root", "root", Kind::Path, ".", "The directory to accelerate. Programs keep using its real path."),
     setting("quota", "quota", Kind::Size, "", "Most bytes that all faster tiers together may hold."),
     setting(
@@ -90,6 +92,20 @@ pub const SETTINGS: [Declaration; 21] = [
         Kind::Patterns,
         "",
         "Files to bring up into the fastest tier at the start of the run.",
+    ),
+    setting(
+        "stage.in",
+        "stage-in",
+        Kind::Urls,
+        "",
+        "What a run brings from an object store before its program starts: `[DIR=]URL`, into a directory below the root.",
+    ),
+    setting(
+        "stage.out",
+        "stage-out",
+        Kind::Urls,
+        "",
+        "What a run sends to an object store as it becomes durable: `[DIR=]URL`, a directory below the root.",
     ),
     setting(
         "door",
@@ -249,7 +265,7 @@ impl Kind {
     pub fn check(self, value: &Value) -> Result<Checked, Wrong> {
         match (self, value) {
             (_, Value::String(text)) => self.check_text(text),
-            (Kind::Paths | Kind::Patterns, Value::Array(items)) => items
+            (Kind::Paths | Kind::Patterns | Kind::Urls, Value::Array(items)) => items
                 .iter()
                 .map(|item| item.as_str().map(str::to_owned))
                 .collect::<Option<Vec<_>>>()
@@ -270,7 +286,7 @@ impl Kind {
         match self {
             Kind::Path | Kind::Text if text.is_empty() => Err(wrong("it is empty".into())),
             Kind::Path | Kind::Text => Ok(Checked::Text(text.into())),
-            Kind::Paths | Kind::Patterns => Ok(Checked::List(split_list(text))),
+            Kind::Paths | Kind::Patterns | Kind::Urls => Ok(Checked::List(split_list(text))),
             Kind::Size => Size::parse(text).map(Checked::Size).map_err(wrong),
             Kind::Rate => match Size::parse(text.trim().trim_end_matches("/s")) {
                 Ok(Size::Bytes(bytes)) if bytes > 0 => Ok(Checked::Size(Size::Bytes(bytes))),
@@ -300,6 +316,7 @@ impl Kind {
             Kind::Text => "write text in quotes",
             Kind::Paths => "write a path in quotes, or a list of them in brackets",
             Kind::Patterns => "write a list of patterns, such as [\"derivatives/**\", \"!**/*.tmp\"]",
+            Kind::Urls => "write a list of URLs, such as [\"input=s3://study/in\"]",
             Kind::Size => SIZE_HINT,
             Kind::Rate => "write bytes a second as a size greater than zero, such as `400MiB`",
             Kind::Count => "write a whole number",

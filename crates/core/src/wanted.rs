@@ -137,7 +137,7 @@ impl Wanted {
             self.forwards = Some((rules.collect::<Result<_, _>>()?, origin.into()));
             return Ok(());
         }
-        let checked = if matches!(declared.kind, crate::declared::Kind::Patterns) {
+        let checked = if matches!(declared.kind, crate::declared::Kind::Patterns | crate::declared::Kind::Urls) {
             Checked::List(texts.to_vec())
         } else {
             let text = texts.last().map_or("", String::as_str);
@@ -233,7 +233,7 @@ fn is_section(name: &str) -> bool {
 
 fn split_if_list(declared: &Declaration, text: String) -> Vec<String> {
     match declared.kind {
-        crate::declared::Kind::Patterns => split_list(&text),
+        crate::declared::Kind::Patterns | crate::declared::Kind::Urls => split_list(&text),
         _ if is_list_of_tables(declared.key) => split_list(&text),
         _ => vec![text],
     }

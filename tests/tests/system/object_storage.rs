@@ -135,6 +135,23 @@ fn objects_are_files_in_tiers_before_the_program_starts_and_what_it_wrote_is_sen
 }
 
 #[test]
+fn settings_say_what_every_run_brings_and_sends_and_a_flag_replaces_its_list() {
+    let top = "stage.in = [\"s3://bucket/in\"]\nstage.out = [\"results=s3://bucket/out\"]";
+    let place = Wish::default().top(top).build();
+    let store = Store::start(&place);
+    store.put("in/a", b"input");
+    store.put("other/b", b"another");
+    run(&place, &store.address, &[], "mkdir results; cp in/a results/").ok();
+    assert!(store.has("out/a", b"input"));
+    run(&place, &store.address, &["--stage-in", "s3://bucket/other"], "cp other/b results/").ok();
+    assert!(store.has("out/b", b"another"));
+    std::fs::write(place.config(), "stage.in = [\"../in=s3://bucket/in\"]").unwrap();
+    let refused = run(&place, &store.address, &[], "touch started").ends_with(2);
+    assert!(refused.stderr.contains("terrace.toml: stage.in ../in=s3://bucket/in: "), "{refused:?}");
+    assert!(!place.root().join("started").exists());
+}
+
+#[test]
 fn a_program_is_not_started_without_its_input_and_nothing_is_sent_then() {
     let place = Workplace::new();
     let store = Store::start(&place);
