@@ -33,6 +33,15 @@ fn plain(path: *const c_char, out: &mut Path) -> bool {
     len > 0 && out.push(&text[..len])
 }
 
+/// The path names a placed directory, maybe with slashes at its end.
+pub fn is_placed(index: Index, dirfd: i32, path: *const c_char) -> bool {
+    let mut name = Path::new();
+    placed::any(index)
+        && readable::is_text(path)
+        && plain(path, &mut name)
+        && placed::link_at(index, dirfd, name.as_ptr()).is_some()
+}
+
 /// mkdirat(2), as the kernel returns it.
 pub fn mkdir_at(dirfd: i32, path: *const c_char, mode: u32) -> isize {
     let way = Way::of(dirfd, path);
@@ -243,6 +252,8 @@ struct End {
     inside: Option<u32>,
     kind: Option<u32>,
     owner: u32,
+    /// It is named as a directory is: with a slash at its end.
+    has_slash: bool,
 }
 
 impl End {
@@ -250,13 +261,15 @@ impl End {
         if !plain(path, name) {
             return None;
         }
+        // SAFETY: the program's C string, which the caller has looked at.
+        let has_slash = unsafe { CStr::from_ptr(path) }.to_bytes().ends_with(b"/");
         let parent = Parent::of(dirfd, name.as_ptr()).ok()??;
         let link = placed::link_at(index, parent.fd, parent.base);
         let inside = placed::leads_inside(index, parent.fd);
         let status = stat::kernel_stat(parent.fd, parent.base, libc::AT_SYMLINK_NOFOLLOW);
         let (kind, owner) =
             (status.map(|status| status.st_mode & libc::S_IFMT), status.map_or(0, |status| status.st_uid));
-        Some(End { parent, link, inside, kind, owner })
+        Some(End { parent, link, inside, kind, owner, has_slash })
     }
 
     fn is_directory(&self) -> bool {
@@ -294,6 +307,9 @@ pub fn rename(
     }
     if flags & libc::RENAME_NOREPLACE != 0 && target.kind.is_some() {
         return error(libc::EEXIST);
+    }
+    if !exchanges && !source.is_directory() && (source.has_slash || target.has_slash) {
+        return error(libc::ENOTDIR);
     }
     if !exchanges && target.kind.is_some() {
         match (source.is_directory(), target.is_directory()) {
@@ -337,19 +353,8 @@ fn rename_links(index: Index, source: &End, target: &End, flags: u32, from: &Pat
     let mut removed = None;
     let result = in_guard(index, || {
         if !exchanges && target.is_directory() {
-            let cleared = match &target.link {
-                Some(link) => {
-                    removed = Some(link.record);
-                    remove_link(index, target.parent.fd, target.parent.base, link)
-                }
-                // SAFETY: the target's name.
-                None => unsafe {
-                    let (at, name) = (target.parent.fd as usize, target.parent.base as usize);
-                    gate::call3(libc::SYS_unlinkat, at, name, REMOVEDIR as usize)
-                },
-            };
+            let cleared = clear(index, target, &mut removed);
             if cleared != 0 {
-                removed = None;
                 return cleared;
             }
         }
@@ -379,9 +384,24 @@ fn rename_links(index: Index, source: &End, target: &End, flags: u32, from: &Pat
     result
 }
 
+/// The directory at the target of a rename goes, if it is empty. In a guard.
+fn clear(index: Index, target: &End, removed: &mut Option<u32>) -> isize {
+    let (at, name) = (target.parent.fd, target.parent.base);
+    let Some(link) = &target.link else {
+        // SAFETY: the target's name.
+        return unsafe { gate::call3(libc::SYS_unlinkat, at as usize, name as usize, REMOVEDIR as usize) };
+    };
+    let cleared = remove_link(index, at, name, link);
+    if cleared == 0 {
+        *removed = Some(link.record);
+    }
+    cleared
+}
+
 /// From a placed directory into the root, or back: the agent does what needs no copying.
 fn cross(index: Index, source: &End, target: &End, from: &Path, to: &Path) -> isize {
-    if target.is_directory() {
+    // A directory of the root does not become one of a tier.
+    if source.is_directory() && source.inside.is_none() {
         return -(libc::EXDEV as isize);
     }
     for end in [source, target] {
@@ -394,8 +414,26 @@ fn cross(index: Index, source: &End, target: &End, from: &Path, to: &Path) -> is
     if !both.push(from.get()) || !both.push(to.get()) {
         return -(libc::EXDEV as isize);
     }
+    let is_there = target.is_directory();
+    let mode = match is_there {
+        true => stat::kernel_stat(target.parent.fd, target.parent.base, 0).map_or(0o755, |status| status.st_mode),
+        false => 0,
+    };
+    let mut removed = None;
+    let cleared = if is_there { in_guard(index, || clear(index, target, &mut removed)) } else { 0 };
+    if let Some(number) = removed {
+        publish(index, EventKind::Removed, number, b"", b"");
+    }
+    if cleared != 0 {
+        return cleared;
+    }
     let size = from.get().len() as i64;
     let answer = call(index, &Request { kind: CallKind::Cross, record: u32::MAX, size, path: both.get(), fd: -1 });
+    if answer.status != 0 && is_there {
+        let (at, name) = (target.parent.fd as usize, target.parent.base as usize);
+        // SAFETY: the target's name, which gets an empty directory again.
+        unsafe { gate::call3(libc::SYS_mkdirat, at, name, (mode & 0o7777) as usize) };
+    }
     -(answer.status as isize)
 }
 

@@ -192,6 +192,10 @@ fn unlink_found(dirfd: i32, path: *const c_char, flags: i32) -> isize {
     if let Some(number) = removed {
         publish(index, EventKind::Removed, number, b"", b"");
     }
+    // To the kernel, a link that is named as a directory.
+    if result == -(libc::ENOTDIR as isize) && make_directory::is_placed(index, dirfd, path) {
+        return -(libc::EISDIR as isize);
+    }
     result
 }
 

@@ -303,6 +303,30 @@ python3 $SCRATCH/p.py")
 }
 
 #[test]
+fn renames_over_the_edge_replace_and_refuse_what_they_do_natively() {
+    agrees(
+        "cat >names.py <<'END'
+import errno, os
+def tried(what, *names):
+    try: what(*names); print(*names, 'done')
+    except OSError as error: print(*names, errno.errorcode[error.errno])
+os.makedirs('work/a/b'); os.makedirs('work/c'); os.makedirs('work/d'); os.makedirs('full/x'); os.mkdir('empty'); os.chmod('empty', 0o700)
+for name in 'work/f', 'work/a/f', 'plain', 'full/f': open(name, 'w').write(name)
+tried(os.rename, 'work/a', 'full')
+tried(os.rename, 'work/a', 'plain')
+tried(os.rename, 'work/f', 'full')
+tried(os.rename, 'work/f/', 'out'); tried(os.rename, 'work/f', 'out/'); tried(os.rename, 'plain/', 'work/in'); tried(os.rename, 'plain', 'work/in/')
+tried(os.unlink, 'work/'); tried(os.unlink, 'work/c/'); tried(os.unlink, 'work/f/'); tried(os.rmdir, 'work/f/'); tried(os.unlink, 'nothing/')
+tried(os.rename, 'work/a/', 'empty'); tried(os.rename, 'work/c/', 'full/x/'); tried(os.rename, 'work/d', 'new/')
+for at, names, files in sorted((at, sorted(names), sorted(files)) for at, names, files in os.walk('.') if '.terrace' not in at):
+    print(at, [name for name in names if name != '.terrace'], files)
+print(open('empty/f').read(), open('plain').read())
+END
+python3 names.py; rm names.py",
+    );
+}
+
+#[test]
 fn a_sticky_directory_keeps_others_from_moving_what_is_not_theirs_over_its_edge() {
     if !is_root() {
         return skipped("only root can make files of another user");
