@@ -31,8 +31,8 @@ pub enum terrace_placement {
 #[repr(C)]
 #[allow(non_camel_case_types)]
 pub struct terrace_array_spec {
-    /// "bool", "int8" to "int64", "uint8" to "uint64", "float32", "float64", "complex64", "complex128"; or "S12": strings of
-    /// 12 bytes.
+    /// "bool", "int8" to "int64", "uint8" to "uint64", "float16", "float32", "float64", "complex64", "complex128"; "S12": strings of
+    /// 12 bytes; "U12": of 12 code points in 32 bits; "datetime64[s]", "timedelta64[s]" (D, h, m, s, ms, us, ns): 64-bit integers.
     pub data_type: *const c_char,
     /// Dimensions: up to TERRACE_RANK_MAX; 0: one cell. Cells lie in C order: the last dimension is the innermost.
     pub rank: c_int,

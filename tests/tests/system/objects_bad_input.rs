@@ -54,7 +54,7 @@ fn bad_input_to_objects_is_refused_by_name_and_leaves_things_as_they_were() {
         refused(session.create_array("c/bad", &spec, Create::New), Kind::Invalid, names);
         assert!(!session.exists("c/bad").unwrap(), "a refused array is there");
     }
-    refused(DataType::parse("float16"), Kind::Invalid, "float16");
+    refused(DataType::parse("float128"), Kind::Invalid, "float128");
 
     // Names that are not there, are taken, or are another kind of object.
     refused(session.open_array("c/none", false), Kind::NotFound, "none");

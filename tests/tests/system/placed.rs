@@ -322,7 +322,7 @@ for at, names, files in sorted((at, sorted(names), sorted(files)) for at, names,
     print(at, [name for name in names if name != '.terrace'], files)
 print(open('empty/f').read(), open('plain').read())
 END
-python3 names.py; rm names.py",
+python3 names.py; rm -r names.py work",
     );
 }
 
