@@ -327,6 +327,41 @@ python3 names.py; rm -r names.py work",
 }
 
 #[test]
+fn a_result_that_is_replaced_from_a_placed_directory_again_and_again_is_always_whole() {
+    for door in DOORS {
+        let place = wish(door).build();
+        let outcome = place
+            .sh("cat > $SCRATCH/p.py <<'END'
+import os, threading, time
+os.mkdir('work'); ended = False; reads = 0
+def write(i):
+    with open('work/new', 'w') as f: f.write(f'{i} ' * 5000)
+    os.replace('work/new', 'result')
+def read():
+    global reads
+    while not ended:
+        words = open('result').read().split()
+        assert len(words) == 5000 and len(set(words)) == 1, len(words)
+        reads += 1
+write(0)
+reader = threading.Thread(target=read); reader.start()
+# At once, when the one before is being made durable, and when it is.
+for i in range(1, 40): write(i); time.sleep((0, 0.05, 0.3, 0.6)[i % 4] if i < 12 else 0)
+old = open('result'); write(40); ended = True; reader.join()
+assert reads > 0 and old.read().split() == ['39'] * 5000 and os.listdir('work') == [] and os.stat('result').st_nlink == 1
+os.symlink('result', 'work/link'); os.symlink('nothing', 'link'); os.rename('work/link', 'link'); open('work/f', 'w').write('over'); os.rename('work/f', 'link')
+print(open('link').read(), sorted(os.listdir('.')))
+END
+python3 $SCRATCH/p.py")
+            .ok();
+        assert_eq!(outcome.stdout, "over ['link', 'result', 'work']\n", "{door}: {outcome:?}");
+        let tree = place.settled_tree();
+        assert_eq!(tree.bytes("result"), "40 ".repeat(5000).as_bytes(), "{door}");
+        assert_eq!((tree.bytes("link"), tree.leftovers()), (&b"over"[..], vec![]), "{door}");
+    }
+}
+
+#[test]
 fn a_sticky_directory_keeps_others_from_moving_what_is_not_theirs_over_its_edge() {
     if !is_root() {
         return skipped("only root can make files of another user");

@@ -1,7 +1,7 @@
 //! Over the edge of a placed directory: renames from it into the root, and back.
 //!
 //!   file out   its inode gets an object's name as well ─▶ link in the root ─▶ its name in the directory goes
-//!              over a real file: the link is made in our own directory, and the two exchange their names
+//!              over another file: the link is made in our own directory, the two exchange their names, and the other one goes
 //!   file in    the object gets the name in the directory ─▶ the link in the root goes; a real file is copied before
 //!   directory out   a container and a link of its own; at the end of the run it becomes durable, if policy keeps what is in it
 //!   symbolic link   made anew, then the old one goes
@@ -13,10 +13,11 @@ use crate::files::Files;
 use crate::files::directories::CONTAINER_MODE;
 use crate::shared::index_file::{object_name, random_half};
 use crate::shared::path::{as_path, read_link};
-use rustix::fs::{AtFlags, CWD, FileType, RenameFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FileType, RenameFlags};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 use terrace_index::climbing::{MARK, stored};
@@ -27,6 +28,25 @@ use terrace_tier::Lease;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// A larger file is not copied while its program waits for a rename.
 const COPIED_MAX: u64 = 64 << 20;
+
+/// What a file that comes out of a placed directory finds at its new name, with its inode number.
+enum Replaced {
+    Nothing,
+    /// A file or a link that no record is about.
+    Plain {
+        ino: u64,
+    },
+    /// A link of ours, the only one to its object.
+    Object {
+        ino: u64,
+        number: u32,
+    },
+    /// A real file, with a replica or not.
+    Durable {
+        ino: u64,
+        number: u32,
+    },
+}
 
 impl Files {
     /// What lies at `from` goes to `to`: one of them in a placed directory, and the other not. Err: an errno for rename(2).
@@ -56,14 +76,7 @@ impl Files {
     /// The file gets an object's name, the root a link to that; then it loses its name in the directory. It is never without one.
     fn file_leaves(&self, directory: u32, from: &[u8], to: &[u8], ino: u64) -> Result<(), i32> {
         let raw = |error: rustix::io::Errno| error.raw_os_error();
-        let replaced = match rustix::fs::lstat(as_path(to)) {
-            Ok(there) if FileType::from_raw_mode(there.st_mode).is_dir() => return Err(libc::EISDIR),
-            Ok(there) if self.is_nobodys(&there) && self.may_replace(to) => Some(there.st_ino),
-            // What a link of ours leads to, or a file with a record, would have to go as well: the program copies.
-            Ok(_) => return Err(libc::EXDEV),
-            Err(rustix::io::Errno::NOENT) => None,
-            Err(error) => return Err(error.raw_os_error()),
-        };
+        let replaced = self.replaced(to)?;
         let number = self.index.take_record().ok_or(libc::EXDEV)?;
         let record = self.record(number);
         record.random.store(random_half(), Release);
@@ -80,21 +93,11 @@ impl Files {
         rustix::fs::linkat(CWD, as_path(from), CWD, &object, AtFlags::empty()).map_err(raw).map_err(undo)?;
         self.index.table_put(self.object_key(number), number);
         record.set_state(State::Current);
-        let linked = match replaced {
-            None => rustix::fs::symlink(&object, as_path(to)).map_err(raw),
-            Some(ino) => self.link_replaces(number, to, ino),
-        };
-        linked.map_err(undo)?;
+        self.link_takes(&object, to, &replaced).map_err(undo)?;
         let _ = std::fs::remove_file(as_path(from));
         self.named(number, to);
         self.written(number);
         Ok(())
-    }
-
-    /// A real file of the root that no record is about.
-    fn is_nobodys(&self, found: &Stat) -> bool {
-        FileType::from_raw_mode(found.st_mode) == FileType::RegularFile
-            && self.index.record_of_root_ino(found.st_ino).is_none()
     }
 
     /// In a sticky directory the kernel asks whose file it is, and would ask us instead of the program. A file without a record of
@@ -105,26 +108,99 @@ impl Files {
         !is_sticky && self.index.header.others.load(Acquire) == 0
     }
 
-    /// A link to the record's object takes the name of the real file with this inode number, in one step.
-    fn link_replaces(&self, number: u32, to: &[u8], ino: u64) -> Result<(), i32> {
-        let raw = |error: rustix::io::Errno| error.raw_os_error();
-        let beside = self.tmp_dir().join(self.object_name(number));
-        let exchange = || rustix::fs::renameat_with(CWD, &beside, CWD, as_path(to), RenameFlags::EXCHANGE).map_err(raw);
+    /// What has this name, and can be replaced by a link of ours in one step. Err: an errno.
+    fn replaced(&self, to: &[u8]) -> Result<Replaced, i32> {
+        let there = match rustix::fs::lstat(as_path(to)) {
+            Ok(there) => there,
+            Err(rustix::io::Errno::NOENT) => return Ok(Replaced::Nothing),
+            Err(error) => return Err(error.raw_os_error()),
+        };
+        let (ino, is_single) = (there.st_ino, there.st_nlink == 1);
+        let (number, is_object) = match FileType::from_raw_mode(there.st_mode) {
+            FileType::Directory => return Err(libc::EISDIR),
+            FileType::RegularFile => (self.index.record_of_root_ino(ino), false),
+            FileType::Symlink => {
+                let text = read_link(to).ok_or(libc::EXDEV)?;
+                let number = self.index.record_of_link(&text);
+                if number.is_none() && (self.index.is_elsewhere(&text) || self.spilled_at(as_path(to)).is_some()) {
+                    return Err(libc::EXDEV);
+                }
+                (number, true)
+            }
+            _ => return Err(libc::EXDEV),
+        };
+        match number {
+            _ if !self.may_replace(to) => Err(libc::EXDEV),
+            None => Ok(Replaced::Plain { ino }),
+            // With another name it stays, and what is known of its names would be wrong.
+            Some(_) if !is_single => Err(libc::EXDEV),
+            Some(number) if is_object => Ok(Replaced::Object { ino, number }),
+            Some(number) => Ok(Replaced::Durable { ino, number }),
+        }
+    }
+
+    /// A link with this text gets a name, in one step. What was there is gone as if it had been removed.
+    fn link_takes(&self, text: &Path, to: &[u8], replaced: &Replaced) -> Result<(), i32> {
+        let ino = match *replaced {
+            Replaced::Nothing => {
+                return rustix::fs::symlink(text, as_path(to)).map_err(|error| error.raw_os_error());
+            }
+            Replaced::Plain { ino } => return self.link_replaces(text, to, ino),
+            Replaced::Object { ino, .. } | Replaced::Durable { ino, .. } => ino,
+        };
+        let (&Replaced::Object { number, .. } | &Replaced::Durable { number, .. }) = replaced else { unreachable!() };
+        let _claim = self.claims.take(number, PATIENCE).ok_or(libc::EXDEV)?;
+        let record = self.record(number);
+        if let Replaced::Durable { .. } = replaced {
+            // Neither its commit nor its eviction is under way.
+            let is_durable = matches!(record.state(), State::Clean | State::Durable) && self.is_of_durable(number, ino);
+            if !is_durable {
+                return Err(libc::EXDEV);
+            }
+            self.link_replaces(text, to, ino)?;
+            record.flags.fetch_or(FLAG_UNLINKED, SeqCst);
+        } else {
+            if !record.change_state(State::Current, State::Committing) {
+                return Err(libc::EXDEV);
+            }
+            // Nobody is about to use the name as it was.
+            let put = match self.synchronize(Domain::Names) && self.links_to(to, number) {
+                true => self.link_replaces(text, to, ino),
+                false => Err(libc::EXDEV),
+            };
+            if let Err(errno) = put {
+                record.set_state(State::Current);
+                return Err(errno);
+            }
+            record.set_state(State::Dead);
+            let _ = self.remove_object(number);
+            self.unreserve(number);
+        }
+        self.removed(number);
+        Ok(())
+    }
+
+    /// A link takes the name of what has this inode number, in one step.
+    fn link_replaces(&self, text: &Path, to: &[u8], ino: u64) -> Result<(), i32> {
+        let beside = self.tmp_dir().join(object_name(terrace_index::RECORDS as u32 - 1, random_half()));
+        let exchange = || {
+            let exchanged = rustix::fs::renameat_with(CWD, &beside, CWD, as_path(to), RenameFlags::EXCHANGE);
+            exchanged.map_err(|error| error.raw_os_error())
+        };
         let Some(_barrier) = self.commit_barrier() else { return Err(libc::EXDEV) };
-        let _ = std::fs::remove_file(&beside);
-        rustix::fs::symlink(self.object_path(number), &beside).map_err(raw)?;
+        rustix::fs::symlink(text, &beside).map_err(|error| error.raw_os_error())?;
         if let Err(errno) = exchange() {
             let _ = std::fs::remove_file(&beside);
             // Removed meanwhile, or the root's file system exchanges no names: the program copies.
             return Err(if matches!(errno, libc::EACCES | libc::EPERM) { errno } else { libc::EXDEV });
         }
-        let is_it = rustix::fs::lstat(&beside).is_ok_and(|found| found.st_ino == ino && self.is_nobodys(&found));
-        if !is_it {
+        if !rustix::fs::lstat(&beside).is_ok_and(|found| found.st_ino == ino) {
             // A program was faster, and what has the name is not ours to take away.
             exchange()?;
             let _ = std::fs::remove_file(&beside);
             return Err(libc::EXDEV);
         }
+        self.index.header.removals_seq.fetch_add(1, SeqCst);
         let _ = std::fs::remove_file(&beside);
         Ok(())
     }
@@ -163,13 +239,14 @@ impl Files {
             return Err(libc::EXDEV);
         }
         let text = self.written_in(as_path(from)).map_err(|_| libc::EXDEV)?;
-        rustix::fs::symlink(&text, as_path(to)).map_err(taken)?;
+        self.link_takes(&text, to, &self.replaced(to)?)?;
         let _ = std::fs::remove_file(as_path(from));
         Ok(())
     }
 
     /// A link that a program made gets a text that leads right from there.
-    fn link_enters(&self, text: &[u8], from: &[u8], to: &[u8]) -> Result<(), i32> {
+    fn link_enters(&self, text: &[u8], directory: u32, from: &[u8], to: &[u8]) -> Result<(), i32> {
+        let unnamed = self.unnamed_in(directory);
         let directory = as_path(to).parent().ok_or(libc::EXDEV)?.as_os_str().as_bytes();
         let shown = self.shown(directory).ok_or(libc::EXDEV)?;
         let (_, rest) = self.index.inside(directory).ok_or(libc::EXDEV)?;
@@ -178,9 +255,17 @@ impl Files {
             Some((base, rest)) => [base, MARK, rest].concat(),
             None => text.to_vec(),
         };
-        rustix::fs::symlink(as_path(&stored), as_path(to)).map_err(taken)?;
+        let raw = |error: rustix::io::Errno| error.raw_os_error();
+        rustix::fs::symlink(as_path(&stored), &unnamed).map_err(raw)?;
+        rustix::fs::rename(&unnamed, as_path(to)).map_err(raw).inspect_err(|_| drop(std::fs::remove_file(&unnamed)))?;
         let _ = std::fs::remove_file(as_path(from));
         Ok(())
+    }
+
+    /// A name in the directory's tier for what has none yet.
+    fn unnamed_in(&self, directory: u32) -> PathBuf {
+        let name = object_name(terrace_index::RECORDS as u32 - 1, random_half());
+        self.devices[self.device_of(directory)].dir.join(name)
     }
 
     /// From a name in the root into a placed directory.
@@ -192,7 +277,7 @@ impl Files {
             return match self.index.record_of_link(&text) {
                 Some(number) => self.object_enters(number, directory, from, to),
                 None if self.index.is_elsewhere(&text) || self.spilled_at(as_path(from)).is_some() => Err(libc::EXDEV),
-                None => self.link_enters(&text, from, to),
+                None => self.link_enters(&text, directory, from, to),
             };
         }
         let is_plain = kind == FileType::RegularFile && found.st_nlink == 1 && found.st_size as u64 <= COPIED_MAX;
@@ -261,9 +346,7 @@ impl Files {
         let mut source = std::fs::File::open(as_path(from))?;
         // Nobody has it open for writing, and who wants to waits until it is gone.
         let lease = Lease::exclusive(source.as_fd()).ok().flatten().ok_or_else(busy)?;
-        let unnamed = self.devices[self.device_of(directory)]
-            .dir
-            .join(object_name(terrace_index::RECORDS as u32 - 1, random_half()));
+        let unnamed = self.unnamed_in(directory);
         let copied = crate::files::mover::publish::copy_one(&mut source, &unnamed);
         let entered = copied.and_then(|()| match lease.is_broken() {
             true => Err(busy()),
