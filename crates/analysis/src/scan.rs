@@ -126,6 +126,18 @@ impl Scan {
     }
 }
 
+/// Cells of the tiles that are read until so many rows are there.
+fn cells_until(tiles: impl Iterator<Item = u64>, limit: u64) -> u64 {
+    let mut sum = 0;
+    for cells in tiles {
+        if sum >= limit {
+            break;
+        }
+        sum += cells;
+    }
+    sum
+}
+
 impl Work for Scan {
     fn name(&self) -> &'static str {
         "GridScan"
@@ -153,7 +165,14 @@ impl Work for Scan {
         self.limit.map_or(cells as usize, |limit| limit.min(cells as usize))
     }
     fn cells(&self, partition: usize) -> u64 {
-        self.tiles[self.share(partition)].iter().map(Tile::cells).sum()
+        let tiles = self.tiles[self.share(partition)].iter().map(Tile::cells);
+        match (self.limit, &self.predicate) {
+            (None, _) => tiles.sum(),
+            // It reads until it has the rows: each cell is one.
+            (Some(limit), None) => cells_until(tiles, limit as u64),
+            // Who knows how many cells pass? No share is told of them.
+            (Some(_), Some(_)) => 0,
+        }
     }
     fn stream(&self, partition: usize, _: Arc<TaskContext>, seen: Seen) -> DataFusionResult<SendableRecordBatchStream> {
         let share = self.share(partition);

@@ -4,7 +4,7 @@ use crate::door::DoorArgs;
 use crate::hdf5::Hdf5;
 use crate::service::{self, Service};
 use clap::error::{ContextKind, ContextValue};
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -265,6 +265,7 @@ pub struct ExportArgs {
 }
 
 #[derive(Args, Debug)]
+#[command(group(ArgGroup::new("queries").args(["flight", "http"]).multiple(true)))]
 pub struct ServeArgs {
     #[command(flatten)]
     pub settings: SettingArgs,
@@ -277,11 +278,11 @@ pub struct ServeArgs {
     /// Memory limit for all Flight SQL queries together [default: 50% of free memory]
     #[arg(long, value_name = "SIZE", requires = "flight")]
     pub query_memory: Option<OsString>,
-    /// Memory limit for each Flight SQL query [default: as for all together]
-    #[arg(long, value_name = "SIZE", requires = "flight")]
+    /// Memory limit for each query of Flight SQL or of the page [default: as for all together; of the page: 10% of free memory]
+    #[arg(long, value_name = "SIZE", requires = "queries")]
     pub query_memory_each: Option<OsString>,
-    /// Time limit for each Flight SQL query
-    #[arg(long, value_name = "DURATION", requires = "flight")]
+    /// Time limit for each query of Flight SQL or of the page [default: none; of the page: 5min]
+    #[arg(long, value_name = "DURATION", requires = "queries")]
     pub query_timeout: Option<OsString>,
     /// Also serve objects over HTTP with the same token; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["hosts", "slurm"])]
@@ -336,6 +337,12 @@ pub struct WebArgs {
     /// Disable TLS; token and data are sent in clear text
     #[arg(long, conflicts_with = "tls")]
     pub plain: bool,
+    /// Memory limit for each query of the page [default: 10% of free memory]
+    #[arg(long, value_name = "SIZE")]
+    pub query_memory: Option<OsString>,
+    /// Time limit for each query of the page [default: 5min]
+    #[arg(long, value_name = "DURATION")]
+    pub query_timeout: Option<OsString>,
 }
 
 #[derive(Args, Debug)]

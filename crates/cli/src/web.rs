@@ -3,11 +3,12 @@
 //! A program of its own: its library (an HTTP server) stays out of every other command, and what is sent to it harms no agent.
 
 use crate::agent_process::{self, ensure};
-use crate::args::WebArgs;
+use crate::args::{ServeArgs, WebArgs};
 use crate::check;
 use crate::objects::has_several_agents;
 use crate::programs::beside;
 use crate::serve::listening;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -67,6 +68,7 @@ pub fn web(args: &WebArgs) -> Result<i32> {
             connection = Some(kept);
         }
     }
+    limit(&mut command, &args.query_memory, &args.query_timeout);
     let error = command.exec();
     drop(connection);
     Err(Failure::io("run", Path::new(PROGRAM), error).code(code::NOT_EXECUTABLE))
@@ -87,6 +89,15 @@ fn program(listen: &ListenSettings) -> Result<Command> {
     Ok(command)
 }
 
+/// What a query of the page may take.
+fn limit(command: &mut Command, memory: &Option<OsString>, timeout: &Option<OsString>) {
+    for (flag, value) in [("--query-memory", memory), ("--query-timeout", timeout)] {
+        if let Some(value) = value {
+            command.arg(flag).arg(value);
+        }
+    }
+}
+
 /// The program beside an agent that is served; it ends when this goes away, however it does.
 pub struct Web {
     url: String,
@@ -97,8 +108,10 @@ pub struct Web {
 }
 
 impl Web {
-    pub fn start(listen: &ListenSettings, index: &Path, quiet: bool) -> Result<Web> {
+    pub fn start(listen: &ListenSettings, index: &Path, args: &ServeArgs) -> Result<Web> {
+        let quiet = args.quiet;
         let mut command = program(listen)?;
+        limit(&mut command, &args.query_memory_each, &args.query_timeout);
         command.arg("--until-input-ends").env(INDEX_ENV, index).stdin(Stdio::piped()).stdout(Stdio::piped());
         // Signals of a terminal are for `serve`, which ends this when it is time.
         command.process_group(0);

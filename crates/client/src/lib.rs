@@ -34,6 +34,7 @@ mod link;
 mod members;
 mod membership;
 mod memory;
+pub mod queries;
 mod remote;
 mod routing;
 mod rpc;

@@ -22,6 +22,9 @@ pub enum Format {
     /// Arrow's IPC stream
     Arrow,
     Parquet,
+    /// What the page shows: the first rows as texts, numbers for a plot, and how many rows there are
+    #[value(skip)]
+    Page,
     /// As SAVIME tells a client: `#x,d,int64|v,a,double:1`, then values between commas
     Savime,
 }
@@ -30,6 +33,9 @@ pub enum Format {
 const LINKS_MAX: usize = 40;
 /// Rows that a table shows; other formats give all.
 const TABLE_ROWS_MAX: usize = 1000;
+/// Cells that the page is told, and bytes of each: what a browser draws without a pause.
+const PAGE_CELLS_MAX: usize = 50_000;
+const PAGE_CELL_BYTES_MAX: usize = 500;
 
 impl Format {
     pub fn of_path(path: &Path) -> Option<Format> {
@@ -135,12 +141,15 @@ pub fn write(batches: Batches<'_>, format: Format, mut out: impl Write + Send) -
         }
         Format::Arrow => {
             let mut writer = arrow::ipc::writer::StreamWriter::try_new(&mut out, &schema).map_err(broken)?;
+            // Whoever reads has the columns before the first rows are computed, and can ask how far the query is.
+            writer.flush().map_err(broken)?;
             for batch in batches {
                 writer.write(&batch?).map_err(broken)?;
             }
             writer.finish().map_err(broken)?;
         }
         Format::Savime => savime(batches, &schema, &mut out)?,
+        Format::Page => page(batches, &schema, &mut out)?,
         Format::Parquet => {
             let failed = |error| Failure::new(format!("rows can't be written as Parquet: {error}"));
             let mut writer = ArrowWriter::try_new(&mut out, schema, None).map_err(failed)?;
@@ -151,6 +160,57 @@ pub fn write(batches: Batches<'_>, format: Format, mut out: impl Write + Send) -
         }
     }
     out.flush().map_err(broken)
+}
+
+/// `{"columns": [{"name", "type", "numbers"}], "rows": [[text or null]], "count"}`; `numbers` is null for what is no number.
+fn page(batches: Batches<'_>, schema: &Schema, out: &mut impl Write) -> Result<(), Failure> {
+    use arrow::array::{Array, AsArray};
+    use arrow::datatypes::Float64Type;
+    use arrow::util::display::{ArrayFormatter, FormatOptions};
+    use serde_json::{Value, json};
+    let rows_max = TABLE_ROWS_MAX.min(PAGE_CELLS_MAX / schema.fields().len().max(1)).max(1);
+    let is_number = |field: &Field| field.data_type().is_numeric();
+    let mut numbers: Vec<Vec<Value>> = vec![vec![]; schema.fields().len()];
+    let (mut rows, mut count) = (vec![], 0);
+    for batch in batches {
+        let batch = batch?;
+        count += batch.num_rows();
+        let shown = batch.slice(0, batch.num_rows().min(rows_max.saturating_sub(rows.len())));
+        if shown.num_rows() == 0 {
+            continue;
+        }
+        let columns = shown.columns().iter();
+        let formatters = columns.map(|column| ArrayFormatter::try_new(column, &FormatOptions::default()));
+        let formatters = formatters.collect::<Result<Vec<_>, _>>().map_err(broken)?;
+        for row in 0..shown.num_rows() {
+            let cells = formatters.iter().zip(shown.columns()).map(|(formatter, column)| match column.is_null(row) {
+                true => Value::Null,
+                false => shortened(formatter.value(row).to_string()).into(),
+            });
+            rows.push(Value::from_iter(cells));
+        }
+        for ((column, field), told) in shown.columns().iter().zip(schema.fields()).zip(&mut numbers) {
+            if is_number(field) {
+                let floats = arrow::compute::cast(column, &DataType::Float64).map_err(broken)?;
+                // One that is not finite is null in JSON.
+                told.extend(floats.as_primitive::<Float64Type>().iter().map(|value| json!(value)));
+            }
+        }
+    }
+    let columns = schema.fields().iter().zip(numbers).map(|(field, numbers)| {
+        let numbers = if is_number(field) { Value::from(numbers) } else { Value::Null };
+        json!({"name": field.name(), "type": field.data_type().to_string(), "numbers": numbers})
+    });
+    let told = json!({"columns": Value::from_iter(columns), "rows": rows, "count": count});
+    out.write_all(told.to_string().as_bytes()).map_err(broken)
+}
+
+fn shortened(mut text: String) -> String {
+    if text.len() > PAGE_CELL_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(PAGE_CELL_BYTES_MAX));
+        text.push('…');
+    }
+    text
 }
 
 /// A line that says of each element its name, whether it is a dimension (d) or an attribute (a), and its type; then the rows.
@@ -268,7 +328,7 @@ pub fn step(answer: &Answer, format: Format, is_first: bool) -> Result<(), Failu
             let text = pretty_format_batches(&answer.rows).map_err(broken)?;
             writeln!(out, "step {}\n{text}", answer.step).map_err(broken)?;
         }
-        Format::Arrow | Format::Parquet | Format::Savime => {
+        Format::Arrow | Format::Parquet | Format::Savime | Format::Page => {
             return Err(Failure::invalid("a standing query's rows are written as a table, CSV, JSON or NDJSON"));
         }
     }

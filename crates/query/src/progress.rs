@@ -44,7 +44,8 @@ pub fn show(engine: &Engine) -> Shown {
 }
 
 fn look(queries: &Arc<Register>, bar: &ProgressBar) {
-    let Some(record) = queries.running_here().pop() else { return };
+    // By its start: as texts, 7-9 is after 7-10.
+    let Some(record) = queries.running_here().into_iter().max_by_key(|record| record.started) else { return };
     bar.set_position((record.progress().unwrap_or(0.0) * PARTS as f64) as u64);
     bar.set_message(if record.progress() == Some(1.0) { "; all are read" } else { "" });
 }

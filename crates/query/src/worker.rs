@@ -2,7 +2,8 @@
 //! by a byte that says how it went, and rows and another such byte, or an error: a length, and message and hint.
 //!
 //! The highest bit of the length says that the text is of SAVIME's language; the next one that the rows are wanted as a text with
-//! its length before it, as `--format savime` writes them. Else they are an Arrow stream.
+//! its length before it, as `--format savime` writes them, and the third one with it that the text is what the page shows. Else they
+//! are an Arrow stream.
 //!
 //! Why a process and not a library: DataFusion in an interpreter would be 60 MB more to load for programs that ask nothing.
 
@@ -16,6 +17,7 @@ const ROWS: u8 = 0;
 const ERROR: u8 = 1;
 const IS_SAVIME: u32 = 1 << 31;
 const AS_TEXT: u32 = 1 << 30;
+const FOR_PAGE: u32 = 1 << 29;
 const QUERY_BYTES_MAX: u32 = 16 << 20;
 
 pub fn serve(engine: &Engine) -> Result<(), Failure> {
@@ -28,7 +30,7 @@ pub fn serve(engine: &Engine) -> Result<(), Failure> {
             read => read.map_err(broken)?,
         }
         let flags = u32::from_le_bytes(length);
-        let length = flags & !(IS_SAVIME | AS_TEXT);
+        let length = flags & !(IS_SAVIME | AS_TEXT | FOR_PAGE);
         if length > QUERY_BYTES_MAX {
             return Err(Failure::invalid(format!("a query of {length} bytes: at most {QUERY_BYTES_MAX}")));
         }
@@ -40,7 +42,8 @@ pub fn serve(engine: &Engine) -> Result<(), Failure> {
         match language.run(engine, &text) {
             Ok(batches) if flags & AS_TEXT != 0 => {
                 let mut rows = vec![];
-                match output::write(batches, Format::Savime, &mut rows) {
+                let format = if flags & FOR_PAGE != 0 { Format::Page } else { Format::Savime };
+                match output::write(batches, format, &mut rows) {
                     Ok(()) => {
                         out.write_all(&[ROWS]).map_err(broken)?;
                         out.write_all(&(rows.len() as u64).to_le_bytes()).map_err(broken)?;

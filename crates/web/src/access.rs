@@ -3,7 +3,7 @@
 //! Invariant: nothing of the root is said to a request that shows neither. The token itself never stands in an address.
 
 use axum::http::HeaderMap;
-use axum::http::header::{AUTHORIZATION, COOKIE};
+use axum::http::header::{AUTHORIZATION, COOKIE, HOST, ORIGIN};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Mutex;
@@ -74,6 +74,18 @@ impl Access {
             .any(|(name, value)| name == self.cookie && is_same(value, &self.pass))
     }
 
+    /// Whether what is more than reading was asked by our page, or by a program with the token. A browser sends the cookie also for
+    /// pages of this host's other ports; which page asks it says itself, and no page can say another.
+    pub fn is_own(&self, headers: &HeaderMap) -> bool {
+        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let scheme = if self.is_tls { "https" } else { "http" };
+        match (text(ORIGIN), text(HOST)) {
+            (None, _) => headers.contains_key(AUTHORIZATION),
+            (Some(origin), Some(host)) => origin.eq_ignore_ascii_case(&format!("{scheme}://{host}")),
+            (Some(_), None) => false,
+        }
+    }
+
     /// The code of an address that works once: true the first time.
     pub fn takes_code(&self, given: &str) -> bool {
         let mut code = self.code.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -121,6 +133,20 @@ mod tests {
         assert!(!access.allows(&shows("cookie", &pair.replace("terrace-81", "terrace-80"))));
         assert!(!access.allows(&shows("cookie", "terrace-81=")));
         assert!(!access.allows(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn more_than_reading_is_for_our_page_and_for_programs() {
+        let access = access();
+        let from = |origin: &'static str| {
+            HeaderMap::from_iter([(HOST, "127.0.0.1:81".parse().unwrap()), (ORIGIN, origin.parse().unwrap())])
+        };
+        assert!(access.is_own(&from("http://127.0.0.1:81")));
+        for other in ["http://127.0.0.1:82", "https://127.0.0.1:81", "http://example.org", "null", ""] {
+            assert!(!access.is_own(&from(other)), "{other}");
+        }
+        assert!(access.is_own(&shows("authorization", "Bearer 0123456789abcdef")));
+        assert!(!access.is_own(&HeaderMap::new()));
     }
 
     #[test]

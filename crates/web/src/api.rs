@@ -1,10 +1,10 @@
-//! What the page asks for: the agent's status, objects, one array, a slice.
+//! What the page asks for: the agent's status, objects, one array, a slice, the list of queries.
 
 use crate::path::parameter;
 use crate::refusal::{Answer, Refusal};
 use crate::reply::{Reply, json};
 use crate::store::{Store, below, parent};
-use crate::{agent, slice, zarr};
+use crate::{agent, queries, slice, zarr};
 use serde_json::{Map, Value, json};
 use terrace_client::{Entry, Kind, ObjectKind};
 
@@ -14,6 +14,7 @@ const LISTED_MAX: usize = 2000;
 pub fn answer(store: &Store, what: &str, name: &str, query: Option<&str>) -> Answer<Reply> {
     match what {
         "status" if name.is_empty() => Ok(json(&status(store)?)),
+        "queries" if name.is_empty() => Ok(json(&queries::listed(store)?)),
         "objects" => Ok(json(&objects(store, name)?)),
         "array" => Ok(json(&array(store, name)?)),
         "slice" => {

@@ -3,9 +3,10 @@
 //!
 //!   connection ─▶ access (token, cookie) ─▶ route ─▶ zarr: keys of a store ─┐
 //!                                                 ─▶ api: status, objects, slices, events ─┼─▶ store (a session; whole steps)
+//!                                                 ─▶ query: SQL, by a process of the engine for each; queries: their list
 //!                                                 ─▶ page: files that are in this program ─┘
 //!
-//! Invariant: nothing is written, and whatever a request says, it is answered: a path that makes no sense is an error of the request.
+//! Invariant: no object is written, and whatever a request says, it is answered: a path that makes no sense is an error of the request.
 
 // They panic when nobody reads.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -18,6 +19,8 @@ mod listener;
 mod metrics;
 mod page;
 mod path;
+mod queries;
+mod query;
 mod refusal;
 mod reply;
 mod route;
@@ -38,7 +41,7 @@ use terrace_tool::server_args::ServerArgs;
 use tokio::sync::Semaphore;
 
 /// Threads that read objects; requests beyond wait for their turn.
-const READERS: usize = 16 + events::READERS_MAX;
+const READERS: usize = 16 + events::READERS_MAX + query::QUERIES_MAX;
 /// How long answers that are being sent may take when the program ends.
 const END: Duration = Duration::from_secs(2);
 
@@ -54,6 +57,12 @@ struct Cli {
     connect: String,
     #[command(flatten)]
     server: ServerArgs,
+    /// Most memory that one query of the page may hold
+    #[arg(long, value_name = "SIZE", default_value = "10%")]
+    query_memory: String,
+    /// How long a query of the page may take
+    #[arg(long, value_name = "DURATION", default_value = "5min")]
+    query_timeout: String,
     /// Exit at the end of standard input
     #[arg(long, hide = true)]
     until_input_ends: bool,
@@ -65,6 +74,7 @@ pub struct App {
     pub store: Arc<Store>,
     /// Places for pages that are told of changes.
     pub watchers: Arc<Semaphore>,
+    pub engine: query::Engine,
 }
 
 fn main() {
@@ -84,6 +94,7 @@ fn serve(cli: &Cli) -> Result<(), Failure> {
         access,
         store: Arc::new(Store::new(session)),
         watchers: Arc::new(Semaphore::new(events::READERS_MAX)),
+        engine: query::Engine::new(&cli.connect, &cli.query_memory, &cli.query_timeout)?,
     });
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -11,7 +11,7 @@ const LOGIN: &str = include_str!("page/login.html");
 /// Where the login page says why it is there.
 const REASON: &str = "<!--reason-->";
 
-const FILES: [(&str, &str, &str); 14] = [
+const FILES: [(&str, &str, &str); 18] = [
     ("/", HTML, INDEX),
     ("/page/page.css", STYLE, include_str!("page/page.css")),
     ("/page/page.js", SCRIPT, include_str!("page/page.js")),
@@ -19,6 +19,10 @@ const FILES: [(&str, &str, &str); 14] = [
     ("/page/flows.js", SCRIPT, include_str!("page/flows.js")),
     ("/page/objects.js", SCRIPT, include_str!("page/objects.js")),
     ("/page/viewer.js", SCRIPT, include_str!("page/viewer.js")),
+    ("/page/query.js", SCRIPT, include_str!("page/query.js")),
+    ("/page/queries.js", SCRIPT, include_str!("page/queries.js")),
+    ("/page/chart.js", SCRIPT, include_str!("page/chart.js")),
+    ("/page/plot.js", SCRIPT, include_str!("page/plot.js")),
     ("/page/colours.js", SCRIPT, include_str!("page/colours.js")),
     ("/page/terrace.svg", "image/svg+xml", include_str!("page/terrace.svg")),
     ("/page/vendor/d3-color.min.js", SCRIPT, include_str!("page/vendor/d3-color.min.js")),

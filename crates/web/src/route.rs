@@ -3,7 +3,7 @@
 use crate::path::{parameter, parts};
 use crate::refusal::{Answer, Refusal};
 use crate::reply::{Reply, dressed};
-use crate::{App, api, events, metrics, page, zarr};
+use crate::{App, api, events, metrics, page, queries, query, zarr};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 /// Longest form that is read.
 const FORM_MAX: usize = 8192;
+/// What is asked of the engine, which changes no object: SQL, and the end of a query.
+const POSTED: [&str; 2] = ["/api/query", "/api/cancel"];
 
 pub fn router(app: Arc<App>) -> Router {
     Router::new().fallback(answer).with_state(app)
@@ -23,8 +25,17 @@ async fn answer(State(app): State<Arc<App>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let (method, headers) = (parts.method, parts.headers);
     let (path, query) = (parts.uri.path(), parts.uri.query());
+    let is_posted = POSTED.contains(&path);
+    if is_posted && method == Method::POST {
+        let reply = posted(&app, &headers, path, body).await.unwrap_or_else(|refusal| refusal.reply());
+        return reply.response(&method, &headers);
+    }
     let reply = match admitted(&app, &method, &headers, path, query, body).await {
         Some(refused) => refused,
+        None if is_posted => {
+            let refusal = Refusal::new(StatusCode::METHOD_NOT_ALLOWED, format!("{path} is asked by POST"));
+            refusal.reply().header(ALLOW, "POST")
+        }
         None if path == "/api/events" && method == Method::GET => match events::stream(&app, query) {
             Ok(response) => return dressed(response),
             Err(refusal) => refusal.reply(),
@@ -32,6 +43,23 @@ async fn answer(State(app): State<Arc<App>>, request: Request) -> Response {
         None => routed(&app, path, query).await.unwrap_or_else(|refusal| refusal.reply()),
     };
     reply.response(&method, &headers)
+}
+
+async fn posted(app: &App, headers: &HeaderMap, path: &str, body: Body) -> Answer<Reply> {
+    if !app.access.allows(headers) {
+        return Err(Refusal::new(StatusCode::UNAUTHORIZED, "a token is needed"));
+    }
+    if !app.access.is_own(headers) {
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "only this server's own page may ask this with its cookie"));
+    }
+    let too_long = |_| Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "the query is too long");
+    let body = to_bytes(body, query::TEXT_BYTES_MAX).await.map_err(too_long)?;
+    let text = String::from_utf8(body.into()).map_err(|_| Refusal::bad("what is asked is not UTF-8"))?;
+    if path == "/api/query" {
+        return app.engine.ask(text).await;
+    }
+    let store = app.store.clone();
+    app.store.read(move || queries::cancel(&store, text.trim())).await
 }
 
 /// `None`: whoever asks may; else what he is told.

@@ -546,3 +546,56 @@ fn an_address_that_others_reach_is_served_by_tls_only_or_by_word() {
     std::thread::sleep(Duration::from_millis(10));
     shell.ends_and_leaves();
 }
+
+/// It would take for hours.
+const LONG: &str =
+    "SELECT count(*) FROM generate_series(1, 3000000) a(i) JOIN generate_series(1, 3000000) b(j) ON i + j < 0";
+
+#[test]
+fn the_page_asks_sql_and_lists_and_ends_queries() {
+    let place = Workplace::new();
+    let served = Served::begin(&place, &["--http", "127.0.0.1:0", "--query-timeout", "20s"]);
+    let session = Session::open(&served.index).unwrap();
+    study(&session);
+    let web = http(&served);
+    let lines = format!("Authorization: Bearer {}\r\n", web.token);
+    let ask = |sql: &str| web.send("POST", "/api/query", &lines, sql.as_bytes());
+    let answer = ask("SELECT y, avg(v) AS mean FROM study GROUP BY y ORDER BY y").json();
+    assert_eq!(answer["count"], 5);
+    assert_eq!(answer["rows"][1], serde_json::json!(["1", "10.0"]));
+    assert_eq!(answer["columns"][1]["name"], "mean");
+    assert_eq!(answer["columns"][1]["numbers"], serde_json::json!([3.0, 10.0, 17.0, 24.0, 31.0]));
+    let many = ask("SELECT i FROM generate_series(1, 25000) t(i)").json();
+    assert_eq!((many["count"].as_u64(), many["rows"].as_array().unwrap().len()), (Some(25000), 1000));
+    let wrong = ask("SELECT nothing FROM study");
+    assert!(wrong.status == 400 && wrong.json()["error"].as_str().unwrap().contains("nothing"), "{}", wrong.text());
+    // Another page of this host has the cookie sent, and may not ask.
+    assert_eq!(web.send("POST", "/api/query", "", b"SELECT 1").status, 401);
+    let foreign = format!("{lines}Origin: http://127.0.0.1:1\r\n");
+    assert_eq!(web.send("POST", "/api/query", &foreign, b"SELECT 1").status, 403);
+    assert_eq!(web.get("/api/query").header("allow"), "POST");
+    let state = |wanted: &str| {
+        let listed = web.get("/api/queries").json();
+        let all = listed["queries"].as_array().unwrap().clone();
+        all.into_iter().find(|query| query["text"] == LONG && query["state"] == wanted)
+    };
+    // Ended by the list's button.
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| ask(LONG));
+        assert!(wait_until(60, || state("running").is_some()), "it is not listed");
+        let id = state("running").unwrap()["id"].as_str().unwrap().to_owned();
+        assert_eq!(web.send("POST", "/api/cancel", &lines, id.as_bytes()).status, 200);
+        let refused = asked.join().unwrap();
+        assert!(refused.status == 400 && refused.text().contains("was cancelled"), "{}", refused.text());
+        assert_eq!(web.send("POST", "/api/cancel", &lines, id.as_bytes()).status, 404);
+    });
+    // A page that goes away.
+    let mut stream = std::net::TcpStream::connect(&web.address).unwrap();
+    let head = format!("POST /api/query HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n{lines}\r\n{LONG}", LONG.len());
+    stream.write_all(head.as_bytes()).unwrap();
+    assert!(wait_until(60, || state("running").is_some()), "it is not listed");
+    drop(stream);
+    assert!(wait_until(10, || state("left").is_some()), "{}", web.get("/api/queries").text());
+    drop(session);
+    served.end();
+}

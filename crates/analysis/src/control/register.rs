@@ -1,152 +1,29 @@
 //! The queries of a root: those that run, in any process, and the last that ended.
 //!
-//! ```text
-//!   RUNTIME/queries/ID.running   a query's record, by its process; written again while it runs
-//!   RUNTIME/queries/ID.cancel    somebody wants its end; looked for by its process, many times a second
-//!   RUNTIME/queries/ID.ended     its last record
-//! ```
-//!
-//! Files, because those who ask are processes of their own (`terrace sql`, each Python program, `terrace serve --flight`), and come
-//! and go. Without a runtime directory (an agent on another node) a process knows its own queries only.
+//! They are told to other processes by files (`terrace_client::queries`). Without a runtime directory (an agent on another node) a
+//! process knows its own queries only.
 
 use super::{Control, End};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use arrow::array::{Array, ArrayRef};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, Weak};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use terrace_client::Kind;
+use std::time::{Duration, Instant, SystemTime};
+use terrace_client::queries::{self, HISTORY, Process, cancel, forget_old, in_order, read, runs_no_more, write};
 
-/// Queries that ended and are still told of.
-pub const HISTORY: usize = 100;
-/// So many more, before the oldest are removed.
-const HISTORY_SLACK: usize = 20;
+pub use terrace_client::queries::{Record, State};
+
 /// How soon a query's end is seen by its process.
 const LOOK: Duration = Duration::from_millis(40);
 /// How often the record of one that runs is written again, in looks.
 const LOOKS_PER_RECORD: u64 = 10;
-const DIRECTORY: &str = "queries";
 const TEXT_BYTES_MAX: usize = 4096;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum State {
-    Running,
-    Finished,
-    Failed,
-    Cancelled,
-    TimedOut,
-    /// Whoever asked was gone before all was told.
-    Left,
-    /// Its process was.
-    Died,
-}
-
-impl State {
-    const ALL: [(State, &'static str); 7] = [
-        (State::Running, "running"),
-        (State::Finished, "finished"),
-        (State::Failed, "failed"),
-        (State::Cancelled, "cancelled"),
-        (State::TimedOut, "timed out"),
-        (State::Left, "left"),
-        (State::Died, "died"),
-    ];
-
-    pub fn name(self) -> &'static str {
-        State::ALL.iter().find(|(state, _)| *state == self).expect("all are listed").1
-    }
-    fn named(name: &str) -> State {
-        State::ALL.iter().find(|(_, known)| *known == name).map_or(State::Died, |(state, _)| *state)
-    }
-}
-
-/// What is known of a query.
-#[derive(Clone, Debug)]
-pub struct Record {
-    pub id: String,
-    pub who: String,
-    pub text: String,
-    pub state: State,
-    pub started: SystemTime,
-    pub elapsed: Duration,
-    pub rows: u64,
-    pub bytes: u64,
-    pub cells: u64,
-    /// Cells that it is known to read in all.
-    pub planned: u64,
-    pub memory_bytes_peak: u64,
-    pub error: Option<String>,
-    process: Process,
-}
-
-/// A number may be another process's later; with its start it is not.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Process {
-    id: u32,
-    start: u64,
-}
-
-impl Process {
-    fn of(id: u32) -> Option<Process> {
-        let text = std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-        // Behind the name, which may have anything in it.
-        let start = text.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
-        Some(Process { id, start })
-    }
-    fn is_alive(self) -> bool {
-        Process::of(self.id) == Some(self)
-    }
-}
-
-impl Record {
-    /// The share that has been read of what is known to be read; `None` before that is known.
-    pub fn progress(&self) -> Option<f64> {
-        match self.state {
-            State::Finished => Some(1.0),
-            _ if self.planned == 0 => None,
-            _ => Some((self.cells as f64 / self.planned as f64).min(1.0)),
-        }
-    }
-
-    fn to_json(&self) -> Value {
-        json!({
-            "id": self.id, "who": self.who, "text": self.text, "state": self.state.name(),
-            "started_us": self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64,
-            "elapsed_us": self.elapsed.as_micros() as u64,
-            "rows": self.rows, "bytes": self.bytes, "cells": self.cells, "planned": self.planned,
-            "memory_bytes_peak": self.memory_bytes_peak, "error": self.error,
-            "process": self.process.id, "process_start": self.process.start,
-        })
-    }
-
-    fn of_json(value: &Value) -> Option<Record> {
-        let text = |key: &str| value.get(key)?.as_str().map(str::to_owned);
-        let number = |key: &str| value.get(key)?.as_u64();
-        Some(Record {
-            id: text("id")?,
-            who: text("who")?,
-            text: text("text")?,
-            state: State::named(&text("state")?),
-            started: UNIX_EPOCH + Duration::from_micros(number("started_us")?),
-            elapsed: Duration::from_micros(number("elapsed_us")?),
-            rows: number("rows")?,
-            bytes: number("bytes")?,
-            cells: number("cells")?,
-            // Of another version.
-            planned: number("planned").unwrap_or(0),
-            memory_bytes_peak: number("memory_bytes_peak")?,
-            error: text("error"),
-            process: Process { id: number("process")? as u32, start: number("process_start")? },
-        })
-    }
-}
 
 /// The queries that this process runs.
 pub struct Register {
@@ -210,13 +87,12 @@ impl Register {
     /// `runtime`: the agent's runtime directory.
     pub fn new(runtime: Option<&Path>, limits: Limits) -> Arc<Register> {
         // Where it can't be made, the process knows its own queries.
-        let directory = runtime.map(|runtime| runtime.join(DIRECTORY)).filter(|directory| {
+        let directory = runtime.map(queries::directory).filter(|directory| {
             use std::os::unix::fs::DirBuilderExt;
             let made = std::fs::DirBuilder::new().mode(0o700).create(directory);
             made.is_ok() || directory.is_dir()
         });
-        let id = std::process::id();
-        let process = Process::of(id).unwrap_or(Process { id, start: 0 });
+        let process = Process::own();
         let (shared, looking) = (Arc::default(), Once::new());
         Arc::new(Register { directory, process, next: AtomicU64::new(1), limits, shared, looking })
     }
@@ -267,10 +143,7 @@ impl Register {
             }
         };
         records.extend(self.running_here());
-        records.sort_by_key(|record| (record.state != State::Running, std::cmp::Reverse(record.started)));
-        let running = records.iter().take_while(|record| record.state == State::Running).count();
-        records.truncate(running + HISTORY);
-        records
+        in_order(records)
     }
 
     /// Ends a query of any process of this root, and waits until it has.
@@ -279,34 +152,8 @@ impl Register {
             entry.control.end(End::Cancelled);
             return Ok(());
         }
-        let is_running = || self.records().into_iter().any(|record| record.id == id && record.state == State::Running);
-        let Some(directory) = self.directory.as_ref().filter(|_| is_running()) else {
-            let ended = self.records().into_iter().find(|record| record.id == id);
-            return Err(match ended {
-                Some(record) => {
-                    Error::new(Kind::NotFound, format!("the query {id} runs no more: it is {}", record.state.name()))
-                }
-                None => Error::new(Kind::NotFound, format!("there is no query {id}")),
-            }
-            .hint("SELECT id, who, sql FROM terrace.queries WHERE state = 'running'"));
-        };
-        let request = directory.join(format!("{id}.cancel"));
-        std::fs::write(&request, []).map_err(|error| {
-            Error::new(Kind::System, format!("can't ask for the end of {id}: {}: {error}", request.display()))
-        })?;
-        let begun = Instant::now();
-        while is_running() {
-            if begun.elapsed() > patience {
-                return Err(Error::new(
-                    Kind::Busy,
-                    format!("the query {id} was told to end, and has not in {} s", patience.as_secs()),
-                )
-                .hint("one step of the engine, as sorting what it holds, is not cut short"));
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let _ = std::fs::remove_file(&request);
-        Ok(())
+        let Some(directory) = &self.directory else { return Err(runs_no_more(id, self.records()).into()) };
+        Ok(cancel(directory, id, patience)?)
     }
 
     /// Ends all that this process runs.
@@ -337,56 +184,6 @@ impl Register {
                 }
             }
         }
-    }
-}
-
-/// A record appears whole. What can't be written is not seen; its query goes on.
-fn write(directory: &Path, kind: &str, record: &Record) {
-    let partial = directory.join(format!("{}.partial", record.id));
-    let written = std::fs::write(&partial, record.to_json().to_string())
-        .and_then(|()| std::fs::rename(&partial, directory.join(format!("{}.{kind}", record.id))));
-    if written.is_err() {
-        let _ = std::fs::remove_file(&partial);
-    }
-}
-
-fn read(directory: &Path) -> Vec<Record> {
-    let mut records: BTreeMap<String, Record> = BTreeMap::new();
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let path = entry.path();
-        let kind = path.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
-        if !matches!(kind, "running" | "ended") {
-            continue;
-        }
-        // It may have ended meanwhile, and is there by its other name.
-        let Ok(text) = std::fs::read_to_string(&path) else { continue };
-        let Some(mut record) = serde_json::from_str(&text).ok().as_ref().and_then(Record::of_json) else { continue };
-        if record.state == State::Running && !record.process.is_alive() {
-            record.state = State::Died;
-            write(directory, "ended", &record);
-            let _ = std::fs::remove_file(&path);
-        }
-        match records.get(&record.id) {
-            Some(known) if known.state != State::Running => {}
-            _ => drop(records.insert(record.id.clone(), record)),
-        }
-    }
-    records.into_values().collect()
-}
-
-/// Only so many that ended are kept.
-fn forget_old(directory: &Path) {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let ended: Vec<PathBuf> =
-        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|kind| kind == "ended")).collect();
-    if ended.len() <= HISTORY + HISTORY_SLACK {
-        return;
-    }
-    let when = |path: &PathBuf| std::fs::metadata(path).and_then(|found| found.modified()).unwrap_or(UNIX_EPOCH);
-    let mut ended: Vec<(SystemTime, PathBuf)> = ended.into_iter().map(|path| (when(&path), path)).collect();
-    ended.sort();
-    for (_, path) in &ended[..ended.len() - HISTORY] {
-        let _ = std::fs::remove_file(path);
     }
 }
 

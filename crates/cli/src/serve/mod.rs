@@ -79,7 +79,7 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
     let mut web = None;
     if let Some(address) = &args.http {
         let listen = listening::for_http(address, args.token_file.as_deref(), args.tls, args.plain, settings)?;
-        let served = Web::start(&listen, &begun.index, args.quiet)?;
+        let served = Web::start(&listen, &begun.index, args)?;
         lines.push_str(&format!("export {}={}\n", web::URL_ENV, served.url()));
         web = Some(served);
     }

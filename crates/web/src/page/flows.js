@@ -1,12 +1,12 @@
 // Tiers, queues and flows of the agent, as it tells them every second.
 
+import { axis, COLOURS } from './chart.js';
 import { bytes, element, pairs } from './format.js';
 
 // Seconds that the charts show.
 const KEPT = 180;
 // Steps of the axes: powers of two, as the units are.
 const STEPS = Array.from({ length: 50 }, (_, i) => 2 ** i);
-const COLOURS = ['#2f9dbd', '#3fa796', '#e08a3c', '#9b6fd0', '#c9556b'];
 
 const fast = (status) => status.tiers.filter((tier) => !tier.durable);
 
@@ -96,9 +96,6 @@ function queues(status) {
 
 function chart(id, names, unit) {
   const place = document.getElementById(id);
-  const style = getComputedStyle(document.body);
-  const [text, line] = [style.getPropertyValue('color'), 'rgba(128, 145, 155, 0.22)'];
-  const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: '11px system-ui' };
   const clock = (seconds) => new Date(seconds * 1000).toTimeString().slice(0, 8);
   const shown = (_, value) => (value == null ? '–' : bytes(value) + unit);
   return new uPlot(
@@ -107,7 +104,7 @@ function chart(id, names, unit) {
       height: 160,
       cursor: { y: false },
       scales: { y: { range: (_, low, high) => [0, Math.max(high, 1024)] } },
-      axes: [{ ...axis, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 74, incrs: STEPS, values: (_, ticks) => ticks.map((tick) => bytes(tick) + unit) }],
+      axes: [axis(clock), axis((tick) => bytes(tick) + unit, { size: 78, incrs: STEPS })],
       series: [
         { value: (_, seconds) => (seconds == null ? '–' : clock(seconds)) },
         ...names.map((name, i) => ({

@@ -19,6 +19,11 @@ export function duration(seconds) {
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
 }
 
+// How long something took.
+export function took(seconds) {
+  return seconds < 60 ? `${seconds.toFixed(seconds < 10 ? 2 : 1)} s` : duration(seconds);
+}
+
 // Six digits: what 32-bit floats hold.
 export function number(value) {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? 'none' : value > 0 ? '∞' : '−∞';
@@ -46,11 +51,11 @@ export function address(name) {
   return name.split('/').map(encodeURIComponent).join('/');
 }
 
-export async function fetched(path) {
-  const response = await fetch(path);
+export async function fetched(path, options) {
+  const response = await fetch(path, options);
   if (!response.ok) {
     const told = await response.json().catch(() => ({}));
-    throw new Error(told.error ?? `the server says ${response.status}`);
+    throw Object.assign(new Error(told.error ?? `the server says ${response.status}`), { hint: told.hint });
   }
   return response;
 }

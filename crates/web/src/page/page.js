@@ -3,10 +3,13 @@
 import { Flows } from './flows.js';
 import { duration } from './format.js';
 import { Objects } from './objects.js';
+import { Queries } from './queries.js';
+import { Query } from './query.js';
 import { Viewer } from './viewer.js';
 
 // How often the open containers are listed again.
 const LIST_MS = 3000;
+const QUERIES_MS = 1500;
 
 const byId = (id) => document.getElementById(id);
 const flows = new Flows();
@@ -14,6 +17,8 @@ const viewer = new Viewer();
 const objects = new Objects(byId('objects'), (path) => {
   location.hash = encodeURIComponent(path);
 });
+const queries = new Queries(byId('queries'));
+new Query(() => queries.list());
 let events = null;
 
 function state(text, isLive) {
@@ -58,5 +63,7 @@ async function list() {
 addEventListener('hashchange', chosen);
 byId('again').addEventListener('click', list);
 setInterval(() => document.hidden || list(), LIST_MS);
+setInterval(() => document.hidden || queries.list(), QUERIES_MS);
+queries.list();
 await chosen();
 await list();
