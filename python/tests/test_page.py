@@ -223,3 +223,42 @@ def test_tiers_queues_and_objects_are_shown_live(page: Page, run_of_steps: terra
     page.driver.save_screenshot(str(PICTURE))
     del session["weight"]
     assert page.complaints() == []
+
+
+def ask(page: Page, sql: str) -> None:
+    page.driver.execute_script("document.querySelector('#sql').value = arguments[0]; document.querySelector('#ask').requestSubmit()", sql)
+
+
+def test_a_query_is_answered_by_a_table_and_a_plot_and_can_be_ended(page: Page, session: terrace.Session, query_program) -> None:
+    container = session.create_container("asked")
+    container.create_array("v", (200,), dimensions=["x"])[...] = np.arange(200.0) ** 2
+    ask(page, "SELECT x, v FROM asked WHERE x < 100 ORDER BY x")
+    page.until("document.querySelectorAll('#rows tbody tr').length === 100")
+    page.until("document.querySelector('#answered').textContent.startsWith('100 rows, ')")
+    assert page.text("#rows tbody tr:last-child").split() == ["99", "9801.0"]
+    page.until("!document.querySelector('#plot').hidden && document.querySelector('#plot canvas') !== null")
+    page.until("document.querySelector('#queries').innerText.includes('WHERE x < 100')")
+    # What is wrong is said, and the answer before is gone.
+    ask(page, "SELECT nothing FROM asked")
+    page.until("document.querySelector('#refused').textContent.includes('nothing')")
+    assert page.driver.execute_script("return document.querySelector('#rows').hidden && document.querySelector('#plot').hidden")
+    # One that would take hours: ended from the list, and by its own button.
+    for button in ("#queries button[data-ends]", "#ends"):
+        ask(page, "SELECT count(*) FROM asked a, asked b, asked c, asked d, asked e WHERE a.v + b.v + c.v + d.v + e.v = 1.5")
+        page.until("document.querySelector('#queries tr.runs') !== null")
+        page.until("document.querySelector(arguments[0]) !== null", button)
+        page.driver.execute_script("document.querySelector(arguments[0]).click()", button)
+        page.until("!document.querySelector('#asks').disabled && document.querySelector('#queries tr.runs') === null")
+    ask(page, "SELECT max(v) AS top FROM asked")
+    page.until("document.querySelector('#rows').innerText.includes('39601')")
+    page.complaints()
+
+
+def test_a_narrow_screen_shows_all_of_the_page(page: Page) -> None:
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": 420, "height": 900, "deviceScaleFactor": 1, "mobile": False})
+    try:
+        # Charts are drawn anew a moment later.
+        page.until("window.innerWidth === 420 && document.documentElement.scrollWidth <= 420")
+        page.driver.save_screenshot(str(PICTURE.with_name("page-narrow.png")))
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
