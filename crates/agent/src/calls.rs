@@ -81,7 +81,8 @@ impl Agent {
         let mut given = None;
         let Ok(peer) = rustix::net::sockopt::socket_peercred(connection) else { return };
         let caller = (peer.uid.as_raw(), peer.gid.as_raw());
-        reply.status = match self.serve_call(caller, &call, path, fd, &mut reply, &mut given) {
+        let pid = peer.pid.as_raw_nonzero().get() as u32;
+        reply.status = match self.serve_call(caller, pid, &call, path, fd, &mut reply, &mut given) {
             Ok(()) => 0,
             Err(errno) => errno,
         };
@@ -91,6 +92,7 @@ impl Agent {
     fn serve_call(
         &self,
         caller: (u32, u32),
+        pid: u32,
         call: &Call,
         path: &[u8],
         fd: Option<OwnedFd>,
@@ -116,7 +118,7 @@ impl Agent {
         }
         if is(CallKind::Bring) {
             let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
-            return self.peers.bring(&path[..end], path.get(end + 1..).unwrap_or_default());
+            return self.peers.bring(&path[..end], path.get(end + 1..).unwrap_or_default(), pid);
         }
         if is(CallKind::Settle) && call.record == NO_RECORD {
             return self.settle_below(path);

@@ -134,6 +134,7 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
     let (journal, trouble) = open_journal(&settings.journal())?;
     let agent = Agent::new(settings, journal)?;
     put_in_force(&agent.settings)?;
+    agent.look_for_arrivals();
     agent.register()?;
     if let Some(trouble) = trouble {
         agent.warn(trouble);

@@ -106,7 +106,13 @@ impl Agent {
 impl Files {
     /// Other nodes are registered at the root: its files may change at any time.
     pub fn has_others(&self) -> bool {
-        self.index.header.others.load(Acquire) > 0
+        *self.other_nodes.lock().unwrap() > 0
+    }
+
+    /// Programs look for what others have, and for files that are still to come, from now on.
+    pub fn tell_of_others(&self) {
+        let others = self.other_nodes.lock().unwrap();
+        self.index.header.others.store(others.saturating_add(self.arrivals.is_possible() as u32), Release);
     }
 
     /// Whether programs are to look for links of others, where an open finds nothing.
@@ -117,7 +123,9 @@ impl Files {
         let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let others = names.filter(|name| is_tag(name) && name != own).count();
-        let before = self.index.header.others.swap(others.min(u32::MAX as usize) as u32, AcqRel);
+        let others = others.min(u32::MAX as usize) as u32;
+        let before = std::mem::replace(&mut *self.other_nodes.lock().unwrap(), others);
+        self.tell_of_others();
         if before == 0 && others > 0 && self.policy.prefetches_nothing() {
             // What was flushed while this node was alone has replicas that others' writing will not reach.
             (0..self.index.records_end())

@@ -54,6 +54,7 @@ impl Agent {
     fn converse(&self, connection: UnixStream) {
         let Ok(writer) = connection.try_clone() else { return };
         let mut run = None;
+        let mut arriving = None;
         for line in BufReader::new(connection).lines() {
             let Ok(line) = line else { break };
             let request = serde_json::from_str::<Request>(&line);
@@ -83,6 +84,13 @@ impl Agent {
                         None => break,
                     }
                 }
+                Ok(Request::Arrive { files }) => {
+                    let pid = rustix::net::sockopt::socket_peercred(&writer).map_or(0, |peer| peer.pid.as_raw_nonzero().get());
+                    let number = self.arrivals.begin(pid as u32, arriving, files);
+                    arriving = Some(number);
+                    self.tell_of_others();
+                    Response::Arriving { arriving: number }
+                }
                 Ok(request) => self.serve(request, &writer),
                 Err(error) => Response::Error {
                     message: format!("the agent doesn't understand this request: {error}"),
@@ -92,6 +100,9 @@ impl Agent {
             if !accept::send(&writer, &answer) {
                 break;
             }
+        }
+        if let Some(arriving) = arriving {
+            self.peers.end_arrivals(arriving);
         }
         if let Some(run) = run {
             self.runs.lock().unwrap().end(run, writer);
@@ -130,7 +141,12 @@ impl Agent {
         let progress: Progress<'_> = &mut progress;
         let scope = |paths: Vec<PathBuf>| Scope(paths.iter().map(|path| self.canonical(path)).collect());
         match request {
-            Request::RunBegin { .. } => unreachable!("answered by the conversation"),
+            Request::RunBegin { .. } | Request::Arrive { .. } => unreachable!("answered by the conversation"),
+            Request::NextAwaited { arriving } => Response::Awaited { files: self.arrivals.awaited(arriving) },
+            Request::Arrived { arriving, objects, failed } => {
+                self.arrivals.arrived(arriving, objects, failed);
+                Response::Awaited { files: vec![] }
+            }
             Request::Flush { paths, all, end_of_run } => {
                 self.flush(&scope(paths), &FlushOptions { all, end_of_run, settle_open: false }, progress).response()
             }
@@ -291,6 +307,7 @@ impl Agent {
             },
             unflushed_files,
             unflushed_bytes,
+            arriving_files: self.arrivals.count(),
             moving,
             failures: self.failures.lock().unwrap().iter().map(to_failure).collect(),
             warnings: self.warnings.lock().unwrap().clone(),

@@ -5,7 +5,6 @@
 //!
 //! `state/settings.json` has the settings of the agent that serves, or last served: the agent itself writes it.
 
-use crate::control_client::Client;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -14,6 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use terrace_core::settings::Settings;
+use terrace_tool::control_client::Client;
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result};
 

@@ -196,9 +196,12 @@ pub struct RunArgs {
     #[arg(long, value_name = "KEEP", value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "file", env = "TERRACE_HDF5",
         conflicts_with_all = ["mount", "nodes"])]
     pub hdf5: Option<Hdf5>,
-    /// Bring objects from an object store into a directory below the root before the command starts; may be repeated
+    /// Bring objects from an object store into a directory below the root, beside the command; may be repeated
     #[arg(long, value_name = "[DIR=]URL")]
     pub stage_in: Vec<String>,
+    /// Start the command when all of that is there
+    #[arg(long)]
+    pub stage_wait: bool,
     /// Send a directory below the root to an object store, as its files become durable; may be repeated
     #[arg(long, value_name = "[DIR=]URL")]
     pub stage_out: Vec<String>,

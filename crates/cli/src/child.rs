@@ -191,7 +191,7 @@ fn parent_in_stat(stat: &[u8]) -> Option<u32> {
 }
 
 /// Ours first, then what was there.
-fn preload(ours: &[&Path], before: Option<OsString>) -> OsString {
+pub fn preload(ours: &[&Path], before: Option<OsString>) -> OsString {
     let before = before.unwrap_or_default();
     let others = before.as_bytes().split(|byte| matches!(byte, b' ' | b':')).map(OsStr::from_bytes);
     let others = others.filter(|other| !other.is_empty() && !ours.iter().any(|path| path.as_os_str() == *other));

@@ -81,6 +81,7 @@ fn in_force(resolved: &Resolved, key: &str) -> String {
         "policy.evict" => list(&settings.policy.evict),
         "policy.prefetch" => list(&settings.policy.prefetch),
         "stage.in" | "stage.out" => list(&resolved.wanted.list(key)),
+        "stage.wait" => resolved.wanted.switch(key).unwrap_or(false).to_string(),
         "mover.threads" => settings.mover.threads.to_string(),
         "mover.bandwidth" => rate(settings.mover.bandwidth_bytes_s),
         "mover.settle" => format!("{}ms", settings.mover.settle_ms),

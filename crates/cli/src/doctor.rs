@@ -2,13 +2,13 @@
 
 use crate::args::DoctorArgs;
 use crate::check;
-use crate::control_client::running;
 use crate::door::Door;
 use crate::program::{Limit, Program, Reach, Way, Weight, reach};
 use serde::Serialize;
 use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 use terrace_core::size::show_bytes;
+use terrace_tool::control_client::running;
 use terrace_tool::failure::{Failure, Result, code};
 use terrace_tool::filesystem::{FileSystem, memory_available_bytes};
 use terrace_tool::resolve::{Resolved, resolve};

@@ -7,11 +7,11 @@
 
 use crate::agent_process::read_settings;
 use crate::args::{DrainArgs, RecoverArgs};
-use crate::control_client::{lost, running};
 use crate::recover::recover_alone;
 use std::path::Path;
 use terrace_core::control::Request;
 use terrace_core::settings::{Settings, user_dir};
+use terrace_tool::control_client::{lost, running};
 use terrace_tool::failure::{Failure, Result, code};
 use terrace_tool::outln;
 use terrace_tool::resolve::uid;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use terrace_agent::node;
+use terrace_core::arrivals::turned;
 use terrace_core::nodes::{Node, Owner, owner};
 use terrace_core::settings::Settings;
 
@@ -55,6 +56,11 @@ pub fn files(settings: &Settings, below: Option<&Path>) -> Vec<Elsewhere> {
         let is_gone = tag.as_ref().is_some_and(|tag| gone.contains_key(tag));
         let (whose, is_lost) = match &whose {
             Owner::Node(tag) if Some(tag) == own.as_ref() => return None,
+            Owner::Node(tag)
+                if turned(tag).is_some_and(|node| Some(&node) == own.as_ref() || nodes.contains_key(&node)) =>
+            {
+                ("on its way from an object store".into(), false)
+            }
             Owner::Node(tag) => match nodes.get(tag).or_else(|| gone.get(tag)) {
                 Some(node) if node.was_here_before(&host, &machine, &boot_id) => (node.host.clone(), true),
                 Some(node) => (node.host.clone(), false),

@@ -2,12 +2,12 @@
 
 use crate::agent_process;
 use crate::args::PathArgs;
-use crate::control_client::running;
 use crate::places::{below_root, object_directories};
 use terrace_core::control::{Request, Response, Status};
 use terrace_core::policy::{Decision, Mode, Policy};
 use terrace_core::settings::{Directories, Settings};
 use terrace_core::size::show_bytes;
+use terrace_tool::control_client::running;
 use terrace_tool::failure::{Failure, Result};
 use terrace_tool::outln;
 use terrace_tool::resolve::resolve;

@@ -3,11 +3,11 @@
 //!   --hdf5        arrays beside the files while the run lasts: policy drops them at its end
 //!   --hdf5=both   they stay, and are made durable as Zarr
 
-use crate::control_client::running;
 use clap::ValueEnum;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use terrace_core::settings::Settings;
+use terrace_tool::control_client::running;
 use terrace_tool::failure::{Failure, Result};
 
 /// What becomes of the arrays of HDF5 files.

@@ -8,7 +8,6 @@
 //! Invariant: when `end` returns and no other run is there, nothing of Terrace is in the root.
 
 use crate::agent_process::{await_end, ensure};
-use crate::control_client::{Client, lost, unexpected};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -17,6 +16,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use terrace_core::control::{Request, Response, Status};
 use terrace_core::settings::Settings;
+use terrace_tool::control_client::{Client, lost, unexpected};
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, code};
 

@@ -2,7 +2,6 @@
 
 use crate::agent_process;
 use crate::args::{ListArgs, StatusArgs};
-use crate::control_client::{lost, running, unexpected};
 use crate::places::{below_root, directories_of, links_into_tiers};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -11,6 +10,7 @@ use terrace_core::control::{FileEntry, Request, Response, Status};
 use terrace_core::policy::Policy;
 use terrace_core::settings::Settings;
 use terrace_core::size::{show_bytes, show_seconds};
+use terrace_tool::control_client::{lost, running, unexpected};
 use terrace_tool::failure::{Failure, Result, code};
 use terrace_tool::resolve::resolve;
 use terrace_tool::table::{Table, json};

@@ -1,6 +1,6 @@
 //! The `terrace` program: each subcommand is a module of the same or a near name.
 //!
-//!   args ─▶ terrace_tool::resolve (settings) ─▶ check ─▶ agent_process / control_client ─▶ what the command does
+//!   args ─▶ terrace_tool::resolve (settings) ─▶ check ─▶ agent_process / terrace_tool::control_client ─▶ what the command does
 //!
 //! Exit codes: the program's own for `run`, 0; 1 could not be done; 2 bad input; 74 data is not durable; 126 and 127 as in env(1).
 
@@ -13,7 +13,6 @@ mod bench;
 mod check;
 mod child;
 mod config;
-mod control_client;
 mod convert;
 mod doctor;
 mod door;

@@ -3,13 +3,13 @@
 use crate::agent_process::{self, ensure};
 use crate::args::{FlushArgs, PathsArgs};
 use crate::check;
-use crate::control_client::{Client, Moved, lost, running, unexpected};
 use crate::elsewhere;
 use crate::places::all_below_root;
 use crate::progress::Progress;
 use terrace_core::control::{NodeFlushed, Request, Response};
 use terrace_core::settings::Settings;
 use terrace_core::size::show_bytes;
+use terrace_tool::control_client::{Client, Moved, lost, running, unexpected};
 use terrace_tool::failure::{Failure, Result, code, warn};
 use terrace_tool::outln;
 use terrace_tool::resolve::resolve;

@@ -1,7 +1,8 @@
-//! `terrace run --stage-in`, `--stage-out`: what an object store has is brought before the program starts, and what the program wrote is
+//! `terrace run --stage-in`, `--stage-out`: what an object store has is brought while the program runs, and what the program wrote is
 //! sent when it is durable. The program `terrace-stage` does both, and `terrace stage-in` and `stage-out` by themselves.
 //!
 //!   in:  a program of the run: what it brings lands in the tiers as what any program writes
+//!        it makes the names, says "ready", and goes on beside the program, which waits where it looks at a name (`terrace_core::arrivals`)
 //!   out: beside the run, for files that are durable already; and after the final flush, for all
 
 use crate::args::RunArgs;
@@ -9,12 +10,17 @@ use crate::child::{self, Ended, Start};
 use crate::keeper::Begun;
 use crate::programs::{become_program, beside};
 use crate::scheduler::TimeLeft;
-use crate::signals::Signals;
+use crate::signals::{Signals, Taken, send, stop_self};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
+use terrace_core::arrivals;
+use terrace_core::settings::Settings;
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, code};
 use terrace_tool::resolve::Resolved;
@@ -35,8 +41,35 @@ pub struct Staging {
     wanted_in: Vec<Pair>,
     wanted_out: Vec<Pair>,
     quiet: bool,
+    /// Start the program when all is there.
+    waits: bool,
+    bringers: Vec<Bringer>,
+    /// Locked while names of files that are to come may be there.
+    note: Option<File>,
     senders: Vec<Child>,
 }
+
+/// One that brings what lies below a URL.
+struct Bringer {
+    child: Child,
+    url: String,
+    /// The lines that it prints.
+    lines: Receiver<String>,
+}
+
+/// What ends before the names are there. Err: an exit code.
+enum Awaited {
+    Ready,
+    Ended(i32),
+    OutOfTime,
+}
+
+/// What it says before the program may start.
+const READY: &str = "ready";
+/// To hear signals, and whether it is ready.
+const LOOK: Duration = Duration::from_millis(10);
+/// It removes what is not whole.
+const BRINGER_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Staging {
     pub fn wanted(args: &RunArgs, resolved: &Resolved) -> Result<Option<Staging>> {
@@ -57,19 +90,26 @@ impl Staging {
             wanted_in,
             wanted_out,
             quiet: args.quiet,
+            waits: args.stage_wait || resolved.wanted.switch("stage.wait").unwrap_or(false),
+            bringers: vec![],
+            note: None,
             senders: vec![],
         }))
     }
 
     /// With the run's library and no other door: this program is known to need none. `Some`: it could not be done.
     pub fn bring(
-        &self,
+        &mut self,
         begun: &Begun,
         deadline: Option<Instant>,
-        library: &Path,
+        settings: &Settings,
         signals: &Signals,
         time: &mut TimeLeft,
     ) -> Result<Option<Ended>> {
+        if !self.waits && !self.wanted_in.is_empty() {
+            return self.begin_bringing(begun, deadline, settings, signals);
+        }
+        let library = settings.library.as_path();
         for pair in &self.wanted_in {
             let words = self.command(pair.bring(self.flags()));
             let start = Start { library: Some(library), deadline, ..natively(&words, begun) };
@@ -82,17 +122,106 @@ impl Staging {
         Ok(None)
     }
 
+    /// Until all names are there.
+    fn begin_bringing(
+        &mut self,
+        begun: &Begun,
+        deadline: Option<Instant>,
+        settings: &Settings,
+        signals: &Signals,
+    ) -> Result<Option<Ended>> {
+        let note = settings.arrivals();
+        let failed = |error: std::io::Error| Failure::io("write", &note, error);
+        let mut file = File::options().create(true).append(true).open(&note).map_err(failed)?;
+        file.lock_shared().and_then(|()| file.write_all(b"\n")).map_err(failed)?;
+        self.note = Some(file);
+        let tag = std::fs::read_to_string(settings.node_file()).unwrap_or_default();
+        let uid = rustix::process::geteuid().as_raw();
+        let links = arrivals::link_directory(settings, uid, tag.trim())
+            .ok_or_else(|| Failure::io("use the node's tag in", &settings.node_file(), "it has none"))?;
+        for number in 0..self.wanted_in.len() {
+            self.begin_one(number, begun, settings, &links, signals)?;
+        }
+        for bringer in &mut self.bringers {
+            let code = match bringer.await_names(deadline, signals) {
+                Awaited::Ready => continue,
+                Awaited::Ended(code) => code,
+                Awaited::OutOfTime => 128 + libc::SIGTERM,
+            };
+            errln!("terrace: error: the program was not started: {} could not be brought", bringer.url);
+            let out_of_time = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            self.end_bringing(false);
+            return Ok(Some(Ended { code, elapsed: Duration::ZERO, out_of_time }));
+        }
+        Ok(None)
+    }
+
+    fn begin_one(
+        &mut self,
+        number: usize,
+        begun: &Begun,
+        settings: &Settings,
+        links: &Path,
+        signals: &Signals,
+    ) -> Result<()> {
+        let pair = &self.wanted_in[number];
+        let mut flags: Vec<&OsStr> = self.flags().iter().map(OsStr::new).collect();
+        let control = settings.control_socket();
+        let root = settings.root.as_os_str();
+        flags.extend([
+            "--root".as_ref(),
+            root,
+            "--control".as_ref(),
+            control.as_os_str(),
+            "--links".as_ref(),
+            links.as_ref(),
+        ]);
+        let mut command = Command::new(&self.program);
+        command.args(words("stage-beside", &flags, [pair.url.as_ref(), pair.directory.as_ref()])).process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.env("LD_PRELOAD", child::preload(&[&settings.library], std::env::var_os("LD_PRELOAD")));
+        command.env("TERRACE_INDEX", &begun.index);
+        let mut child = start(&mut command, signals)
+            .map_err(|error| Failure::new(format!("can't run {}: {error}", self.program.display())))?;
+        let output = child.stdout.take().expect("it is a pipe");
+        let (tell, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(std::io::Result::ok) {
+                let _ = tell.send(line);
+            }
+        });
+        self.bringers.push(Bringer { child, url: pair.url.clone(), lines });
+        Ok(())
+    }
+
+    /// What nobody has asked for is not brought. `is_whole`: the program ended well. Some: what could not be brought.
+    pub fn end_bringing(&mut self, is_whole: bool) -> Option<Failure> {
+        let mut unbrought = vec![];
+        for mut bringer in self.bringers.drain(..) {
+            if !bringer.end(is_whole) {
+                unbrought.push(bringer.url.clone());
+            }
+            if !self.quiet {
+                bringer.lines.iter().filter(|line| line != READY).for_each(|line| errln!("{line}"));
+            }
+        }
+        if let Some(file) = self.note.take()
+            && file.unlock().is_ok()
+            && file.try_lock().is_ok()
+        {
+            let _ = file.set_len(0);
+        }
+        let what = unbrought.join(", ");
+        (!what.is_empty()).then(|| Failure::new(format!("not everything was brought: {what}")).code(code::NOT_DURABLE))
+    }
+
     /// Sends what is durable while the program runs. What it can't do, `send` does and tells of.
     pub fn begin_sending(&mut self, signals: &Signals) {
         for pair in &self.wanted_out {
             let mut command = Command::new(&self.program);
             command.args(pair.send(&["--quiet", "--follow", "--jobs", "2"])).process_group(0);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            let mask = signals.mask_for_program();
-            let end_with_us = || rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-            // SAFETY: both closures make nothing but system calls.
-            unsafe { command.pre_exec(mask).pre_exec(move || Ok(end_with_us()?)) };
-            self.senders.extend(command.spawn());
+            self.senders.extend(start(&mut command, signals));
         }
     }
 
@@ -135,22 +264,85 @@ impl Staging {
 impl Pair {
     /// Words of `terrace-stage`.
     fn bring(&self, flags: &[&str]) -> Vec<OsString> {
-        words("stage-in", flags, [self.url.as_ref(), self.directory.as_ref()])
+        words(
+            "stage-in",
+            &flags.iter().map(OsStr::new).collect::<Vec<_>>(),
+            [self.url.as_ref(), self.directory.as_ref()],
+        )
     }
 
     fn send(&self, flags: &[&str]) -> Vec<OsString> {
-        words("stage-out", flags, [self.directory.as_ref(), self.url.as_ref()])
+        words(
+            "stage-out",
+            &flags.iter().map(OsStr::new).collect::<Vec<_>>(),
+            [self.directory.as_ref(), self.url.as_ref()],
+        )
     }
 }
 
 /// What follows the two dashes is no flag, whatever it is called.
-fn words(command: &str, flags: &[&str], pair: [&OsStr; 2]) -> Vec<OsString> {
-    let before = std::iter::once(&command).chain(flags).chain(&["--"]).map(OsString::from);
+fn words(command: &str, flags: &[&OsStr], pair: [&OsStr; 2]) -> Vec<OsString> {
+    let flags = flags.iter().map(|&flag| OsString::from(flag));
+    let before = std::iter::once(OsString::from(command)).chain(flags).chain([OsString::from("--")]);
     before.chain(pair.map(OsString::from)).collect()
+}
+
+/// Beside us, and not longer than we are there.
+fn start(command: &mut Command, signals: &Signals) -> std::io::Result<Child> {
+    let mask = signals.mask_for_program();
+    let end_with_us = || rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    // SAFETY: both closures make nothing but system calls.
+    unsafe { command.pre_exec(mask).pre_exec(move || Ok(end_with_us()?)) };
+    command.spawn()
+}
+
+impl Bringer {
+    fn await_names(&mut self, deadline: Option<Instant>, signals: &Signals) -> Awaited {
+        loop {
+            match self.lines.try_recv() {
+                Ok(line) if line == READY => return Awaited::Ready,
+                Ok(line) => errln!("{line}"),
+                Err(TryRecvError::Empty) => {}
+                Err(TryRecvError::Disconnected) => {
+                    let code = self.child.wait().ok().and_then(|status| status.code());
+                    return Awaited::Ended(code.unwrap_or(1));
+                }
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Awaited::OutOfTime;
+            }
+            match signals.next(LOOK) {
+                None | Some(Taken { signal: libc::SIGCHLD | libc::SIGCONT, .. }) => {}
+                Some(Taken { signal: libc::SIGTSTP, .. }) => stop_self(),
+                Some(Taken { signal, .. }) => return Awaited::Ended(128 + signal),
+            }
+        }
+    }
+
+    /// False: it could not bring all that it was to.
+    fn end(&mut self, is_whole: bool) -> bool {
+        let pid = self.child.id();
+        if matches!(self.child.try_wait(), Ok(None)) {
+            send(pid, if is_whole { libc::SIGTERM } else { libc::SIGINT });
+        }
+        let begun = Instant::now();
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return status.success(),
+                Ok(None) if begun.elapsed() < BRINGER_PATIENCE => std::thread::sleep(LOOK),
+                _ => {
+                    let _ = self.child.kill();
+                    let _ = self.child.wait();
+                    return false;
+                }
+            }
+        }
+    }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
+        self.end_bringing(false);
         self.end_sending();
     }
 }

@@ -26,7 +26,7 @@ fn session(args: &terrace_tool::setting_args::SettingArgs) -> Result<Session> {
     if has_several_agents(&settings) {
         return Ok(Session::connect(&settings.root.to_string_lossy())?);
     }
-    let is_there = crate::control_client::running(&settings)?.is_some();
+    let is_there = terrace_tool::control_client::running(&settings)?.is_some();
     let settings = match is_there {
         true => settings,
         false => agent_process::in_force(&settings).unwrap_or(settings),

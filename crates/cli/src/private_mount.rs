@@ -11,7 +11,6 @@
 //! The program itself has neither library nor supervisor: by the mount it gets files, and would look for links in vain.
 
 use crate::agent_process::read_settings;
-use crate::control_client::Client;
 use crate::keeper::Keeper;
 use crate::supervision::{
     ENDED, LAST_STEPS, MESSAGE_MAX, PATIENCE, Supervised, inherit, inherited, log_of, own_program, pair, receive,
@@ -24,6 +23,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use terrace_core::control::Request;
+use terrace_tool::control_client::Client;
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, warn};
 use terrace_view::{Namespace, Refused};
@@ -243,5 +243,5 @@ fn go_on(
     let (_keeper, _) = held?;
     let request = Request::Flush { paths: vec![], all: false, end_of_run: true };
     let flushed = Client::connect(settings).and_then(|mut client| client.move_files(&request, |_| {}));
-    flushed.map(|_| ()).map_err(crate::control_client::lost)
+    flushed.map(|_| ()).map_err(terrace_tool::control_client::lost)
 }

@@ -3,13 +3,13 @@
 use crate::agent_process;
 use crate::args::RecoverArgs;
 use crate::check;
-use crate::control_client::{lost, running};
 use crate::places::links_into_tiers;
 use crate::progress::Progress;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use terrace_core::control::Request;
 use terrace_core::settings::Settings;
+use terrace_tool::control_client::{lost, running};
 use terrace_tool::failure::{Failure, Result, code};
 use terrace_tool::outln;
 use terrace_tool::resolve::resolve;
@@ -159,7 +159,7 @@ fn declare_gone(args: &RecoverArgs, settings: &Settings) -> Result<i32> {
     Ok(0)
 }
 
-fn flush_running(args: &RecoverArgs, client: &mut crate::control_client::Client, agent_pid: u32) -> Result<i32> {
+fn flush_running(args: &RecoverArgs, client: &mut terrace_tool::control_client::Client, agent_pid: u32) -> Result<i32> {
     let progress = Progress::new("flushing", args.json);
     let request = Request::Flush { paths: vec![], all: false, end_of_run: false };
     let moved = client.move_files(&request, |response| progress.show(response)).map_err(lost)?;

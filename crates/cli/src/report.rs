@@ -25,7 +25,6 @@ pub mod timeline;
 pub use nodes::NodeReport;
 
 use self::bandwidth::Bandwidth;
-use crate::control_client::Moved;
 use crate::door::Door;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -33,6 +32,7 @@ use std::path::PathBuf;
 use terrace_core::control::{Counters, Failure, Status, TierStatus};
 use terrace_core::size::{show_bytes, show_seconds};
 use terrace_model::{RunProfile, TierRates, TierTraffic, predict_run};
+use terrace_tool::control_client::Moved;
 use terrace_tool::resolve::Resolved;
 use terrace_tool::table::Table;
 

@@ -8,7 +8,6 @@
 use crate::agent_process::{self, ensure};
 use crate::args::RunArgs;
 use crate::child::{self, Ended, Start};
-use crate::control_client::{Client, Moved, running};
 use crate::door::Door;
 use crate::keeper::{Begun, Keeper};
 use crate::launch::Launch;
@@ -31,6 +30,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use terrace_core::control::{Request, Response, Status};
 use terrace_core::settings::Settings;
 use terrace_core::size::show_bytes;
+use terrace_tool::control_client::{Client, Moved, running};
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, code, warn};
 use terrace_tool::resolve::{self, Resolved};
@@ -108,8 +108,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     let on_others = look_elsewhere(settings);
     let told = tell_elsewhere(&on_others, ELSEWHERE_PATIENCE, args.quiet);
 
-    let brought =
-        staging.as_ref().map(|staging| staging.bring(&begun, deadline, &settings.library, &signals, &mut time));
+    let brought = staging.as_mut().map(|staging| staging.bring(&begun, deadline, settings, &signals, &mut time));
     let not_brought = brought.transpose()?.flatten();
     // What is there then is not the program's result.
     staging = staging.filter(|_| not_brought.is_none());
@@ -155,6 +154,7 @@ pub fn run(args: &RunArgs) -> Result<i32> {
         None => supervision.map(Supervision::end).unwrap_or_default(),
     };
 
+    let unbrought = staging.as_mut().and_then(|staging| staging.end_bringing(ended.code == 0));
     let flush_begun = Instant::now();
     let flushed = flush_attended(settings, &signals, args.quiet, &mut time);
     let others = launch.map(|launch| launch.end(settings, &signals, time.end()));
@@ -203,13 +203,22 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     if let Some(hdf5) = args.hdf5 {
         hdf5.clean(settings);
     }
-    finish(args, settings, &ended, supervised, Kept { flushed, unsent }, report, tells.then_some((phases, moments)))
+    finish(
+        args,
+        settings,
+        &ended,
+        supervised,
+        Kept { flushed, unsent, unbrought },
+        report,
+        tells.then_some((phases, moments)),
+    )
 }
 
 /// What became of the run's files: in the root, and in object stores.
 struct Kept {
     flushed: Result<Moved>,
     unsent: Option<Failure>,
+    unbrought: Option<Failure>,
 }
 
 fn finish(
@@ -221,7 +230,7 @@ fn finish(
     mut report: Report,
     told: Option<(Phases, Vec<Moment>)>,
 ) -> Result<i32> {
-    let Kept { flushed, unsent } = kept;
+    let Kept { flushed, unsent, unbrought } = kept;
     let tells = told.is_some();
     let (exit_code, failure) = match &flushed {
         Ok(moved) if moved.failures.is_empty() && supervised.is_lost && ended.code == 0 => (code::NOT_SERVED, None),
@@ -239,7 +248,8 @@ fn finish(
     let is_step = report.nodes.iter().any(|node| node.tasks > 0);
     let others = report.nodes.get(1..).filter(|_| !is_step).unwrap_or_default();
     let elsewhere = left_elsewhere(others, settings);
-    let exit_code = if elsewhere.is_some() || unsent.is_some() { code::NOT_DURABLE } else { exit_code };
+    let exit_code =
+        if elsewhere.is_some() || unsent.is_some() || unbrought.is_some() { code::NOT_DURABLE } else { exit_code };
     report.exit_code = exit_code;
     if !args.quiet {
         if tells {
@@ -264,7 +274,7 @@ fn finish(
         let text = serde_json::to_vec_pretty(&report).expect("a report is plain data");
         std::fs::write(file, text).map_err(|error| Failure::io("write the report", file, error))?;
     }
-    for failure in failure.into_iter().chain(elsewhere).chain(unsent) {
+    for failure in failure.into_iter().chain(elsewhere).chain(unbrought).chain(unsent) {
         failure.print();
     }
     Ok(exit_code)
@@ -533,7 +543,7 @@ pub fn flush(settings: &Settings, mut progress: impl FnMut(&Response)) -> Result
         match connection.move_files(&request, &mut progress) {
             Ok(moved) => return Ok(moved),
             // The agent died: the next one goes on where it was.
-            Err(error) => last = Some(crate::control_client::lost(error)),
+            Err(error) => last = Some(terrace_tool::control_client::lost(error)),
         }
     }
     Err(last.expect("there was at least one try"))

@@ -77,7 +77,7 @@ fn call(language: &str, mut told: Told, asked: &AskedArgs) -> Result<i32> {
         None if named_agent(&asked.settings).is_some() => {}
         None => {
             let settings = resolve(&asked.settings)?.settings;
-            let settings = match crate::control_client::running(&settings)? {
+            let settings = match terrace_tool::control_client::running(&settings)? {
                 Some(_) => settings,
                 None => agent_process::in_force(&settings).unwrap_or(settings),
             };

@@ -11,7 +11,6 @@
 //! Reason for two processes: see `terrace_supervise::keep`. The keeper outlives the run if one of its programs does.
 
 use crate::agent_process::read_settings;
-use crate::control_client::Client;
 use crate::keeper::Keeper;
 use crate::service::SuperviseArgs;
 use std::io::{self, Write};
@@ -27,6 +26,7 @@ use terrace_core::control::Request;
 use terrace_core::policy::Policy;
 use terrace_core::settings::{Directories, Settings};
 use terrace_supervise::{Filter, HOPELESS};
+use terrace_tool::control_client::Client;
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, code, warn};
 
@@ -222,7 +222,7 @@ pub fn keep(settings: &Path, socket: RawFd) -> Result<()> {
     let (_keeper, _) = held?;
     let request = Request::Flush { paths: vec![], all: false, end_of_run: true };
     let flushed = Client::connect(&settings).and_then(|mut client| client.move_files(&request, |_| {}));
-    flushed.map(|_| ()).map_err(crate::control_client::lost)
+    flushed.map(|_| ()).map_err(terrace_tool::control_client::lost)
 }
 
 fn start_supervisor(

@@ -4,7 +4,6 @@
 //!
 //! What is drawn is a function of [`Seen`] alone.
 
-use crate::control_client::running;
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -16,6 +15,7 @@ use std::time::{Duration, Instant};
 use terrace_core::control::Status;
 use terrace_core::settings::Settings;
 use terrace_core::size::{show_bytes, show_seconds};
+use terrace_tool::control_client::running;
 use terrace_tool::failure::{Failure, Result};
 
 const EACH: Duration = Duration::from_secs(1);

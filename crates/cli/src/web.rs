@@ -57,7 +57,7 @@ pub fn web(args: &WebArgs) -> Result<i32> {
             command.envs(settings.runtime.parent().map(|base| ("TERRACE_RUNTIME", base)));
         }
         None => {
-            if crate::control_client::running(&settings)?.is_none() {
+            if terrace_tool::control_client::running(&settings)?.is_none() {
                 settings = agent_process::in_force(&settings).unwrap_or(settings);
             }
             check::settings(&settings, true)?;

@@ -3,6 +3,7 @@
 //! A client sends one `Request` at a time and reads `Response`s until one that `is_last`. `RunBegin` ties the run to the
 //! connection: when the connection ends, however it ends, the run has ended.
 
+use crate::arrivals::Arrival;
 use crate::settings::Settings;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -40,6 +41,13 @@ pub enum Request {
         #[serde(with = "crate::paths::list")]
         paths: Vec<PathBuf>,
     },
+    /// Names of files that this connection's process brings, as long as the connection lasts; then names whose files have not come go.
+    /// Answered by `Arriving`.
+    Arrive { files: Vec<Arrival> },
+    /// Which of them somebody waits for; the path is where he met the name. Answered by `Awaited`, after a second at most.
+    NextAwaited { arriving: u64 },
+    /// These have come, and these can't be brought, with the reason. Answered by `Awaited`, with none.
+    Arrived { arriving: u64, objects: Vec<String>, failed: Vec<(String, String)> },
     /// Answered by `Files`.
     List {
         #[serde(with = "crate::paths::option", default)]
@@ -81,6 +89,13 @@ pub enum Response {
     },
     FlushedElsewhere {
         nodes: Vec<NodeFlushed>,
+    },
+    /// To be named in what is said of them.
+    Arriving {
+        arriving: u64,
+    },
+    Awaited {
+        files: Vec<Arrival>,
     },
     Files {
         files: Vec<FileEntry>,
@@ -147,6 +162,9 @@ pub struct Status {
     /// Files that exist only in a faster tier and are to be flushed, and their bytes.
     pub unflushed_files: u64,
     pub unflushed_bytes: u64,
+    /// Files that are on their way from an object store.
+    #[serde(default)]
+    pub arriving_files: u64,
     /// Flushes, evictions, prefetches under way.
     #[serde(with = "crate::paths::list")]
     pub moving: Vec<PathBuf>,

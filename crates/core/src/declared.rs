@@ -69,7 +69,7 @@ pub fn is_list_of_tables(key: &str) -> bool {
     key == TIER || key == FORWARD
 }
 
-pub const SETTINGS: [Declaration; 23] = [
+pub const SETTINGS: [Declaration; 24] = [
     setting("root", "root", Kind::Path, ".", "The directory to accelerate. Programs keep using its real path."),
     setting("quota", "quota", Kind::Size, "", "Most bytes that all faster tiers together may hold."),
     setting(
@@ -98,7 +98,14 @@ pub const SETTINGS: [Declaration; 23] = [
         "stage-in",
         Kind::Urls,
         "",
-        "What a run brings from an object store before its program starts: `[DIR=]URL`, into a directory below the root.",
+        "What a run brings from an object store: `[DIR=]URL`, into a directory below the root.",
+    ),
+    setting(
+        "stage.wait",
+        "stage-wait",
+        Kind::Switch,
+        "false",
+        "Whether the program starts when all of it is there, and not when its names are.",
     ),
     setting(
         "stage.out",

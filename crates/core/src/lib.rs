@@ -1,4 +1,5 @@
 //! Terrace's vocabulary. No I/O.
+pub mod arrivals;
 pub mod contradictions;
 pub mod control;
 pub mod declared;

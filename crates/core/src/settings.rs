@@ -272,6 +272,10 @@ impl Settings {
     pub fn unfinished(&self) -> PathBuf {
         self.state.join("unfinished")
     }
+    /// Not empty: names of files that are still to come may be there (`arrivals`). Locked, shared, by who brings them.
+    pub fn arrivals(&self) -> PathBuf {
+        self.state.join("arrivals")
+    }
     pub fn log(&self) -> PathBuf {
         self.state.join("agent.log")
     }

@@ -133,6 +133,8 @@ fn ask(index: Index, dirfd: i32, path: *const c_char, text: &[u8]) -> Brought {
     let request = Request { kind: CallKind::Bring, record: NO_RECORD, size: 0, path: both.get(), fd: -1 };
     match call(index, &request).status {
         0 => Brought::Done,
+        // The caller is about to put the file there itself.
+        libc::ECANCELED => Brought::Not,
         errno => Brought::Failed(-(errno as isize)),
     }
 }

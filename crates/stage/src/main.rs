@@ -1,6 +1,7 @@
 //! `terrace-stage`: files from an object store before a program, and to one after it. A program of its own: only this needs HTTP and TLS.
 //!
 //!   in:  URL ─▶ list ─▶ ranges, several at once ─▶ part file ─▶ rename     (under a run: into its tiers, by the preload library)
+//!   beside a program: names first, then the same, by what is waited for first
 //!   out: DIR ─▶ walk ─▶ whole, or in parts ─▶ completed ─▶ noted in the journal
 //!
 //! Invariants: a name has a whole file or none, here and there; nothing is removed on either side; what was done before an interrupt, a
@@ -9,6 +10,7 @@
 // They panic when nobody reads.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod beside;
 mod credentials;
 mod journal;
 mod remote;
@@ -44,6 +46,16 @@ enum Command {
         directory: Option<PathBuf>,
         #[command(flatten)]
         options: Options,
+    },
+    /// Bring objects while a program runs that may ask for them
+    #[command(hide = true)]
+    StageBeside {
+        url: String,
+        directory: PathBuf,
+        #[command(flatten)]
+        options: Options,
+        #[command(flatten)]
+        at: beside::Place,
     },
     /// Send the files of a directory
     StageOut {
@@ -86,6 +98,7 @@ fn run(command: Command) -> Result<()> {
                 };
                 stage_in::run(&remote, &directory, &options).await
             }
+            Command::StageBeside { url, directory, options, at } => beside::run(&url, &directory, &options, at).await,
             Command::StageOut { directory, url, options, follow } => {
                 let remote = Remote::of(&url)?;
                 if follow {

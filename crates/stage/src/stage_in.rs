@@ -28,16 +28,7 @@ const TRIES: u32 = 3;
 
 pub async fn run(remote: &Remote, directory: &Path, options: &Options) -> Result<()> {
     let objects = list(remote).await?;
-    let mut wanted = vec![];
-    for (name, object) in &objects {
-        let place = directory.join(name);
-        let above = Path::new(name).ancestors().skip(1).find_map(|above| objects.get(above.to_str()?));
-        if let Some(above) = above {
-            return Err(Failure::new(format!("{} and {} can't both be files", above.location, object.location))
-                .hint("remove one of the objects, or bring them one by one"));
-        }
-        wanted.push((place, object));
-    }
+    let wanted = wanted(directory, &objects)?;
     let bytes: u64 = objects.values().map(|object| object.size).sum();
     std::fs::create_dir_all(directory).map_err(|error| Failure::io("make", directory, error))?;
     let journal = Journal::open(Way::In, directory, remote)?;
@@ -64,6 +55,22 @@ pub async fn run(remote: &Remote, directory: &Path, options: &Options) -> Result
     Ok(())
 }
 
+/// Each object with the place that its file gets.
+pub fn wanted<'a>(
+    directory: &Path,
+    objects: &'a BTreeMap<String, ObjectMeta>,
+) -> Result<Vec<(PathBuf, &'a ObjectMeta)>> {
+    let with_place = |(name, object): (&'a String, &'a ObjectMeta)| {
+        let above = Path::new(name).ancestors().skip(1).find_map(|above| objects.get(above.to_str()?));
+        match above {
+            Some(above) => Err(Failure::new(format!("{} and {} can't both be files", above.location, object.location))
+                .hint("remove one of the objects, or bring them one by one")),
+            None => Ok((directory.join(name), object)),
+        }
+    };
+    objects.iter().map(with_place).collect()
+}
+
 /// Those below the prefix.
 async fn below(remote: &Remote) -> Result<BTreeMap<String, ObjectMeta>> {
     let prefix = Some(&remote.prefix).filter(|prefix| !prefix.as_ref().is_empty());
@@ -78,7 +85,7 @@ async fn below(remote: &Remote) -> Result<BTreeMap<String, ObjectMeta>> {
 }
 
 /// Objects below the prefix, or the one of that name, by the names that they get.
-async fn list(remote: &Remote) -> Result<BTreeMap<String, ObjectMeta>> {
+pub async fn list(remote: &Remote) -> Result<BTreeMap<String, ObjectMeta>> {
     // Most servers of plain HTTP can't list.
     let mut objects = if remote.lists { below(remote).await? } else { BTreeMap::new() };
     if objects.is_empty() && !remote.prefix.as_ref().is_empty() {
@@ -106,7 +113,7 @@ fn is_below(name: &str, directory: &str) -> bool {
 }
 
 /// A file that was brought has the object's time; what was brought from here is known better.
-fn is_there(journal: &Journal, place: &Path, object: &ObjectMeta) -> bool {
+pub fn is_there(journal: &Journal, place: &Path, object: &ObjectMeta) -> bool {
     let Ok(metadata) = place.metadata() else { return false };
     if let (Some((state, etag)), Some(now)) = (journal.same(object.location.as_ref()), &object.e_tag) {
         return state == State::of(&metadata) && etag == *now;
@@ -118,7 +125,7 @@ fn is_there(journal: &Journal, place: &Path, object: &ObjectMeta) -> bool {
         && seconds == u64::try_from(object.last_modified.timestamp()).ok()
 }
 
-async fn bring(
+pub async fn bring(
     remote: &Remote,
     journal: &Journal,
     place: PathBuf,
@@ -129,15 +136,26 @@ async fn bring(
         telling.is_there(object.size);
         return Ok(());
     }
+    let part = part_of(&place, object);
+    let state = fill(remote, &part, &place, object, telling).await?;
+    std::fs::rename(&part, &place).map_err(|error| Failure::io("make", &place, error))?;
+    if let Some(etag) = &object.e_tag {
+        journal.note_same(object.location.as_ref(), state, etag.clone())?;
+    }
+    telling.file_is_done();
+    Ok(())
+}
+
+/// Makes the part file a whole one; begun by an earlier attempt or not.
+pub async fn fill(remote: &Remote, part: &Path, place: &Path, object: &ObjectMeta, telling: &Telling) -> Result<State> {
     let parent = place.parent().expect("it lies in the directory");
     std::fs::create_dir_all(parent).map_err(|error| Failure::io("make", parent, error))?;
-    let part = part_of(&place, object);
     let mut file = std::fs::File::options()
         .append(true)
         .create(true)
-        .open(&part)
-        .map_err(|error| Failure::io("make", &part, error))?;
-    let failed = |error: std::io::Error| Failure::io("write", &part, error);
+        .open(part)
+        .map_err(|error| Failure::io("make", part, error))?;
+    let failed = |error: std::io::Error| Failure::io("write", part, error);
     let mut begun = file.metadata().map_err(failed)?.len();
     if begun > object.size {
         file.set_len(0).map_err(failed)?;
@@ -154,17 +172,10 @@ async fn bring(
     }
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(object.last_modified.timestamp().max(0) as u64);
     file.set_modified(time).map_err(failed)?;
-    let state = State::of(&file.metadata().map_err(failed)?);
-    drop(file);
-    std::fs::rename(&part, &place).map_err(|error| Failure::io("make", &place, error))?;
-    if let Some(etag) = &object.e_tag {
-        journal.note_same(object.location.as_ref(), state, etag.clone())?;
-    }
-    telling.file_is_done();
-    Ok(())
+    Ok(State::of(&file.metadata().map_err(failed)?))
 }
 
-fn part_of(place: &Path, object: &ObjectMeta) -> PathBuf {
+pub fn part_of(place: &Path, object: &ObjectMeta) -> PathBuf {
     let mut hash = Sha256::new();
     hash.update(object.e_tag.as_deref().unwrap_or_default());
     hash.update(object.last_modified.to_rfc3339());

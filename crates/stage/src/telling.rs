@@ -51,16 +51,20 @@ impl Telling {
 
     pub fn end(self, doing: &str, place: impl fmt::Display) {
         self.bar.finish_and_clear();
-        if self.quiet {
-            return;
+        if !self.quiet {
+            errln!("terrace: {}", self.in_words(doing, place));
         }
+    }
+
+    pub fn in_words(&self, doing: &str, place: impl fmt::Display) -> String {
         let seconds = self.begun.elapsed().as_secs_f64();
-        let (files, bytes, kept) = (self.files.into_inner(), self.bytes.into_inner(), self.kept.into_inner());
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (files, bytes, kept) = (count(&self.files), count(&self.bytes), count(&self.kept));
         let kept = match kept {
             0 => String::new(),
             kept => format!("; {} there already", files_in_words(kept)),
         };
-        errln!("terrace: {doing} {place}: {}, {} in {seconds:.1} s{kept}", files_in_words(files), show_bytes(bytes));
+        format!("{doing} {place}: {}, {} in {seconds:.1} s{kept}", files_in_words(files), show_bytes(bytes))
     }
 }
 

@@ -1,10 +1,12 @@
 //! What the command lines of our programs (`terrace`, `terrace-predict`, `terrace-query`, `terrace-web`) have in common.
 //!
 //!   setting_args ─▶ resolve (files, environment, flags ─▶ settings)         server_args: where a server listens, and who may come
+//!   control_client: questions to the agent of a root
 //!   failure: a sentence, a hint, an exit code                               output, table: answers, also into a pipe that is closed
 //!
 //! Nothing here starts, serves or moves anything.
 
+pub mod control_client;
 pub mod failure;
 pub mod filesystem;
 pub mod output;

@@ -1,6 +1,8 @@
 //! Object stores: what `terrace run --stage-in` and `--stage-out`, and the commands of these names, do with a real S3 server (s3s-fs, from
 //! crates.io), which keeps objects as files, so that tests see them. Networks that go away are a proxy before it.
 
+mod beside;
+
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use terrace_tests::{Outcome, Proxy, Served, Wish, Workplace, fetched, python, skipped, wait_until};

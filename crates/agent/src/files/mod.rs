@@ -63,6 +63,10 @@ pub struct Files {
     directory_times: DirectoryTimes,
     /// One file of a placed directory moves at a time.
     spilling: Mutex<()>,
+    /// Files on their way from object stores.
+    pub arrivals: crate::peers::Arrivals,
+    /// Other nodes that are registered at the root.
+    pub other_nodes: Mutex<u32>,
     /// `synchronize` flips an epoch twice: two at once would undo each other's flips.
     grace: [Mutex<()>; 2],
 }
@@ -108,6 +112,8 @@ impl Files {
             late_keys: Mutex::default(),
             directory_times: DirectoryTimes::default(),
             spilling: Mutex::default(),
+            arrivals: Default::default(),
+            other_nodes: Mutex::default(),
             grace: Default::default(),
         })
     }

@@ -48,10 +48,16 @@ fn place(text: &[u8]) -> Option<Place> {
 impl Peers {
     /// Has the file that the link `text` leads to made durable by its owner. `path`: the link's own, or empty. `Ok`: the name is
     /// to be looked at again. Err: an errno.
-    pub fn bring(&self, text: &[u8], path: &[u8]) -> Result<(), i32> {
+    ///
+    /// `pid`: who asks.
+    pub fn bring(&self, text: &[u8], path: &[u8], pid: u32) -> Result<(), i32> {
+        if let Some(arrived) = self.await_arrival(text, path, pid) {
+            return arrived;
+        }
         let Some(Place { tag, object }) = place(text).filter(|place| place.tag != self.own_tag()) else {
             return Err(libc::EINVAL);
         };
+        let tag = self.brought_by(tag);
         let begun = Instant::now();
         let patience = match self.silent.lock().unwrap().get(&tag) {
             Some(since) if since.elapsed() < SILENCE => PATIENCE_AGAIN,
@@ -87,8 +93,17 @@ impl Peers {
         }
     }
 
+    /// The node that brings a file from an object store, or has it.
+    fn brought_by(&self, tag: String) -> String {
+        let is_there = |tag: &str| self.nodes().join(tag).exists();
+        match terrace_core::arrivals::turned(&tag) {
+            Some(node) if !is_there(&tag) && is_there(&node) => node,
+            _ => tag,
+        }
+    }
+
     /// The name is still this link. A file system's cache of names may be a second old.
-    fn leads_to(&self, path: &[u8], text: &[u8]) -> bool {
+    pub fn leads_to(&self, path: &[u8], text: &[u8]) -> bool {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
         let _ = rustix::fs::statx(rustix::fs::CWD, as_path(path), flags, StatxFlags::TYPE | StatxFlags::INO);
         read_link(path).is_some_and(|now| now == text)

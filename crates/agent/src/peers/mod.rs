@@ -19,10 +19,12 @@
 //!
 //! Nothing is sent while nobody meets another node's link. Connections are made when they are needed, and kept for the next need.
 
+mod arrivals;
 mod asking;
 mod door;
 mod owner;
 
+pub use arrivals::Arrivals;
 pub use asking::reach;
 pub use door::{DoorKeeper, serve};
 

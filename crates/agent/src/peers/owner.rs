@@ -89,7 +89,13 @@ impl Peers {
         if let Some(directory) = self.record_named(object).filter(|&number| self.is_directory(number)) {
             return self.settle_directory_for(directory, path);
         }
-        let Some(number) = self.record_of(object) else { return Answer::Gone };
+        let Some(number) = self.record_of(object) else {
+            return match self.await_arrival_for(object, path) {
+                None => Answer::Gone,
+                Some(Ok(())) => Answer::Done,
+                Some(Err(reason)) => Answer::Failed { errno: libc::EIO, reason },
+            };
+        };
         let serial = self.serial(number);
         if self.record(number).state() == State::New {
             return Answer::Gone; // its program is about to give it a name

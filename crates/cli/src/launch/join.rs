@@ -11,7 +11,6 @@
 use super::board::Board;
 use super::said::Said;
 use crate::args::JoinArgs;
-use crate::control_client::Client;
 use crate::keeper::Keeper;
 use crate::report::NodeReport;
 use crate::signals::{Signals, wake};
@@ -24,6 +23,7 @@ use terrace_agent::node;
 use terrace_core::control::{Request, Response};
 use terrace_core::settings::Settings;
 use terrace_core::size::show_bytes;
+use terrace_tool::control_client::Client;
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, code};
 use terrace_tool::resolve;
@@ -50,7 +50,7 @@ pub fn join(args: &JoinArgs) -> Result<i32> {
     if !args.run.quiet {
         resolved.print_warnings();
     }
-    check::settings(&resolved.settings, crate::control_client::running(&resolved.settings)?.is_some())?;
+    check::settings(&resolved.settings, terrace_tool::control_client::running(&resolved.settings)?.is_some())?;
     let library = resolved.settings.library.clone();
     resolved.settings.library = run::loadable(&resolved.settings, &library, resolve::LIBRARY)?;
     check::library_version(&resolved.settings.library)?;

@@ -1,10 +1,10 @@
 //! What each node of a launch did, and all of them together.
 
 use super::{FinalFlush, since, tier_since};
-use crate::control_client::Moved;
 use serde::{Deserialize, Serialize};
 use terrace_core::control::{Counters, Status, TierStatus};
 use terrace_core::size::show_bytes;
+use terrace_tool::control_client::Moved;
 use terrace_tool::failure::Result;
 use terrace_tool::table::Table;
 

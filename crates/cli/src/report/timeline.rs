@@ -1,12 +1,12 @@
 //! What filled the tiers and left them over the time of a run, for the page that `--report FILE.html` is. The agent is asked beside the run.
 
-use crate::control_client::Client;
 use serde::Serialize;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use terrace_core::control::Status;
 use terrace_core::settings::Settings;
+use terrace_tool::control_client::Client;
 
 const EACH: Duration = Duration::from_millis(200);
 /// With more than these every second one goes, and looks are half as frequent.

@@ -4,12 +4,12 @@
 //! wait for ever for one of its own.
 
 use crate::agent_process::in_force;
-use crate::control_client::running;
 use crate::signals::Signals;
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use terrace_core::settings::Settings;
+use terrace_tool::control_client::running;
 use terrace_tool::failure::{Failure, Result, warn};
 
 const LOOK: Duration = Duration::from_millis(20);

@@ -64,7 +64,7 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
         resolved.settings.join(member);
     }
     leaving::await_earlier(&resolved.settings)?;
-    let is_there = crate::control_client::running(&resolved.settings)?.is_some();
+    let is_there = terrace_tool::control_client::running(&resolved.settings)?.is_some();
     check::settings(&resolved.settings, is_there)?;
     if resolved.settings.library.exists() {
         let library = resolved.settings.library.clone();

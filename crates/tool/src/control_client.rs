@@ -1,12 +1,12 @@
 //! The agent's control socket, from the client's side: one request, progress, one last response.
 
+use crate::failure::{Failure, Result};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 use terrace_core::control::{Request, Response, Status};
 use terrace_core::settings::Settings;
-use terrace_tool::failure::{Failure, Result};
 
 const LOOK_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -28,7 +28,7 @@ impl Client {
         Client::connect_to(&settings.control_socket())
     }
 
-    fn connect_to(socket: &Path) -> io::Result<Client> {
+    pub fn connect_to(socket: &Path) -> io::Result<Client> {
         // A socket's address holds 108 bytes; a directory's descriptor makes any path short.
         let directory = socket.parent().expect("a socket lies in a directory");
         let name = socket.file_name().expect("a socket has a name");
