@@ -51,6 +51,7 @@ mod runs;
 mod savime;
 mod semantics;
 mod slurm;
+mod stage_beside;
 mod staging;
 mod supervise;
 mod web;

@@ -1,24 +1,22 @@
 //! Object stores: what `terrace run --stage-in` and `--stage-out`, and the commands of these names, do with a real S3 server (s3s-fs, from
 //! crates.io), which keeps objects as files, so that tests see them. Networks that go away are a proxy before it.
 
-mod beside;
-
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use terrace_tests::{Outcome, Proxy, Served, Wish, Workplace, fetched, python, skipped, wait_until};
 
-const MIB: u64 = 1 << 20;
+pub const MIB: u64 = 1 << 20;
 const BUCKET: &str = "bucket";
 
 /// A server with one bucket, below a workplace's scratch directory.
-struct Store {
+pub struct Store {
     server: Child,
     directory: PathBuf,
-    address: String,
+    pub address: String,
 }
 
 impl Store {
-    fn start(place: &Workplace) -> Store {
+    pub fn start(place: &Workplace) -> Store {
         let directory = place.scratch().join("s3");
         std::fs::create_dir_all(directory.join(BUCKET)).unwrap();
         let address = Served::free_address();
@@ -34,7 +32,7 @@ impl Store {
     }
 
     /// As another client has put it.
-    fn put(&self, key: &str, bytes: &[u8]) {
+    pub fn put(&self, key: &str, bytes: &[u8]) {
         std::fs::create_dir_all(self.object(key).parent().unwrap()).unwrap();
         std::fs::write(self.object(key), bytes).unwrap();
     }
@@ -66,7 +64,7 @@ fn serve(directory: &Path, address: &str) -> Child {
 }
 
 /// With the server's address and keys.
-fn of<'a>(command: &'a mut Command, address: &str) -> &'a mut Command {
+pub fn of<'a>(command: &'a mut Command, address: &str) -> &'a mut Command {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("AWS_")) {
         command.env_remove(name);
     }
@@ -74,7 +72,7 @@ fn of<'a>(command: &'a mut Command, address: &str) -> &'a mut Command {
     command.env("AWS_ENDPOINT_URL", format!("http://{address}"))
 }
 
-fn run(place: &Workplace, address: &str, flags: &[&str], script: &str) -> Outcome {
+pub fn run(place: &Workplace, address: &str, flags: &[&str], script: &str) -> Outcome {
     let mut command = place.run_command(flags, &["bash", "-euo", "pipefail", "-c", script]);
     Outcome::within(120, of(&mut command, address))
 }
@@ -87,7 +85,7 @@ fn stage(place: &Workplace, address: &str, arguments: &[&str]) -> Command {
     command
 }
 
-fn noise(bytes: u64) -> Vec<u8> {
+pub fn noise(bytes: u64) -> Vec<u8> {
     let mut random = terrace_tests::Random::new(bytes);
     random.bytes(bytes as usize)
 }

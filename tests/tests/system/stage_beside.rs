@@ -1,8 +1,10 @@
 //! What is brought while the program runs: names first, and who looks at one waits for its file.
 
-use super::*;
+use crate::object_storage::{MIB, Store, noise, of, run};
 use std::path::Path;
+use std::process::{Child, Stdio};
 use std::time::Duration;
+use terrace_tests::{Outcome, Proxy, Wish, Workplace, skipped, wait_until};
 
 const IN: [&str; 2] = ["--stage-in", "s3://bucket/in"];
 
