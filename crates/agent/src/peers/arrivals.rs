@@ -177,16 +177,15 @@ impl Peers {
                     return if leads { Err("the file took another name".into()) } else { Ok(()) };
                 }
                 Some(Coming { state: Stage::Failed(reason), .. }) => return Err(reason.clone()),
-                Some(coming) => {
-                    if coming.state == Stage::Coming {
-                        coming.state = Stage::Awaited;
-                        let met = if path.is_empty() { coming.path.clone() } else { as_path(path).to_owned() };
-                        if let Some(bringer) = known_here.bringers.get_mut(&coming.bringer) {
-                            bringer.awaited.push_back(Arrival { object: object.into(), path: met });
-                            arrivals.changed.notify_all();
-                        }
+                Some(coming) if coming.state == Stage::Coming => {
+                    coming.state = Stage::Awaited;
+                    let met = if path.is_empty() { coming.path.clone() } else { as_path(path).to_owned() };
+                    if let Some(bringer) = known_here.bringers.get_mut(&coming.bringer) {
+                        bringer.awaited.push_back(Arrival { object: object.into(), path: met });
+                        arrivals.changed.notify_all();
                     }
                 }
+                Some(_) => {}
                 None if begun.elapsed() >= PATIENCE => return Err("nobody brings it any more".into()),
                 None => {}
             }
