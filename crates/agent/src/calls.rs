@@ -62,6 +62,13 @@ pub fn serve(agent: &Arc<Agent>, socket: &OwnedFd) {
     }
 }
 
+/// Whose message it is, as the kernel says.
+struct Caller {
+    uid: u32,
+    gid: u32,
+    pid: u32,
+}
+
 impl Agent {
     fn may_call(&self, connection: BorrowedFd<'_>) -> bool {
         let Ok(peer) = rustix::net::sockopt::socket_peercred(connection) else { return false };
@@ -80,9 +87,12 @@ impl Agent {
         let mut reply = Box::new(Reply { status: 0, record: call.record, path_len: 0, _pad: 0, path: [0; PATH_MAX] });
         let mut given = None;
         let Ok(peer) = rustix::net::sockopt::socket_peercred(connection) else { return };
-        let caller = (peer.uid.as_raw(), peer.gid.as_raw());
-        let pid = peer.pid.as_raw_nonzero().get() as u32;
-        reply.status = match self.serve_call(caller, pid, &call, path, fd, &mut reply, &mut given) {
+        let caller = Caller {
+            uid: peer.uid.as_raw(),
+            gid: peer.gid.as_raw(),
+            pid: peer.pid.as_raw_nonzero().get() as u32,
+        };
+        reply.status = match self.serve_call(&caller, &call, path, fd, &mut reply, &mut given) {
             Ok(()) => 0,
             Err(errno) => errno,
         };
@@ -91,8 +101,7 @@ impl Agent {
 
     fn serve_call(
         &self,
-        caller: (u32, u32),
-        pid: u32,
+        caller: &Caller,
         call: &Call,
         path: &[u8],
         fd: Option<OwnedFd>,
@@ -109,7 +118,7 @@ impl Agent {
             return Ok(());
         }
         if is(CallKind::MakeDirectory) {
-            reply.record = self.prepare_directory(path, caller)?;
+            reply.record = self.prepare_directory(path, (caller.uid, caller.gid))?;
             return Ok(());
         }
         if is(CallKind::Cross) {
@@ -118,7 +127,8 @@ impl Agent {
         }
         if is(CallKind::Bring) {
             let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
-            return self.peers.bring(&path[..end], path.get(end + 1..).unwrap_or_default(), pid);
+            let most = u64::try_from(call.size).unwrap_or(0);
+            return self.peers.bring(&path[..end], path.get(end + 1..).unwrap_or_default(), caller.pid, most);
         }
         if is(CallKind::Settle) && call.record == NO_RECORD {
             return self.settle_below(path);
@@ -163,8 +173,7 @@ impl Agent {
             reply.path_len = len as u32;
             Ok(())
         } else if is(CallKind::OpenFor) {
-            let (uid, gid) = caller;
-            *given = Some(open_for(&fd.ok_or(libc::EBADF)?, call.size as i32, uid, gid)?);
+            *given = Some(open_for(&fd.ok_or(libc::EBADF)?, call.size as i32, caller.uid, caller.gid)?);
             Ok(())
         } else {
             Err(libc::ENOSYS)

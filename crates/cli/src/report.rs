@@ -193,6 +193,10 @@ fn since(before: &Counters, after: &Counters) -> Counters {
         prefetch_s: s(after.prefetch_s, before.prefetch_s),
         moved_live_files: n(after.moved_live_files, before.moved_live_files),
         moved_live_bytes: n(after.moved_live_bytes, before.moved_live_bytes),
+        given_files: n(after.given_files, before.given_files),
+        given_bytes: n(after.given_bytes, before.given_bytes),
+        taken_files: n(after.taken_files, before.taken_files),
+        taken_bytes: n(after.taken_bytes, before.taken_bytes),
         removed_files: n(after.removed_files, before.removed_files),
         removed_bytes: n(after.removed_bytes, before.removed_bytes),
         input_bytes: n(after.input_bytes, before.input_bytes),
@@ -334,6 +338,8 @@ impl fmt::Display for Report {
             ("evicted", counters.evicted_files, counters.evicted_bytes, Some(counters.evict_s)),
             ("prefetched", counters.prefetched_files, counters.prefetched_bytes, Some(counters.prefetch_s)),
             ("moved down while open", counters.moved_live_files, counters.moved_live_bytes, None),
+            ("to other nodes", counters.given_files, counters.given_bytes, None),
+            ("from other nodes", counters.taken_files, counters.taken_bytes, None),
             ("removed at the end", counters.removed_files, counters.removed_bytes, None),
         ] {
             if files > 0 {

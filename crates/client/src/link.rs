@@ -4,7 +4,7 @@
 
 use crate::rpc::{self, Address, Security, Stream};
 use crate::session::security_of;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 use terrace_core::objects::wire::{Request, Response};
@@ -81,6 +81,17 @@ impl Link {
             (answer, 0) => Ok(answer),
             _ => Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "an answer with more than was asked for")),
         }
+    }
+
+    /// The next answer, and its payload in `payload`, which has at most `most` bytes.
+    pub fn receive_with(&mut self, payload: &mut Vec<u8>, most: usize) -> std::io::Result<Response> {
+        let (answer, bytes) = rpc::receive(&mut self.stream)?;
+        if bytes > most as u64 {
+            return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, "an answer with more than was asked for"));
+        }
+        payload.resize(bytes as usize, 0);
+        self.stream.read_exact(payload)?;
+        Ok(answer)
     }
 
     /// Only while nothing else is under way.

@@ -252,6 +252,15 @@ pub struct Counters {
     pub prefetch_s: f64,
     pub moved_live_files: u64,
     pub moved_live_bytes: u64,
+    /// Files that went to other nodes, whose programs opened them, and that came from them so.
+    #[serde(default)]
+    pub given_files: u64,
+    #[serde(default)]
+    pub given_bytes: u64,
+    #[serde(default)]
+    pub taken_files: u64,
+    #[serde(default)]
+    pub taken_bytes: u64,
     pub removed_files: u64,
     pub removed_bytes: u64,
     /// Bytes of files that programs opened for reading, taken as wholes: files that were there before, files that programs had made in

@@ -26,6 +26,13 @@ pub enum Ask {
     Here,
     /// Make the file of this object a real one in the root. `path`: where the asker met its link.
     Settle { object: String, path: Vec<u8> },
+    /// Give the file of this object, if nobody there has it open and it has no more than `most` bytes: answered by `Offer` and its bytes, or
+    /// by `Stays`. `path`: where the asker met its link.
+    Take { object: String, path: Vec<u8>, most: u64 },
+    /// After an `Offer`: the asker has all bytes, in the object that this text leads to. The owner is to put it in the place of its own link.
+    Placed { text: Vec<u8> },
+    /// After that: the asker's agent looks after the file. The owner lets go of its bytes.
+    Taken,
     /// What the file of each of these objects looks like; answered by `Attributes`, in the same order.
     StatMany { objects: Vec<String> },
     /// Make durable what is below these paths of the root (none: everywhere), and what policy keeps, too, if `all`; answered by `Flushed`.
@@ -41,6 +48,15 @@ pub enum Answer {
     Gone,
     /// The file can't be moved as long as a program has it mapped or locked.
     Busy,
+    /// It is not given: it is to be asked to be a real file in the root.
+    Stays,
+    /// It is given. `Part`s follow, and `Whole` after the last one.
+    Offer(Offer),
+    /// Bytes of the file from this offset on, as payload. What no part has is a hole.
+    Part {
+        offset: u64,
+    },
+    Whole,
     /// An errno, and why.
     Failed {
         errno: i32,
@@ -48,6 +64,27 @@ pub enum Answer {
     },
     Attributes(Vec<Option<Attributes>>),
     Flushed(Flushed),
+}
+
+/// A file that goes to another node.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Offer {
+    /// Its name, of the root.
+    pub path: Vec<u8>,
+    /// In bytes: its length, and what it occupies.
+    pub size: u64,
+    pub allocated: u64,
+    /// The tier that it lies in. It may go to one as slow or slower: what was synced stays synced.
+    pub tier: u32,
+    /// The inode number by which programs know it.
+    pub ino: u64,
+    /// Permission bits.
+    pub mode: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub atime_ns: i64,
+    pub mtime_ns: i64,
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// What a flush came to. Paths are of the root.

@@ -28,7 +28,8 @@ pub enum CallKind {
     /// Owner, mode, times or extended attributes of the replica of `record` changed: the root's file is to have them too.
     Carry = 8,
     /// A link to another node's object: its file is to be a real one in the root. `path` has the link's text, a zero byte, and
-    /// the link's own path where it is known. `status` 0: look at the name again.
+    /// the link's own path where it is known. A file of up to `size` bytes may become one of this node's tiers instead. `status` 0: look at
+    /// the name again.
     Bring = 9,
     /// A program makes the directory `path`, with the mode in `size`: place it if policy lets. `status` EOPNOTSUPP: it is to be made
     /// in the root; 0 or another errno: what mkdir(2) answers.

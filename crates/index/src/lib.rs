@@ -51,6 +51,8 @@ pub const SPILLS: &str = "spill/";
 pub const INSIDE_BASE: u64 = 1 << 44;
 /// `st_ino` of files born in a tier: above what file systems here give out, below 2^53 (JavaScript, awk).
 pub const INO_BASE: u64 = 1 << 52;
+/// So many serial numbers lie between two indexes' `st_ino`.
+pub const INO_SERIALS: u64 = 1 << 32;
 /// The name of the directory below the root that is ours; directory listings leave it out.
 pub const PRIVATE_DIR: &str = ".terrace";
 /// Where the library puts a page with nothing but `syscall; ret`, so that the supervisor's filter knows its calls by their
@@ -309,7 +311,9 @@ pub struct Header {
     pub places_directories: AtomicU32,
     /// 1: files of placed directories may be spilled. While it is 0 nobody looks for links in them.
     pub spilling: AtomicU32,
-    _pad1: [u64; 1],
+    /// What this index adds to the `st_ino` that it gives: a file keeps its number when it goes to another node, where it must be nobody
+    /// else's. Below `INO_BASE`, a multiple of `INO_SERIALS`.
+    pub inode_salt: AtomicU64,
     pub root: PathText,
     pub alias_count: AtomicU32,
     _pad2: u32,
@@ -396,10 +400,15 @@ impl Index {
         record.durable_ino.store(0, Relaxed);
         record.durable_birth_ns.store(0, Relaxed);
         record.ctime_ns.store(0, Relaxed);
-        record.ino.store(INO_BASE + serial, Relaxed);
+        record.ino.store(self.shown_ino(serial), Relaxed);
         record.set_state(State::New);
         record.serial.store(serial, Release);
         Some(number)
+    }
+
+    /// `st_ino` of the file with this serial number.
+    pub fn shown_ino(&self, serial: u64) -> u64 {
+        INO_BASE + self.header.inode_salt.load(Relaxed) + serial % INO_SERIALS
     }
 
     /// Gives a record back; nobody may still find it (its table keys are removed).
@@ -427,7 +436,7 @@ impl Index {
             (next..number).for_each(|free| self.free_record(free));
             let record = &self.records[number as usize];
             let serial = self.header.next_serial.fetch_add(1, AcqRel) + 1;
-            record.ino.store(INO_BASE + serial, Relaxed);
+            record.ino.store(self.shown_ino(serial), Relaxed);
             record.set_state(State::New);
             record.serial.store(serial, Release);
             next = number + 1;

@@ -10,7 +10,7 @@
 use crate::agent_call::{Request, call};
 use crate::link::LINK_MAX;
 use crate::path::{Parent, Path};
-use crate::{gate, process, readable, stat};
+use crate::{caller, gate, process, readable, stat};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
@@ -19,6 +19,9 @@ use terrace_index::ring::NO_RECORD;
 
 /// Links of the program's own on the way to one of ours, as many as the kernel follows.
 const LOOPS_MAX: usize = 40;
+/// Files up to so many bytes come to this node when they are opened, and when they are looked at; larger ones are made real ones in the root.
+pub const MOST_OPENED: i64 = 4 << 30;
+pub const MOST_LOOKED_AT: i64 = 1 << 20;
 /// A file that comes and goes between nodes as often as this while one call looks at it.
 const TRIES: usize = 100;
 
@@ -38,8 +41,15 @@ pub fn is_possible(index: Index) -> bool {
 
 /// The file that the name leads to, through links of the program's own if `follow`.
 pub fn bring(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Brought {
+    bring_or_take(index, dirfd, path, follow, 0)
+}
+
+/// As `bring`; or a file of up to `most` bytes becomes one of this node's. A program without the library needs the root's own
+/// (`open::needs_roots_file`).
+pub fn bring_or_take(index: Index, dirfd: i32, path: *const c_char, follow: bool, most: i64) -> Brought {
+    let most = if caller::is_supervisor() { 0 } else { most };
     match is_possible(index) {
-        true => bring_surely(index, dirfd, path, follow),
+        true => bring_by(index, dirfd, path, follow, most),
         false => Brought::Not,
     }
 }
@@ -47,7 +57,11 @@ pub fn bring(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Bro
 /// As `bring`, also if no other node has been heard of yet.
 #[cold]
 pub fn bring_surely(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Brought {
-    match bring_name(index, dirfd, path, follow) {
+    bring_by(index, dirfd, path, follow, 0)
+}
+
+fn bring_by(index: Index, dirfd: i32, path: *const c_char, follow: bool, most: i64) -> Brought {
+    match bring_name(index, dirfd, path, follow, most) {
         Brought::Not if stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_none() => {
             bring_above(index, dirfd, path)
         }
@@ -69,7 +83,7 @@ fn bring_above(index: Index, dirfd: i32, path: *const c_char) -> Brought {
         if !name.push(left) {
             return Brought::Not;
         }
-        match bring_name(index, dirfd, name.as_ptr(), true) {
+        match bring_name(index, dirfd, name.as_ptr(), true, 0) {
             Brought::Not if stat::kernel_stat(dirfd, name.as_ptr(), 0).is_none() => {}
             brought => return brought,
         }
@@ -77,7 +91,7 @@ fn bring_above(index: Index, dirfd: i32, path: *const c_char) -> Brought {
     Brought::Not
 }
 
-fn bring_name(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Brought {
+fn bring_name(index: Index, dirfd: i32, path: *const c_char, follow: bool, most: i64) -> Brought {
     let mut text = [0u8; LINK_MAX];
     let read = |at: i32, name: *const c_char, text: &mut [u8; LINK_MAX]| {
         // SAFETY: a path of the program's or of ours, which the kernel checks; our buffer, whose last byte stays the terminator.
@@ -90,7 +104,7 @@ fn bring_name(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Br
         return Brought::Not;
     }
     if index.is_elsewhere(&text[..len as usize]) {
-        return ask(index, dirfd, path, &text[..len as usize]);
+        return ask(index, dirfd, path, &text[..len as usize], most);
     }
     if !follow {
         return Brought::Not;
@@ -109,14 +123,14 @@ fn bring_name(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Br
             return Brought::Not;
         }
         if index.is_elsewhere(&text[..len as usize]) {
-            return ask(index, next.fd, next.base, &text[..len as usize]);
+            return ask(index, next.fd, next.base, &text[..len as usize], most);
         }
         parent = Some(next);
     }
     Brought::Not
 }
 
-fn ask(index: Index, dirfd: i32, path: *const c_char, text: &[u8]) -> Brought {
+fn ask(index: Index, dirfd: i32, path: *const c_char, text: &[u8], most: i64) -> Brought {
     let mut both = Path::new();
     let mut whole = Path::new();
     // SAFETY: readlink read it just now; a terminated path.
@@ -130,7 +144,7 @@ fn ask(index: Index, dirfd: i32, path: *const c_char, text: &[u8]) -> Brought {
         both.push(b"\0");
         both.push(whole.get());
     }
-    let request = Request { kind: CallKind::Bring, record: NO_RECORD, size: 0, path: both.get(), fd: -1 };
+    let request = Request { kind: CallKind::Bring, record: NO_RECORD, size: most, path: both.get(), fd: -1 };
     match call(index, &request).status {
         0 => Brought::Done,
         // The caller is about to put the file there itself.

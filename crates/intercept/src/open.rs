@@ -368,7 +368,7 @@ fn refused(
 
 /// `None`: it does not lead to another node.
 fn brought(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Option<Opened> {
-    match elsewhere::bring(index, dirfd, path, follow) {
+    match elsewhere::bring_or_take(index, dirfd, path, follow, elsewhere::MOST_OPENED) {
         Brought::Not => None,
         Brought::Done => Some(Opened::Again),
         Brought::Failed(error) => Some(Opened::Done(error)),

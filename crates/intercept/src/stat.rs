@@ -53,7 +53,7 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
             continue;
         }
         if result == -(libc::ENOENT as isize) && !path.is_null() && flags & libc::AT_SYMLINK_NOFOLLOW == 0 {
-            match elsewhere::bring(index, dirfd, path, true) {
+            match elsewhere::bring_or_take(index, dirfd, path, true, elsewhere::MOST_LOOKED_AT) {
                 // Another node made it a real file between the kernel's look and ours.
                 Brought::Not if elsewhere::is_possible(index) && kernel_stat(dirfd, path, flags).is_some() => continue,
                 Brought::Not => {}
@@ -69,7 +69,7 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         if status.st_mode & libc::S_IFMT == libc::S_IFLNK {
             if elsewhere::is_possible(index) && status.st_dev == index.header.root_dev.load(Relaxed) && !is_empty(path)
             {
-                match elsewhere::bring(index, dirfd, path, false) {
+                match elsewhere::bring_or_take(index, dirfd, path, false, elsewhere::MOST_LOOKED_AT) {
                     Brought::Not => {}
                     Brought::Done => continue,
                     Brought::Failed(error) => return error,

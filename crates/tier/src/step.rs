@@ -73,6 +73,13 @@ steps! {
     /// The old object is gone.
     MoveUnlinked,
     MoveDone,
+    /// Another node's link has replaced the file's own; the object is still there.
+    GiveRenamed,
+    GiveDone,
+    /// All bytes of another node's file are in an object of this one; the name leads to the other.
+    TakeReady,
+    /// The name leads here.
+    TakeNamed,
     /// `remove` files: the link in the root is gone, its object is not.
     RemoveUnlinked,
     RemoveDone,

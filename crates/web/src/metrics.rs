@@ -103,6 +103,8 @@ fn of_moves(sheet: &mut Sheet, status: &Status) {
         ("evict", counters.evicted_files, counters.evicted_bytes, Some(counters.evict_s)),
         ("prefetch", counters.prefetched_files, counters.prefetched_bytes, Some(counters.prefetch_s)),
         ("live_move", counters.moved_live_files, counters.moved_live_bytes, None),
+        ("give", counters.given_files, counters.given_bytes, None),
+        ("take", counters.taken_files, counters.taken_bytes, None),
         ("remove", counters.removed_files, counters.removed_bytes, None),
     ];
     let labels = |what: &str| vec![("move", what.to_owned())];

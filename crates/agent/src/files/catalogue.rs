@@ -41,6 +41,8 @@ pub struct Entry {
     pub is_forced: bool,
     /// The object's time of change when it was last equal to the root's file; 0: not known.
     pub object_ctime_ns: i64,
+    /// When it came from another node.
+    pub came: Option<Instant>,
     /// What the record had reserved when the surplus was last taken from it.
     pub trimmed_to: i64,
 }
@@ -77,6 +79,7 @@ impl Catalogue {
             held: false,
             is_forced: false,
             object_ctime_ns: 0,
+            came: None,
             trimmed_to: 0,
         })
     }

@@ -49,8 +49,8 @@ impl Peers {
     /// Has the file that the link `text` leads to made durable by its owner. `path`: the link's own, or empty. `Ok`: the name is
     /// to be looked at again. Err: an errno.
     ///
-    /// `pid`: who asks.
-    pub fn bring(&self, text: &[u8], path: &[u8], pid: u32) -> Result<(), i32> {
+    /// `pid`: who asks. `most`: a file of up to so many bytes may come to this node instead.
+    pub fn bring(&self, text: &[u8], path: &[u8], pid: u32, most: u64) -> Result<(), i32> {
         if let Some(arrived) = self.await_arrival(text, path, pid) {
             return arrived;
         }
@@ -58,6 +58,10 @@ impl Peers {
             return Err(libc::EINVAL);
         };
         let tag = self.brought_by(tag);
+        if most > 0 && self.take(&tag, &object, path, most) {
+            self.silent.lock().unwrap().remove(&tag);
+            return Ok(());
+        }
         let begun = Instant::now();
         let patience = match self.silent.lock().unwrap().get(&tag) {
             Some(since) if since.elapsed() < SILENCE => PATIENCE_AGAIN,
@@ -177,24 +181,29 @@ impl Peers {
     }
 
     /// One question. Err: the node was not reached.
-    fn ask(&self, tag: &str, ask: &Ask) -> Result<Answer, String> {
+    pub(super) fn ask(&self, tag: &str, ask: &Ask) -> Result<Answer, String> {
+        let (link, answer) = self.ask_on(tag, ask)?;
+        self.keep(tag, link);
+        Ok(answer)
+    }
+
+    /// As `ask`, and the connection on which the answer came.
+    pub(super) fn ask_on(&self, tag: &str, ask: &Ask) -> Result<(Link, Answer), String> {
         let request = Request::Peer(ask.clone());
         // A connection that was kept may be of an agent that has ended: then a new one is made.
         let kept = self.idle.lock().unwrap().get_mut(tag).and_then(Vec::pop);
         if let Some(mut link) = kept
             && let Ok(answer) = hear(&mut link, &request)
         {
-            self.keep(tag, link);
-            return Ok(answer);
+            return Ok((link, answer));
         }
         self.idle.lock().unwrap().remove(tag);
         let mut link = self.connect(tag)?;
         let answer = hear(&mut link, &request).map_err(|error| format!("its agent does not answer: {error}"))?;
-        self.keep(tag, link);
-        Ok(answer)
+        Ok((link, answer))
     }
 
-    fn keep(&self, tag: &str, link: Link) {
+    pub(super) fn keep(&self, tag: &str, link: Link) {
         let mut idle = self.idle.lock().unwrap();
         let kept = idle.entry(tag.into()).or_default();
         if kept.len() < IDLE_MAX {
@@ -223,10 +232,15 @@ pub fn reach(registered_in: &Path) -> Result<Link, String> {
 }
 
 fn hear(link: &mut Link, request: &Request) -> std::io::Result<Answer> {
-    let mut response = link.ask(request)?;
+    link.send(request, &[])?;
+    heard(link)
+}
+
+/// The next answer that says something.
+pub(super) fn heard(link: &mut Link) -> std::io::Result<Answer> {
     loop {
-        match response {
-            Response::Peer(Answer::Working) => response = link.receive()?,
+        match link.receive()? {
+            Response::Peer(Answer::Working) => {}
             Response::Peer(answer) => return Ok(answer),
             other => return Err(std::io::Error::other(format!("it answered {other:?}"))),
         }

@@ -3,6 +3,7 @@
 //! All three are told in a file beside the node's registration, which only this user can read; it goes with the agent. Nothing is
 //! read of who has not shown the token but a greeting (`objects::gate`).
 
+use super::giving::Connection;
 use super::{FlushAll, Peers};
 use crate::error::{Context, Result};
 use crate::objects::gate::{self, Known};
@@ -12,7 +13,7 @@ use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::ffi::CStr;
-use std::io::{Error, Read, Write};
+use std::io::{Error, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -20,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use terrace_core::objects::wire::{Request, Response};
 use terrace_core::objects::{Kind, ObjectError};
-use terrace_core::peers::{DOOR, Door};
+use terrace_core::peers::{Ask, DOOR, Door};
 
 pub struct DoorKeeper {
     listener: TcpListener,
@@ -144,7 +145,7 @@ pub fn serve(peers: &Arc<Peers>, keeper: &DoorKeeper, flush: &Arc<FlushAll>) {
 }
 
 impl Peers {
-    fn attend(&self, connection: &mut (impl Read + Write), flush: &FlushAll) -> std::io::Result<()> {
+    fn attend(&self, connection: &mut Connection, flush: &FlushAll) -> std::io::Result<()> {
         send(connection, &Response::Done, &[])?;
         loop {
             let request = match receive_request(connection, 0) {
@@ -157,6 +158,7 @@ impl Peers {
                 return Ok(());
             }
             match request {
+                Request::Peer(Ask::Take { object, path, most }) => self.give(connection, &object, &path, most)?,
                 Request::Peer(ask) => {
                     self.answer(ask, flush, |answer| send(connection, &Response::Peer(answer), &[]))?
                 }

@@ -5,8 +5,9 @@
 //!                                       └───────── the name leads elsewhere now ◀───────────────────┘
 //! ```
 //!
-//! *Flush on demand*: who wants a file that lies in another node's tier has its owner make it a real file in the root, and opens
-//! that. The owner uses the moves that it has: a flush of a closed file, a live move of one that is open.
+//! *Ownership moves*: a file that nobody has open goes to the node whose program opens it, with its name (`giving`, `taking`).
+//! *Flush on demand*: any other, and one that has just come, is made a real file in the root by its owner, and opened there. The owner uses
+//! the moves that it has: a flush of a closed file, a live move of one that is open.
 //!
 //! Invariants:
 //! - The link decides. An owner acts on an object only while the name leads to it, and who asks looks at the name again after
@@ -22,7 +23,9 @@
 mod arrivals;
 mod asking;
 mod door;
+mod giving;
 mod owner;
+mod taking;
 
 pub use arrivals::Arrivals;
 pub use asking::reach;

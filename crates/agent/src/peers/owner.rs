@@ -50,6 +50,8 @@ impl Peers {
                 Answer::Done
             }
             Ask::Settle { object, path } => self.settle_for(&object, &path),
+            // Words of a conversation that is not under way.
+            Ask::Take { .. } | Ask::Placed { .. } | Ask::Taken => Answer::Stays,
             Ask::StatMany { objects } => {
                 Answer::Attributes(objects.iter().map(|object| self.attributes(object)).collect())
             }
@@ -79,7 +81,7 @@ impl Peers {
     }
 
     /// The same, while it is a file's newest bytes.
-    fn record_of(&self, object: &str) -> Option<u32> {
+    pub(super) fn record_of(&self, object: &str) -> Option<u32> {
         let is_live =
             |state| matches!(state, State::New | State::Current | State::Committing | State::Moving | State::Clean);
         self.record_named(object).filter(|&number| is_live(self.record(number).state()))
@@ -96,14 +98,10 @@ impl Peers {
                 Some(Err(reason)) => Answer::Failed { errno: libc::EIO, reason },
             };
         };
-        let serial = self.serial(number);
         if self.record(number).state() == State::New {
             return Answer::Gone; // its program is about to give it a name
         }
-        // Another node gave it this name: it need not be searched for.
-        if self.relative(path).is_some() && self.located(number, serial).is_none() && self.links_to(path, number) {
-            self.catalogue().set_path(number, serial, path);
-        }
+        self.note_name(number, path);
         match self.settle(number) {
             Ok(()) => Answer::Done,
             Err(libc::ENOENT) => Answer::Gone,
@@ -112,6 +110,14 @@ impl Peers {
                 let error = std::io::Error::from_raw_os_error(errno);
                 Answer::Failed { errno, reason: format!("{} can't be made durable: {error}", as_path(path).display()) }
             }
+        }
+    }
+
+    /// Another node may have given it this name: then it need not be searched for.
+    pub(super) fn note_name(&self, number: u32, path: &[u8]) {
+        let serial = self.serial(number);
+        if self.relative(path).is_some() && self.located(number, serial).is_none() && self.links_to(path, number) {
+            self.catalogue().set_path(number, serial, path);
         }
     }
 

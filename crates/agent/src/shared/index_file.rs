@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use terrace_core::settings::{Settings, object_dir};
-use terrace_index::{ALIASES, DEVICES, INDEX_BYTES, Index, MAGIC};
+use terrace_index::{ALIASES, DEVICES, INDEX_BYTES, INO_BASE, INO_SERIALS, Index, MAGIC};
 
 /// One directory of one tier, as the agent needs it beside what the index says.
 #[derive(Clone, Debug)]
@@ -208,6 +208,9 @@ fn fill(index: Index, settings: &Settings, devices: &[DevicePlace]) -> Result<()
     header.device_count.store(devices.len() as u32, Release);
     let tag = settings.node.as_ref().and_then(|tag| u32::from_str_radix(tag, 16).ok());
     header.node.store(tag.unwrap_or(0), Release);
+    if tag.is_some() {
+        header.inode_salt.store(random_half() % (INO_BASE / INO_SERIALS) * INO_SERIALS, Relaxed);
+    }
     header.magic.store(MAGIC, Release);
     Ok(())
 }

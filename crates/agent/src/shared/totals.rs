@@ -17,6 +17,11 @@ pub struct Totals {
     pub prefetch_us: AtomicU64,
     pub moved_live_files: AtomicU64,
     pub moved_live_bytes: AtomicU64,
+    /// Files that went to other nodes, and that came from them.
+    pub given_files: AtomicU64,
+    pub given_bytes: AtomicU64,
+    pub taken_files: AtomicU64,
+    pub taken_bytes: AtomicU64,
     pub removed_files: AtomicU64,
     pub removed_bytes: AtomicU64,
     /// Bytes of flushes under way that are copied already.
@@ -43,6 +48,18 @@ impl Totals {
         }
     }
 
+    /// A file of so many bytes went to another node.
+    pub fn given(&self, bytes: u64) {
+        self.given_files.fetch_add(1, Relaxed);
+        self.given_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    /// A file of so many bytes came from another node.
+    pub fn taken(&self, bytes: u64) {
+        self.taken_files.fetch_add(1, Relaxed);
+        self.taken_bytes.fetch_add(bytes, Relaxed);
+    }
+
     pub fn counters(&self) -> Counters {
         let count = |value: &AtomicU64| value.load(Relaxed);
         let seconds = |value: &AtomicU64| value.load(Relaxed) as f64 / 1e6;
@@ -58,6 +75,10 @@ impl Totals {
             prefetch_s: seconds(&self.prefetch_us),
             moved_live_files: count(&self.moved_live_files),
             moved_live_bytes: count(&self.moved_live_bytes),
+            given_files: count(&self.given_files),
+            given_bytes: count(&self.given_bytes),
+            taken_files: count(&self.taken_files),
+            taken_bytes: count(&self.taken_bytes),
             removed_files: count(&self.removed_files),
             removed_bytes: count(&self.removed_bytes),
             ..Counters::default()

@@ -107,7 +107,7 @@ fn a_file_that_outgrows_its_tier_goes_to_the_next_one_and_its_descriptors_follow
     assert_eq!(place.read("f"), b"begin middle end");
     let target = agent.record(number).moved_to.load(SeqCst) - 1;
     assert_eq!(agent.record(target).device.load(SeqCst), 1);
-    assert_eq!(agent.record(target).ino.load(SeqCst), terrace_index::INO_BASE + agent.serial(number));
+    assert_eq!(agent.record(target).ino.load(SeqCst), agent.index.shown_ino(agent.serial(number)));
     drop((old, new, also_new));
     place.wait_for("the flush", || !place.is_link("f"));
     assert_eq!(place.read("f"), b"begin middle end");

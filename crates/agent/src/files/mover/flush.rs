@@ -44,11 +44,11 @@ pub struct Flushing<'a> {
     pub path: Vec<u8>,
     pub relative: PathBuf,
     // The order of these three matters when dropped: the lease goes before the claim.
-    lease: Option<Lease>,
-    reading: Box<dyn Reading>,
+    pub(super) lease: Option<Lease>,
+    pub(super) reading: Box<dyn Reading>,
     sink: Option<Box<dyn Writing>>,
     /// The object as it was before and after the copy.
-    stat: Stat,
+    pub(super) stat: Stat,
     /// The object may still be open for writing: what is made durable is a snapshot.
     is_snapshot: bool,
     _claim: Claim<'a>,

@@ -4,11 +4,13 @@
 //!      ▲                 │ ▲               │
 //!      └────promote──────┘ └───prefetch────┘           (promote.rs, prefetch.rs)
 //!   Current ──live move──▶ Moved, and the bytes elsewhere   (live.rs)
+//!   Current ──give──▶ Dead, and Current on another node      (give.rs, take.rs)
 //!   a file of a placed directory ──spill──▶ a link there, and the bytes elsewhere   (spill.rs)
 
 pub mod directory_times;
 pub mod evict;
 pub mod flush;
+pub mod give;
 pub mod holders;
 mod lanes;
 pub mod live;
@@ -17,6 +19,7 @@ pub mod promote;
 pub mod publish;
 pub mod remove;
 pub mod spill;
+pub mod take;
 
 use crate::files::Files;
 use crate::shared::schedule::Job;

@@ -1,0 +1,206 @@
+//! A file goes to another node as it is: its bytes by a connection, its name by one rename.
+//!
+//! ```text
+//!  lease ─▶ bytes ─▶ the other has them ─▶ Committing ─▶ grace ─▶ ROOT/P ⇄ a link to the other's object ─▶ it looks after them ─▶ Dead
+//!                                                             (from here on the other node is the owner)
+//! ```
+//!
+//! This is a flush whose copy is a link. As with a flush only the owner replaces its own link, so no two nodes ever think that they own a
+//! file; and it keeps its object until the other has said that it looks after the file.
+
+use crate::files::Files;
+use crate::files::mover::flush::{Declined, Flushing, PrepareOptions};
+use crate::shared::path::{as_path, read_link};
+use rustix::fs::CWD;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::Ordering::*;
+use std::time::Duration;
+use terrace_core::peers::Offer;
+use terrace_index::State;
+use terrace_index::guard::Domain;
+use terrace_tier::directory::replace;
+use terrace_tier::{Lease, ReadingExt, Step, reached};
+
+/// A file that came from another node is not given on at once: one that several nodes want is best a real file in the root.
+const REST: Duration = Duration::from_secs(10);
+/// Bytes in one message.
+pub const PART_BYTES: usize = 1 << 20;
+
+/// A file that another node is being given. Dropped before its name is: nothing has happened.
+pub struct Giving<'a> {
+    file: Flushing<'a>,
+    pub offer: Offer,
+}
+
+/// One whose name leads to the other node, and which has its object here still.
+pub struct Given<'a> {
+    files: &'a Files,
+    giving: Giving<'a>,
+    /// What the name leads to.
+    text: Vec<u8>,
+}
+
+impl Files {
+    /// `None`: it can't be given, or should not be.
+    pub fn offer(&self, number: u32, most: u64) -> Option<Giving<'_>> {
+        let file = match self.prepare(number, &PrepareOptions { whatever_mode: true, snapshot: false }) {
+            Ok(file) => file,
+            Err(Declined::NotNeeded | Declined::Busy | Declined::Read | Declined::BlockReason(_)) => return None,
+        };
+        let catalogue = self.catalogue();
+        let entry = catalogue.get(number, file.serial)?;
+        // The last durable version of a file that was rewritten stays with the node that can put it back.
+        let stays = entry.held || entry.came.is_some_and(|came| came.elapsed() < REST);
+        drop(catalogue);
+        let stat = file.stat;
+        if stays || stat.size > most || stat.nlink != 1 || !stat.is_file() || self.has_two_names(&file) {
+            return None;
+        }
+        let attributes = file.reading.attributes().ok()?;
+        let device = &self.index.header.devices[self.device_of(number)];
+        let offer = Offer {
+            path: file.path.clone(),
+            size: stat.size,
+            allocated: stat.allocated,
+            tier: device.tier.load(Relaxed),
+            ino: self.record(number).ino.load(Acquire),
+            mode: attributes.mode,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            atime_ns: attributes.atime.as_ns(),
+            mtime_ns: attributes.mtime.as_ns(),
+            xattrs: attributes
+                .xattrs
+                .into_iter()
+                .map(|(name, value)| (name.as_bytes().to_vec(), value))
+                .collect(),
+        };
+        Some(Giving { file, offer })
+    }
+
+    /// The link itself may have got a second name from a program outside.
+    fn has_two_names(&self, file: &Flushing<'_>) -> bool {
+        rustix::fs::lstat(as_path(&file.path)).is_ok_and(|link| link.st_nlink > 1)
+    }
+}
+
+impl<'a> Giving<'a> {
+    /// Its bytes, part by part. False: it changed meanwhile, or a program here waits to write it.
+    pub fn each_part(&self, mut send: impl FnMut(u64, &[u8]) -> std::io::Result<()>) -> std::io::Result<bool> {
+        let reading = &*self.file.reading;
+        let mut buffer = vec![0; PART_BYTES.min(self.offer.size as usize)];
+        let mut offset = 0;
+        while offset < self.offer.size {
+            let Some((start, end)) = reading.next_data(offset).map_err(|error| error_of(&error))? else { break };
+            let end = end.min(self.offer.size);
+            offset = start;
+            while offset < end {
+                if !self.is_still() {
+                    return Ok(false);
+                }
+                let part = &mut buffer[..((end - offset) as usize).min(PART_BYTES)];
+                reading.read_exact_at(part, offset).map_err(|error| error_of(&error))?;
+                send(offset, part)?;
+                offset += part.len() as u64;
+            }
+        }
+        Ok(self.is_still())
+    }
+
+    fn is_still(&self) -> bool {
+        self.file.lease.as_ref().is_some_and(|lease| !lease.is_broken())
+    }
+
+    /// Gives the name to the other node's object. `None`: the file, or its name, is another by now; nothing has happened.
+    pub fn give_name(mut self, files: &'a Files, text: &[u8]) -> Option<Given<'a>> {
+        let (number, path) = (self.file.number, self.file.path.clone());
+        let record = files.record(number);
+        let link = files.tmp_dir().join(files.object_name(number));
+        let _ = std::fs::remove_file(&link);
+        rustix::fs::symlink(text, &link).ok()?;
+        let barrier = files.commit_barrier();
+        let is_ours = barrier.is_some() && record.change_state(State::Current, State::Committing);
+        let is_given = is_ours && files.synchronize(Domain::Names) && self.is_ready(files) && {
+            let target = as_path(&path);
+            files.forget_link(number);
+            files
+                .unseen_in(target.parent().unwrap_or(Path::new("/")), || {
+                    replace(CWD, &link, target, &|| files.is_link_to(&link, number))
+                })
+                .is_ok()
+        };
+        if !is_given {
+            if is_ours {
+                record.change_state(State::Committing, State::Current);
+                files.named(number, &path);
+            }
+            let _ = std::fs::remove_file(&link);
+            return None;
+        }
+        // Who waited in an open for our lease has the object, and looks at this.
+        files.index.header.evictions_seq.fetch_add(1, SeqCst);
+        reached(Step::GiveRenamed);
+        Some(Given { files, giving: self, text: text.to_vec() })
+    }
+
+    /// Nobody has it open, it is what was sent, and it has its name.
+    fn is_ready(&mut self, files: &Files) -> bool {
+        self.file.lease.as_mut().is_some_and(Lease::upgrade)
+            && self.is_still()
+            && self.file.reading.stat().is_ok_and(|now| now.version() == self.file.stat.version())
+            && files.links_to(&self.file.path, self.file.number)
+    }
+}
+
+impl Given<'_> {
+    pub fn path(&self) -> &[u8] {
+        &self.giving.file.path
+    }
+
+    /// What the name leads to.
+    pub fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// The other node looks after it.
+    pub fn let_go(self) {
+        let (files, number) = (self.files, self.giving.file.number);
+        let bytes = self.giving.offer.size;
+        let _ = files.remove_object(number);
+        files.unreserve(number);
+        files.record(number).set_state(State::Dead);
+        files.index.table_remove(files.object_key(number), number);
+        files.removed(number);
+        files.totals.given(bytes);
+        reached(Step::GiveDone);
+    }
+
+    /// The other node does not have it, and never will: the name leads here again. False: it leads elsewhere by now.
+    pub fn take_back(&self) -> bool {
+        let (files, number) = (self.files, self.giving.file.number);
+        let link = files.tmp_dir().join(files.object_name(number));
+        let _ = std::fs::remove_file(&link);
+        let put = rustix::fs::symlink(files.object_path(number), &link).is_ok()
+            && replace(CWD, &link, as_path(self.path()), &|| {
+                read_link(link.as_os_str().as_bytes()).is_some_and(|text| text == self.text)
+            })
+            .is_ok();
+        let _ = std::fs::remove_file(&link);
+        if put {
+            files.record(number).change_state(State::Committing, State::Current);
+            files.named(number, self.path());
+            files.written(number);
+        }
+        put
+    }
+
+    /// The name still leads to the other node's object.
+    pub fn is_named(&self) -> bool {
+        read_link(self.path()).is_some_and(|text| text == self.text)
+    }
+}
+
+fn error_of(error: &terrace_tier::Error) -> std::io::Error {
+    std::io::Error::from_raw_os_error(error.errno())
+}

@@ -1,0 +1,121 @@
+//! The owner's side of a file that goes to another node.
+//!
+//! ```text
+//!  Take ─▶ Offer, Part…, Whole ─▶ Placed (the asker has all bytes) ─▶ the name goes ─▶ Done ─▶ Taken ─▶ the object goes
+//! ```
+//!
+//! A conversation that ends before `Placed` leaves the file here. One that ends after it, with the name gone, leaves its object here until
+//! it is known whether the asker has the file: a name that leads to nothing there is taken back.
+
+use super::Peers;
+use crate::files::mover::give::{Given, Giving};
+use crate::objects::server::{receive_request, send};
+use crate::shared::path::as_path;
+use crate::shared::runs::Serving;
+use rustls::{ServerConnection, StreamOwned};
+use std::ffi::OsStr;
+use std::io::Result;
+use std::net::TcpStream;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use terrace_core::nodes::{Owner, owner};
+use terrace_core::objects::wire::{Request, Response};
+use terrace_core::peers::{Answer, Ask};
+use terrace_index::{NAME_LEN, parse_name};
+
+/// Programs here may wait for the file meanwhile: a word of the asker's that does not come for so long ends it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The name goes within so long after the asker has said that it has the bytes, or not at all: it waits longer before it lets them go.
+const NAMING: Duration = Duration::from_secs(2);
+/// How long it is looked for whether an asker that has fallen silent has the file.
+const DOUBT: Duration = Duration::from_secs(60);
+const REST: Duration = Duration::from_millis(100);
+
+pub type Connection = StreamOwned<ServerConnection, TcpStream>;
+
+impl Peers {
+    /// Answers a `Take`, to the end of its conversation. Err: the connection is of no use any more.
+    pub(super) fn give(&self, connection: &mut Connection, object: &str, path: &[u8], most: u64) -> Result<()> {
+        // The agent stays until it has answered.
+        let _serving = Serving::new(&self.runs);
+        let answer = |connection: &mut Connection, answer| send(connection, &Response::Peer(answer), &[]);
+        let Some(giving) = self.record_of(object).and_then(|number| {
+            self.note_name(number, path);
+            self.offer(number, most)
+        }) else {
+            return answer(connection, Answer::Stays);
+        };
+        connection.sock.set_write_timeout(Some(PATIENCE))?;
+        connection.sock.set_read_timeout(Some(PATIENCE))?;
+        let given = self.hand_over(connection, giving)?;
+        let Some(given) = given else { return answer(connection, Answer::Stays) };
+        let told = answer(connection, Answer::Done).and_then(|()| receive_request(connection, 0).map_err(broken));
+        match told {
+            Ok(Some((Request::Peer(Ask::Taken), _))) => {
+                given.let_go();
+                answer(connection, Answer::Done)?;
+                connection.sock.set_write_timeout(None)?;
+                connection.sock.set_read_timeout(None)
+            }
+            told => {
+                self.resolve(given);
+                told.map(|_| ()).and(Err(std::io::ErrorKind::InvalidData.into()))
+            }
+        }
+    }
+
+    /// Its bytes, and then its name. `None`: it is here as before.
+    fn hand_over<'a>(&'a self, connection: &mut Connection, giving: Giving<'a>) -> Result<Option<Given<'a>>> {
+        send(connection, &Response::Peer(Answer::Offer(giving.offer.clone())), &[])?;
+        let is_whole = giving
+            .each_part(|offset, part| send(connection, &Response::Peer(Answer::Part { offset }), part))?;
+        if !is_whole {
+            return Ok(None);
+        }
+        send(connection, &Response::Peer(Answer::Whole), &[])?;
+        let (text, since) = match receive_request(connection, 0).map_err(broken)? {
+            Some((Request::Peer(Ask::Placed { text }), _)) => (text, Instant::now()),
+            _ => return Err(std::io::ErrorKind::InvalidData.into()),
+        };
+        let names_another = object_of(&text).is_some_and(|(tag, _)| tag != self.own_tag());
+        if !names_another || since.elapsed() > NAMING {
+            return Ok(None);
+        }
+        Ok(giving.give_name(&self.files, &text))
+    }
+
+    /// The asker fell silent when the name was its own already.
+    fn resolve(&self, given: Given<'_>) {
+        let path = as_path(given.path()).display().to_string();
+        let begun = Instant::now();
+        while begun.elapsed() < DOUBT && !self.schedule.has_ended() {
+            // Whoever has changed the name since had the file.
+            if !given.is_named() {
+                return given.let_go();
+            }
+            let (tag, object) = object_of(given.text()).expect("it was looked at before");
+            match self.ask(&tag, &Ask::StatMany { objects: vec![object] }) {
+                Ok(Answer::Attributes(found)) if found.first().is_some_and(Option::is_some) => return given.let_go(),
+                Ok(Answer::Attributes(_)) if given.take_back() => return,
+                _ => std::thread::sleep(REST),
+            }
+        }
+        self.warn(format!("{path} was given to another node, which has not said since that it has it"));
+        given.let_go();
+    }
+}
+
+/// The node's tag and the object's name in a link's text.
+fn object_of(text: &[u8]) -> Option<(String, String)> {
+    let path = Path::new(OsStr::from_bytes(text));
+    let is_object = |name: &[u8]| name.len() == NAME_LEN && parse_name(name).is_some();
+    match owner(path, is_object)? {
+        Owner::Node(tag) => Some((tag, path.file_name()?.to_str()?.into())),
+        Owner::OlderBuild => None,
+    }
+}
+
+fn broken(error: terrace_core::objects::ObjectError) -> std::io::Error {
+    std::io::Error::other(error.message)
+}
