@@ -87,11 +87,8 @@ impl Agent {
         let mut reply = Box::new(Reply { status: 0, record: call.record, path_len: 0, _pad: 0, path: [0; PATH_MAX] });
         let mut given = None;
         let Ok(peer) = rustix::net::sockopt::socket_peercred(connection) else { return };
-        let caller = Caller {
-            uid: peer.uid.as_raw(),
-            gid: peer.gid.as_raw(),
-            pid: peer.pid.as_raw_nonzero().get() as u32,
-        };
+        let caller =
+            Caller { uid: peer.uid.as_raw(), gid: peer.gid.as_raw(), pid: peer.pid.as_raw_nonzero().get() as u32 };
         reply.status = match self.serve_call(&caller, &call, path, fd, &mut reply, &mut given) {
             Ok(()) => 0,
             Err(errno) => errno,

@@ -68,8 +68,8 @@ impl Peers {
     /// Its bytes, and then its name. `None`: it is here as before.
     fn hand_over<'a>(&'a self, connection: &mut Connection, giving: Giving<'a>) -> Result<Option<Given<'a>>> {
         send(connection, &Response::Peer(Answer::Offer(giving.offer.clone())), &[])?;
-        let is_whole = giving
-            .each_part(|offset, part| send(connection, &Response::Peer(Answer::Part { offset }), part))?;
+        let is_whole =
+            giving.each_part(|offset, part| send(connection, &Response::Peer(Answer::Part { offset }), part))?;
         if !is_whole {
             return Ok(None);
         }

@@ -70,11 +70,7 @@ impl Files {
             gid: attributes.gid,
             atime_ns: attributes.atime.as_ns(),
             mtime_ns: attributes.mtime.as_ns(),
-            xattrs: attributes
-                .xattrs
-                .into_iter()
-                .map(|(name, value)| (name.as_bytes().to_vec(), value))
-                .collect(),
+            xattrs: attributes.xattrs.into_iter().map(|(name, value)| (name.as_bytes().to_vec(), value)).collect(),
         };
         Some(Giving { file, offer })
     }

@@ -1,0 +1,250 @@
+//! A file that nobody has open goes to the node whose program opens it: its bytes by the network, its name by one rename.
+
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use terrace_tests::{Node, Nodes, Outcome, terrace_binary, wait_until};
+
+fn two(nodes: &Nodes) -> (Node, Node) {
+    (nodes.node("nodea"), nodes.node("nodeb"))
+}
+
+/// Where the name leads, if it is a link.
+fn leads_to(nodes: &Nodes, name: &str) -> Option<PathBuf> {
+    std::fs::read_link(nodes.root().join(name)).ok()
+}
+
+/// Objects in a node's memory.
+fn objects(node: &Node) -> usize {
+    let found = node.native("find /dev/shm -path '*/terrace-*.*/*' -type f | wc -l").ok();
+    found.stdout.trim().parse().unwrap()
+}
+
+#[track_caller]
+fn assert_durable(nodes: &Nodes, files: &[(&str, &str)]) {
+    assert!(!nodes.root().join(".terrace").exists());
+    for (name, text) in files {
+        assert_eq!(leads_to(nodes, name), None, "{name} is a link");
+        assert_eq!(&std::fs::read_to_string(nodes.root().join(name)).unwrap(), text, "{name}");
+    }
+}
+
+/// As `Node::start`, with these settings, and an agent that is killed at a step.
+fn start_with(node: &Node, settings: &[&str], kill_at: Option<&str>, script: &str) -> Child {
+    let name = node.name();
+    let whole = format!("{script}\n: >$ROOT/ready-on-{name}; while [ ! -e $ROOT/end-{name} ]; do sleep 0.02; done");
+    let mut command = node.command(&terrace_binary());
+    if let Some(step) = kill_at {
+        command.env("TERRACE_KILL_AT", step);
+    }
+    command.args(["run", "--settle", "1h"]).args(settings).args(["--", "bash", "-euc", &whole]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let ready =
+        |node: &Node| node.native(&format!("test -L $ROOT/ready-on-{name} -o -e $ROOT/ready-on-{name}")).code == 0;
+    assert!(wait_until(60, || ready(node)), "the run on {name} does not come");
+    child
+}
+
+const RAM: &[&str] = &["--tier", "ram=/dev/shm:64MiB"];
+
+#[test]
+fn a_file_comes_with_its_bytes_holes_attributes_and_inode_number() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let looks = "stat -c '%i %s %b %a %Y' f; sha1sum <f; getfattr -d f";
+    let run = a.start(&format!(
+        "head -c 300000 /dev/urandom >f; truncate -s 9000000 f; echo end >>f; chmod 640 f
+         setfattr -n user.kind -v test f 2>/dev/null || true; touch -d @1000000000 f; ({looks}) >said 2>&1"
+    ));
+    let before = leads_to(&nodes, "f").expect("it is in its tier");
+    let seen = b.run(&format!(
+        "env -u LD_PRELOAD cat said >/dev/null 2>&1 || true; cat f >/dev/null; ({looks}) 2>&1; cat said >&2"
+    ));
+    let (here, there) = (seen.stdout.clone(), seen.stderr.clone());
+    assert!(there.contains(&here), "{seen:?}");
+    a.end(run).ok();
+    assert_ne!(leads_to(&nodes, "f"), Some(before));
+    assert_durable(&nodes, &[]);
+}
+
+#[test]
+fn it_is_the_other_nodes_own_from_then_on_and_leaves_nothing_where_it_was() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let run = a.start("echo from-a >f");
+    let before = leads_to(&nodes, "f").expect("it is in its tier");
+    let there = b.start("cat f");
+    let after = leads_to(&nodes, "f").expect("it went to the other node's tier");
+    assert_ne!(before.parent(), after.parent());
+    assert!(!a.native(&format!("ls {}", before.display())).stdout.contains("AA"), "its object is left");
+    assert_eq!(b.native(&format!("cat {}", after.display())).ok().stdout, "from-a\n");
+    b.end(there).ok();
+    // Flushed where it is.
+    assert_eq!(leads_to(&nodes, "f"), None);
+    a.end(run).ok();
+    assert_durable(&nodes, &[("f", "from-a\n")]);
+}
+
+#[test]
+fn a_file_that_a_second_node_wants_is_made_a_real_one_for_all() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let c = nodes.node("nodec");
+    let run = a.start("echo from-a >f; echo from-a >g");
+    let there = b.start("cat f g; echo from-b >>g");
+    assert!(leads_to(&nodes, "f").is_some());
+    assert_eq!(c.run("cat f").ok().stdout, "from-a\n");
+    assert_eq!(leads_to(&nodes, "f"), None);
+    let seen = a.run("cat g; echo again >>g");
+    assert!(seen.stdout.starts_with("from-a\nfrom-b\n"), "{seen:?}");
+    assert_eq!(leads_to(&nodes, "g"), None);
+    b.end(there).ok();
+    a.end(run).ok();
+    assert_durable(&nodes, &[("f", "from-a\n"), ("g", "from-a\nfrom-b\nagain\n")]);
+}
+
+#[test]
+fn what_a_program_has_open_or_the_other_tier_has_no_room_for_is_made_a_real_one() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let ram = ["--tier", "ram=/dev/shm:300MiB"];
+    let run =
+        start_with(&a, &ram, None, "echo open >f; exec 5<f; head -c 100000000 /dev/zero >large");
+    assert!(leads_to(&nodes, "f").is_some() && leads_to(&nodes, "large").is_some());
+    let there = b.start("cat f; cmp -n 100000000 large /dev/zero");
+    for name in ["f", "large"] {
+        assert_eq!(leads_to(&nodes, name), None, "{name} came");
+    }
+    b.end(there).ok();
+    a.end(run).ok();
+    assert_durable(&nodes, &[("f", "open\n")]);
+}
+
+#[test]
+fn an_update_whose_last_durable_version_is_held_stays_with_the_node_that_can_put_that_back() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    std::fs::write(nodes.root().join("p"), "v1\n").unwrap();
+    let run = a.start("echo v2 >p");
+    assert!(leads_to(&nodes, "p").is_some(), "the test shows nothing: p was written in place");
+    let there = b.start("test $(cat p) = v2");
+    assert_eq!(leads_to(&nodes, "p"), None);
+    b.end(there).ok();
+    a.end(run).ok();
+    assert_durable(&nodes, &[("p", "v2\n")]);
+}
+
+#[test]
+fn programs_of_both_nodes_that_open_one_file_at_once_find_all_that_was_closed() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let (here, there) = (a.start("true"), b.start("true"));
+    // Each appends lines by descriptors of their own, and counts what it sees: no line that was there may be missing later.
+    let script = |who: &str| {
+        format!(
+            "for i in $(seq 40); do flock lock sh -c 'echo {who} >>f; wc -l <f >n.{who}; cat n.{who} >>seen.{who}'; done"
+        )
+    };
+    std::thread::scope(|threads| {
+        let one = threads.spawn(|| a.run(&script("a")));
+        let other = threads.spawn(|| b.run(&script("b")));
+        one.join().unwrap().ok();
+        other.join().unwrap().ok();
+    });
+    b.end(there).ok();
+    a.end(here).ok();
+    let text = |name: &str| std::fs::read_to_string(nodes.root().join(name)).unwrap();
+    assert_eq!(text("f").lines().count(), 80);
+    let mut seen: Vec<u32> = ["seen.a", "seen.b"]
+        .iter()
+        .flat_map(|name| text(name).lines().map(|line| line.trim().parse().unwrap()).collect::<Vec<u32>>())
+        .collect();
+    seen.sort();
+    assert_eq!(seen, (1..=80).collect::<Vec<_>>(), "a line was not seen when its writer had closed the file");
+}
+
+#[test]
+fn a_tree_of_small_files_is_copied_elsewhere_as_it_is() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let run = a.start("mkdir -p d/e; for i in $(seq 300); do echo $i >d/$i; echo $i >d/e/$i; done");
+    let there = b.start("cp -a d copy; tar cf t d; diff -r d copy; mkdir x; tar xf t -C x; diff -r d x/d; rm t");
+    a.end(run).ok();
+    b.end(there).ok();
+    assert_eq!(std::fs::read_to_string(nodes.root().join("copy/e/300")).unwrap(), "300\n");
+    assert_durable(&nodes, &[("d/7", "7\n"), ("x/d/e/8", "8\n")]);
+}
+
+#[test]
+fn an_agent_that_is_killed_at_any_step_leaves_the_file_whole_with_one_owner() {
+    let Some(nodes) = Nodes::new() else { return };
+    for (of_a, of_b) in
+        [(Some("GiveRenamed"), None), (Some("GiveDone"), None), (None, Some("TakeReady")), (None, Some("TakeNamed"))]
+    {
+        let (a, b) = (nodes.node("nodea"), nodes.node("nodeb"));
+        let run = start_with(&a, RAM, of_a, "seq 10000 >f; seq 5 >g");
+        let before = leads_to(&nodes, "f").expect("it is in its tier");
+        let there = start_with(&b, RAM, of_b, "seq 10000 | cmp - f; seq 5 | cmp - g");
+        assert_ne!(leads_to(&nodes, "f"), Some(before), "{of_a:?} {of_b:?}: the test shows nothing");
+        let again = a.run("seq 10000 | cmp - f; seq 5 | cmp - g; echo more >>f");
+        assert!(again.code == 0, "{of_a:?} {of_b:?}: {again:?}");
+        Outcome::of_child(1, {
+            std::fs::write(nodes.root().join("end-nodeb"), "").unwrap();
+            there
+        })
+        .ok();
+        Outcome::of_child(1, {
+            std::fs::write(nodes.root().join("end-nodea"), "").unwrap();
+            run
+        })
+        .ok();
+        let text = std::fs::read_to_string(nodes.root().join("f")).unwrap();
+        assert!(text.ends_with("10000\nmore\n") && text.lines().count() == 10_001, "{of_a:?} {of_b:?}");
+        assert_durable(&nodes, &[("g", "1\n2\n3\n4\n5\n")]);
+        assert_eq!((objects(&a), objects(&b)), (0, 0), "{of_a:?} {of_b:?}");
+        std::fs::read_dir(nodes.root())
+            .unwrap()
+            .flatten()
+            .for_each(|entry| std::fs::remove_file(entry.path()).unwrap());
+    }
+}
+
+#[test]
+fn a_network_that_is_cut_while_a_file_goes_gives_no_file_two_owners() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let ram = ["--tier", "ram=/dev/shm:300MiB"];
+    let run = start_with(&a, &ram, None, "seq 20000000 | head -c 100000000 >f");
+    let there = start_with(&b, &ram, None, "true");
+    std::thread::scope(|threads| {
+        let reader = threads.spawn(|| b.native("true"));
+        let cut = threads.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(60));
+            a.cut();
+            std::thread::sleep(std::time::Duration::from_secs(7));
+            a.mend();
+        });
+        let seen = b.terrace(&[
+            "run",
+            "--settle",
+            "1h",
+            "--tier",
+            "ram=/dev/shm:300MiB",
+            "--",
+            "bash",
+            "-c",
+            "sha1sum <f || sha1sum <f",
+        ]);
+        assert!(seen.stdout.contains(SUM), "{seen:?}");
+        cut.join().unwrap();
+        reader.join().unwrap().ok();
+    });
+    let seen = a.terrace(&["run", "--settle", "1h", "--tier", "ram=/dev/shm:300MiB", "--", "sh", "-c", "sha1sum <f"]);
+    assert!(seen.stdout.contains(SUM), "{seen:?}");
+    b.end(there).ok();
+    a.end(run).ok();
+    assert_durable(&nodes, &[]);
+    assert_eq!(std::fs::metadata(nodes.root().join("f")).unwrap().len(), 100_000_000);
+}
+
+/// Of the first 100,000,000 bytes of `seq`.
+const SUM: &str = "5d22c6b92332c5c69ed67c6f389aeceae6752f07";
