@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
-use terrace_index::calls::{Call, CallKind, Reply};
+use terrace_index::calls::{Call, CallKind, Looks, Reply};
 use terrace_index::ring::NO_RECORD;
 use terrace_index::{PATH_MAX, State};
 
@@ -126,6 +126,27 @@ impl Agent {
             let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
             let most = u64::try_from(call.size).unwrap_or(0);
             return self.peers.bring(&path[..end], path.get(end + 1..).unwrap_or_default(), caller.pid, most);
+        }
+        if is(CallKind::Look) {
+            let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
+            let found = self.peers.look(&path[..end], path.get(end + 1..).unwrap_or_default()).ok_or(libc::EAGAIN)?;
+            let looks = Looks {
+                ino: found.ino,
+                size: found.size,
+                blocks: found.blocks,
+                atime_ns: found.atime_ns,
+                mtime_ns: found.mtime_ns,
+                ctime_ns: found.ctime_ns,
+                mode: found.mode,
+                nlink: found.nlink,
+                uid: found.uid,
+                gid: found.gid,
+                xattrs: found.xattrs,
+                _pad: 0,
+            };
+            // SAFETY: plain numbers, at the beginning of a buffer that is longer.
+            unsafe { std::ptr::write_unaligned(reply.path.as_mut_ptr().cast(), looks) };
+            return Ok(());
         }
         if is(CallKind::Settle) && call.record == NO_RECORD {
             return self.settle_below(path);

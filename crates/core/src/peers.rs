@@ -33,6 +33,8 @@ pub enum Ask {
     Placed { text: Vec<u8> },
     /// After that: the asker's agent looks after the file. The owner lets go of its bytes.
     Taken,
+    /// What the file of this object looks like, if it would be given to who asked now: answered by `Attributes`, or by `Stays`.
+    Look { object: String, path: Vec<u8> },
     /// What the file of each of these objects looks like; answered by `Attributes`, in the same order.
     StatMany { objects: Vec<String> },
     /// Make durable what is below these paths of the root (none: everywhere), and what policy keeps, too, if `all`; answered by `Flushed`.
@@ -107,6 +109,8 @@ pub struct Attributes {
     pub uid: u32,
     pub gid: u32,
     pub nlink: u32,
+    /// It has so many extended attributes, ACLs among them.
+    pub xattrs: u32,
     pub atime_ns: i64,
     pub mtime_ns: i64,
     pub ctime_ns: i64,

@@ -37,6 +37,29 @@ pub enum CallKind {
     /// What lies at the first part of `path` goes to its second part (`size` has the first one's length), one of them in a placed
     /// directory and the other not. `status` EXDEV: it can't be done without copying.
     Cross = 11,
+    /// A link to another node's object, `path` as for `Bring`: what its file looks like, as a `Looks` at the beginning of the reply's `path`.
+    /// `status` EAGAIN: it is to be brought.
+    Look = 12,
+}
+
+/// What stat(2) says of a file in another node's tier. `st_dev` is the root's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Looks {
+    pub ino: u64,
+    pub size: u64,
+    /// Of 512 bytes.
+    pub blocks: u64,
+    pub atime_ns: i64,
+    pub mtime_ns: i64,
+    pub ctime_ns: i64,
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// It has so many extended attributes, ACLs among them.
+    pub xattrs: u32,
+    pub _pad: u32,
 }
 
 #[derive(Clone, Copy)]

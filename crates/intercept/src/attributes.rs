@@ -6,6 +6,7 @@ use crate::{elsewhere, gate, link, open, process, real, spill, stat};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
+use terrace_index::calls::Looks;
 
 const CWD: c_int = libc::AT_FDCWD;
 
@@ -26,9 +27,12 @@ pub fn is_ours(dirfd: i32, path: *const c_char) -> bool {
 
 /// Extended attributes "of the link": of the object, where the link is ours.
 macro_rules! xattr_hooks {
-    ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty, $own:expr, $through:expr;)*) => {$(
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty, $own:expr, $through:expr, $elsewhere:expr;)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, $($arg: $ty),*) -> $ret {
+            if let Some(answer) = elsewhere::answered(CWD, path, false, $elsewhere) {
+                return real::outcome(answer) as $ret;
+            }
             if let Some(index) = process::index()
                 && let Err(error) = elsewhere::brought(index, CWD, path, false)
             {
@@ -43,7 +47,7 @@ macro_rules! xattr_hooks {
 
 /// Looks that the kernel makes through the link, natively, and not where it leads to another node.
 macro_rules! look_hooks {
-    ($($name:ident($dirfd:expr, $path:ident; $($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {$(
+    ($($name:ident($dirfd:expr, $path:ident; $($arg:ident: $ty:ty),*) -> $ret:ty, $elsewhere:expr;)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($arg: $ty),*) -> $ret {
             let real = $crate::real_named!($name: fn($($ty),*) -> $ret);
@@ -51,18 +55,54 @@ macro_rules! look_hooks {
             let $path = way.path();
             // SAFETY: the program's own arguments, or the same path spelt out.
             let native = || real::raw(unsafe { real($($arg),*) } as isize);
-            real::outcome(elsewhere::retried($dirfd, $path, native)) as $ret
+            let seen = native();
+            if seen == -(libc::ENOENT as isize)
+                && let Some(answer) = elsewhere::answered($dirfd, $path, true, $elsewhere)
+            {
+                return real::outcome(answer) as $ret;
+            }
+            let again = if seen == -(libc::ENOENT as isize) { elsewhere::retried($dirfd, $path, native) } else { seen };
+            real::outcome(again) as $ret
         }
     )*};
 }
 
+/// access(2) of a file in another node's tier, where its mode alone says it: for the file's own user, and for root.
+fn may_access(looks: &Looks, mode: c_int) -> Option<isize> {
+    if mode == libc::F_OK {
+        return Some(0);
+    }
+    // SAFETY: they take nothing and can't fail.
+    let (real, effective) =
+        unsafe { (gate::call1(libc::SYS_getuid, 0) as u32, gate::call1(libc::SYS_geteuid, 0) as u32) };
+    if real != effective || looks.xattrs > 0 || mode & !(libc::R_OK | libc::W_OK | libc::X_OK) != 0 {
+        return None;
+    }
+    let granted = match effective {
+        0 if looks.mode & 0o111 != 0 => 7,
+        0 => 6,
+        user if user == looks.uid => (looks.mode >> 6 & 7) as c_int,
+        _ => return None,
+    };
+    Some(if mode & !granted == 0 { 0 } else { -(libc::EACCES as isize) })
+}
+
+fn no_xattr(looks: &Looks) -> Option<isize> {
+    (looks.xattrs == 0).then_some(-(libc::ENODATA as isize))
+}
+
+fn no_xattrs(looks: &Looks) -> Option<isize> {
+    (looks.xattrs == 0).then_some(0)
+}
+
 look_hooks! {
-    access(CWD, path; path: *const c_char, mode: c_int) -> c_int;
-    eaccess(CWD, path; path: *const c_char, mode: c_int) -> c_int;
-    euidaccess(CWD, path; path: *const c_char, mode: c_int) -> c_int;
-    faccessat(dirfd, path; dirfd: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int;
-    getxattr(CWD, path; path: *const c_char, name: *const c_char, value: *mut c_void, size: usize) -> isize;
-    listxattr(CWD, path; path: *const c_char, list: *mut c_char, size: usize) -> isize;
+    access(CWD, path; path: *const c_char, mode: c_int) -> c_int, |looks| may_access(looks, mode);
+    eaccess(CWD, path; path: *const c_char, mode: c_int) -> c_int, |looks| may_access(looks, mode);
+    euidaccess(CWD, path; path: *const c_char, mode: c_int) -> c_int, |looks| may_access(looks, mode);
+    faccessat(dirfd, path; dirfd: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int,
+        |looks| if flags & !libc::AT_EACCESS == 0 { may_access(looks, mode) } else { None };
+    getxattr(CWD, path; path: *const c_char, name: *const c_char, value: *mut c_void, size: usize) -> isize, no_xattr;
+    listxattr(CWD, path; path: *const c_char, list: *mut c_char, size: usize) -> isize, no_xattrs;
 }
 
 pub unsafe fn xattr_call(nr: i64, path: usize, rest: &[usize]) -> isize {
@@ -72,8 +112,9 @@ pub unsafe fn xattr_call(nr: i64, path: usize, rest: &[usize]) -> isize {
 }
 
 xattr_hooks! {
-    lgetxattr(name: *const c_char, value: *mut c_void, size: usize) -> isize, libc::SYS_lgetxattr, libc::SYS_getxattr;
-    llistxattr(list: *mut c_char, size: usize) -> isize, libc::SYS_llistxattr, libc::SYS_listxattr;
+    lgetxattr(name: *const c_char, value: *mut c_void, size: usize) -> isize, libc::SYS_lgetxattr, libc::SYS_getxattr,
+        no_xattr;
+    llistxattr(list: *mut c_char, size: usize) -> isize, libc::SYS_llistxattr, libc::SYS_listxattr, no_xattrs;
 }
 
 /// truncate(2) of a placed file counts its room; of a replicated one, makes it current first: as an open for writing does.

@@ -14,14 +14,13 @@ use crate::{caller, gate, process, readable, stat};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
-use terrace_index::calls::CallKind;
+use terrace_index::calls::{CallKind, Looks};
 use terrace_index::ring::NO_RECORD;
 
 /// Links of the program's own on the way to one of ours, as many as the kernel follows.
 const LOOPS_MAX: usize = 40;
-/// Files up to so many bytes come to this node when they are opened, and when they are looked at; larger ones are made real ones in the root.
-pub const MOST_OPENED: i64 = 4 << 30;
-pub const MOST_LOOKED_AT: i64 = 1 << 20;
+/// Files up to so many bytes come to this node when they are opened; larger ones are made real ones in the root.
+const MOST_OPENED: i64 = 4 << 30;
 /// A file that comes and goes between nodes as often as this while one call looks at it.
 const TRIES: usize = 100;
 
@@ -39,29 +38,73 @@ pub fn is_possible(index: Index) -> bool {
     index.header.others.load(Relaxed) > 0
 }
 
-/// The file that the name leads to, through links of the program's own if `follow`.
-pub fn bring(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Brought {
-    bring_or_take(index, dirfd, path, follow, 0)
+/// What is wanted of another node's file.
+enum Want<'a> {
+    /// It is to be the root's own.
+    RootFile,
+    /// That, or one of this node's.
+    AnyFile,
+    /// What it looks like, or any of these.
+    Looks(&'a mut Option<Looks>),
 }
 
-/// As `bring`; or a file of up to `most` bytes becomes one of this node's. A program without the library needs the root's own
-/// (`open::needs_roots_file`).
-pub fn bring_or_take(index: Index, dirfd: i32, path: *const c_char, follow: bool, most: i64) -> Brought {
-    let most = if caller::is_supervisor() { 0 } else { most };
+/// The file that the name leads to, through links of the program's own if `follow`, as a real one in the root.
+pub fn bring(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Brought {
     match is_possible(index) {
-        true => bring_by(index, dirfd, path, follow, most),
+        true => bring_wanted(index, dirfd, path, follow, &mut Want::RootFile),
         false => Brought::Not,
+    }
+}
+
+/// As `bring`, to be opened: it may become one of this node's. A program without the library needs the root's own
+/// (`open::needs_roots_file`).
+pub fn bring_to_open(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Brought {
+    let mut want = if caller::is_supervisor() { Want::RootFile } else { Want::AnyFile };
+    match is_possible(index) {
+        true => bring_wanted(index, dirfd, path, follow, &mut want),
+        false => Brought::Not,
+    }
+}
+
+/// As `bring`, to be looked at: where that is enough, what it looks like is in `looks`, and it stays where it is.
+pub fn bring_to_look(
+    index: Index,
+    dirfd: i32,
+    path: *const c_char,
+    follow: bool,
+    looks: &mut Option<Looks>,
+) -> Brought {
+    let mut want = if caller::is_supervisor() { Want::RootFile } else { Want::Looks(looks) };
+    match is_possible(index) {
+        true => bring_wanted(index, dirfd, path, follow, &mut want),
+        false => Brought::Not,
+    }
+}
+
+/// What a call that only looks at a file answers, where it can be told from what a file in another node's tier looks like.
+pub fn answered(
+    dirfd: i32,
+    path: *const c_char,
+    follow: bool,
+    answer: impl Fn(&Looks) -> Option<isize>,
+) -> Option<isize> {
+    let index = process::index().filter(|index| is_possible(*index) && !path.is_null())?;
+    let mut looks = None;
+    match bring_to_look(index, dirfd, path, follow, &mut looks) {
+        Brought::Failed(error) => Some(error),
+        Brought::Done | Brought::Not => answer(&looks?),
     }
 }
 
 /// As `bring`, also if no other node has been heard of yet.
 #[cold]
 pub fn bring_surely(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Brought {
-    bring_by(index, dirfd, path, follow, 0)
+    bring_wanted(index, dirfd, path, follow, &mut Want::RootFile)
 }
 
-fn bring_by(index: Index, dirfd: i32, path: *const c_char, follow: bool, most: i64) -> Brought {
-    match bring_name(index, dirfd, path, follow, most) {
+#[cold]
+fn bring_wanted(index: Index, dirfd: i32, path: *const c_char, follow: bool, want: &mut Want<'_>) -> Brought {
+    match bring_name(index, dirfd, path, follow, want) {
         Brought::Not if stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_none() => {
             bring_above(index, dirfd, path)
         }
@@ -83,7 +126,7 @@ fn bring_above(index: Index, dirfd: i32, path: *const c_char) -> Brought {
         if !name.push(left) {
             return Brought::Not;
         }
-        match bring_name(index, dirfd, name.as_ptr(), true, 0) {
+        match bring_name(index, dirfd, name.as_ptr(), true, &mut Want::RootFile) {
             Brought::Not if stat::kernel_stat(dirfd, name.as_ptr(), 0).is_none() => {}
             brought => return brought,
         }
@@ -91,7 +134,7 @@ fn bring_above(index: Index, dirfd: i32, path: *const c_char) -> Brought {
     Brought::Not
 }
 
-fn bring_name(index: Index, dirfd: i32, path: *const c_char, follow: bool, most: i64) -> Brought {
+fn bring_name(index: Index, dirfd: i32, path: *const c_char, follow: bool, want: &mut Want<'_>) -> Brought {
     let mut text = [0u8; LINK_MAX];
     let read = |at: i32, name: *const c_char, text: &mut [u8; LINK_MAX]| {
         // SAFETY: a path of the program's or of ours, which the kernel checks; our buffer, whose last byte stays the terminator.
@@ -104,7 +147,7 @@ fn bring_name(index: Index, dirfd: i32, path: *const c_char, follow: bool, most:
         return Brought::Not;
     }
     if index.is_elsewhere(&text[..len as usize]) {
-        return ask(index, dirfd, path, &text[..len as usize], most);
+        return ask(index, dirfd, path, &text[..len as usize], want);
     }
     if !follow {
         return Brought::Not;
@@ -123,14 +166,14 @@ fn bring_name(index: Index, dirfd: i32, path: *const c_char, follow: bool, most:
             return Brought::Not;
         }
         if index.is_elsewhere(&text[..len as usize]) {
-            return ask(index, next.fd, next.base, &text[..len as usize], most);
+            return ask(index, next.fd, next.base, &text[..len as usize], want);
         }
         parent = Some(next);
     }
     Brought::Not
 }
 
-fn ask(index: Index, dirfd: i32, path: *const c_char, text: &[u8], most: i64) -> Brought {
+fn ask(index: Index, dirfd: i32, path: *const c_char, text: &[u8], want: &mut Want<'_>) -> Brought {
     let mut both = Path::new();
     let mut whole = Path::new();
     // SAFETY: readlink read it just now; a terminated path.
@@ -144,7 +187,18 @@ fn ask(index: Index, dirfd: i32, path: *const c_char, text: &[u8], most: i64) ->
         both.push(b"\0");
         both.push(whole.get());
     }
-    let request = Request { kind: CallKind::Bring, record: NO_RECORD, size: most, path: both.get(), fd: -1 };
+    if let Want::Looks(looks) = want {
+        let request = Request { kind: CallKind::Look, record: NO_RECORD, size: 0, path: both.get(), fd: -1 };
+        let answer = call(index, &request);
+        if answer.status == 0 {
+            // SAFETY: a status of 0 comes with a whole reply, which begins with these numbers.
+            let found = unsafe { core::ptr::read_unaligned((&raw const (*answer.reply()).path).cast::<Looks>()) };
+            **looks = Some(found);
+            return Brought::Done;
+        }
+    }
+    let size = if matches!(want, Want::AnyFile) { MOST_OPENED } else { 0 };
+    let request = Request { kind: CallKind::Bring, record: NO_RECORD, size, path: both.get(), fd: -1 };
     match call(index, &request).status {
         0 => Brought::Done,
         // The caller is about to put the file there itself.

@@ -368,7 +368,7 @@ fn refused(
 
 /// `None`: it does not lead to another node.
 fn brought(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Option<Opened> {
-    match elsewhere::bring_or_take(index, dirfd, path, follow, elsewhere::MOST_OPENED) {
+    match elsewhere::bring_to_open(index, dirfd, path, follow) {
         Brought::Not => None,
         Brought::Done => Some(Opened::Again),
         Brought::Failed(error) => Some(Opened::Done(error)),

@@ -8,6 +8,7 @@ use crate::placed::{self, Way};
 use crate::{caller, data, gate, process, real, spill};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::Ordering::*;
+use terrace_index::calls::Looks;
 use terrace_index::{FLAG_RENAMING, FLAG_UNLINKED, Index, State};
 
 const EMPTY: *const c_char = c"".as_ptr();
@@ -34,6 +35,52 @@ pub fn kernel_stat(dirfd: i32, path: *const c_char, flags: i32) -> Option<libc::
     kernel_stat_or_error(dirfd, path, flags).ok()
 }
 
+/// A file in another node's tier, as its agent says.
+fn told(index: Index, looks: &Looks, out: *mut libc::stat) -> isize {
+    // Where the kernel found nothing it has not looked at the program's pointer.
+    let checked = native(libc::AT_FDCWD, c"/".as_ptr(), out, 0);
+    if checked == -(libc::EFAULT as isize) {
+        return checked;
+    }
+    // SAFETY: the kernel can write there; a zeroed stat is valid.
+    let status = unsafe {
+        *out = core::mem::zeroed();
+        &mut *out
+    };
+    let parts = |ns: i64| (ns.div_euclid(SECOND), ns.rem_euclid(SECOND));
+    status.st_dev = index.header.root_dev.load(Relaxed);
+    status.st_ino = looks.ino;
+    status.st_mode = looks.mode;
+    status.st_nlink = looks.nlink as u64;
+    (status.st_uid, status.st_gid) = (looks.uid, looks.gid);
+    (status.st_size, status.st_blocks, status.st_blksize) = (looks.size as i64, looks.blocks as i64, 4096);
+    (status.st_atime, status.st_atime_nsec) = parts(looks.atime_ns);
+    (status.st_mtime, status.st_mtime_nsec) = parts(looks.mtime_ns);
+    (status.st_ctime, status.st_ctime_nsec) = parts(looks.ctime_ns);
+    0
+}
+
+/// The same for statx(2): all basic fields; there is no other.
+fn tell_all(status: &libc::stat, out: &mut libc::statx) {
+    let time = |seconds: i64, nanoseconds: i64| {
+        // SAFETY: a zeroed timestamp is valid.
+        let mut time: libc::statx_timestamp = unsafe { core::mem::zeroed() };
+        (time.tv_sec, time.tv_nsec) = (seconds, nanoseconds as u32);
+        time
+    };
+    // SAFETY: a zeroed statx is valid.
+    *out = unsafe { core::mem::zeroed() };
+    out.stx_mask = libc::STATX_BASIC_STATS;
+    out.stx_blksize = status.st_blksize as u32;
+    out.stx_nlink = status.st_nlink as u32;
+    (out.stx_uid, out.stx_gid) = (status.st_uid, status.st_gid);
+    out.stx_mode = status.st_mode as u16;
+    (out.stx_size, out.stx_blocks) = (status.st_size as u64, status.st_blocks as u64);
+    out.stx_atime = time(status.st_atime, status.st_atime_nsec);
+    out.stx_mtime = time(status.st_mtime, status.st_mtime_nsec);
+    out.stx_ctime = time(status.st_ctime, status.st_ctime_nsec);
+}
+
 /// fstatat(2), as the kernel returns it, for what the program calls the file.
 pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32) -> isize {
     let way = Way::of(dirfd, path);
@@ -53,7 +100,9 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
             continue;
         }
         if result == -(libc::ENOENT as isize) && !path.is_null() && flags & libc::AT_SYMLINK_NOFOLLOW == 0 {
-            match elsewhere::bring_or_take(index, dirfd, path, true, elsewhere::MOST_LOOKED_AT) {
+            let mut looks = None;
+            match elsewhere::bring_to_look(index, dirfd, path, true, &mut looks) {
+                Brought::Done if let Some(looks) = looks => return told(index, &looks, out),
                 // Another node made it a real file between the kernel's look and ours.
                 Brought::Not if elsewhere::is_possible(index) && kernel_stat(dirfd, path, flags).is_some() => continue,
                 Brought::Not => {}
@@ -69,7 +118,9 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         if status.st_mode & libc::S_IFMT == libc::S_IFLNK {
             if elsewhere::is_possible(index) && status.st_dev == index.header.root_dev.load(Relaxed) && !is_empty(path)
             {
-                match elsewhere::bring_or_take(index, dirfd, path, false, elsewhere::MOST_LOOKED_AT) {
+                let mut looks = None;
+                match elsewhere::bring_to_look(index, dirfd, path, false, &mut looks) {
+                    Brought::Done if let Some(looks) = looks => return told(index, &looks, out),
                     Brought::Not => {}
                     Brought::Done => continue,
                     Brought::Failed(error) => return error,
@@ -372,11 +423,27 @@ pub fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mu
         kind == libc::S_IFLNK && status.st_mode & libc::S_IFMT == libc::S_IFDIR
     };
     let again = if regular || was_link { ask(flags & !libc::AT_SYMLINK_NOFOLLOW) } else { result };
-    if again != 0 {
+    let is_elsewhere = again == -(libc::ENOENT as isize) && elsewhere::is_possible(index);
+    if again != 0 && !is_elsewhere {
         return again;
+    }
+    if is_elsewhere {
+        // Has the kernel looked at the program's pointer?
+        let root = c"/".as_ptr();
+        // SAFETY: a path of ours; the kernel checks the rest.
+        let checked = unsafe {
+            let at = libc::AT_FDCWD as usize;
+            gate::call5(libc::SYS_statx, at, root as usize, 0, mask as usize, out as usize)
+        };
+        if checked == -(libc::EFAULT as isize) {
+            return checked;
+        }
     }
     // SAFETY: filled by the kernel.
     let out = unsafe { &mut *out };
+    if is_elsewhere {
+        tell_all(&status, out);
+    }
     out.stx_ino = status.st_ino;
     if spill::any(index) {
         out.stx_nlink = status.st_nlink as u32;

@@ -107,8 +107,7 @@ fn what_a_program_has_open_or_the_other_tier_has_no_room_for_is_made_a_real_one(
     let Some(nodes) = Nodes::new() else { return };
     let (a, b) = two(&nodes);
     let ram = ["--tier", "ram=/dev/shm:300MiB"];
-    let run =
-        start_with(&a, &ram, None, "echo open >f; exec 5<f; head -c 100000000 /dev/zero >large");
+    let run = start_with(&a, &ram, None, "echo open >f; exec 5<f; head -c 100000000 /dev/zero >large");
     assert!(leads_to(&nodes, "f").is_some() && leads_to(&nodes, "large").is_some());
     let there = b.start("cat f; cmp -n 100000000 large /dev/zero");
     for name in ["f", "large"] {
@@ -248,3 +247,49 @@ fn a_network_that_is_cut_while_a_file_goes_gives_no_file_two_owners() {
 
 /// Of the first 100,000,000 bytes of `seq`.
 const SUM: &str = "5d22c6b92332c5c69ed67c6f389aeceae6752f07";
+
+#[test]
+fn who_only_looks_at_a_file_sees_what_it_is_and_leaves_it_where_it_is() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let says = "stat -c '%n %i %s %b %a %h %u %g %Y %F' f large d/*; ls -ln f large d | tail -n +2; du -b d; find . -name '[fl]*' -size +3c";
+    let run = a.start(&format!(
+        "echo from-a >f; chmod 640 f; touch -d @1000000000 f; head -c 5000000 /dev/zero >large; mkdir d
+         for i in $(seq 50); do echo $i >d/$i; done; ({says}) >said 2>&1"
+    ));
+    let names = ["f", "large", "d/7"];
+    let before = names.map(|name| leads_to(&nodes, name).expect("it is in its tier"));
+    let looks = format!(
+        "test -e f; test -r f; test -w f; ! test -x f; ! test -L f; ! getfattr -n user.no f 2>/dev/null
+         python3 -c 'import os; assert os.path.getsize(\"large\") == 5000000 and not os.access(\"f\", os.X_OK)'
+         ({says}) 2>&1; cat said >&2"
+    );
+    let seen = b.run(&looks).ok();
+    assert_eq!(seen.stderr.lines().filter(|line| !line.starts_with("terrace:")).take(2).count(), 2, "{seen:?}");
+    for line in seen.stdout.lines() {
+        assert!(seen.stderr.contains(line), "{line:?} is not what its node sees:\n{}", seen.stderr);
+    }
+    assert_eq!(names.map(|name| leads_to(&nodes, name).expect("it was moved")), before);
+    a.end(run).ok();
+    assert_durable(&nodes, &[("f", "from-a\n"), ("d/50", "50\n")]);
+}
+
+#[test]
+fn a_file_has_the_inode_number_that_was_seen_when_it_is_opened_then() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let run = a.start("for i in $(seq 100); do head -c 70000 /dev/urandom >f$i; done");
+    let there = b.start(
+        "python3 -c '
+import os
+for i in range(1, 101):
+    seen, fd = os.stat(f\"f{i}\"), os.open(f\"f{i}\", os.O_RDONLY)
+    opened = os.fstat(fd)
+    assert (seen.st_dev, seen.st_ino, seen.st_size) == (opened.st_dev, opened.st_ino, opened.st_size), i
+    assert len(os.read(fd, 100000)) == 70000
+    assert os.stat(f\"f{i}\").st_ino == seen.st_ino'",
+    );
+    b.end(there).ok();
+    a.end(run).ok();
+    assert_durable(&nodes, &[]);
+}

@@ -41,6 +41,8 @@ pub struct Entry {
     pub is_forced: bool,
     /// The object's time of change when it was last equal to the root's file; 0: not known.
     pub object_ctime_ns: i64,
+    /// When another node was last told what it looks like.
+    pub told: Option<Instant>,
     /// When it came from another node.
     pub came: Option<Instant>,
     /// What the record had reserved when the surplus was last taken from it.
@@ -79,6 +81,7 @@ impl Catalogue {
             held: false,
             is_forced: false,
             object_ctime_ns: 0,
+            told: None,
             came: None,
             trimmed_to: 0,
         })

@@ -13,7 +13,7 @@ use terrace_client::Link;
 use terrace_core::control::{Failure, NodeFlushed};
 use terrace_core::nodes::{Node, Owner, owner};
 use terrace_core::objects::wire::{Request, Response};
-use terrace_core::peers::{Answer, Ask, DOOR, Door};
+use terrace_core::peers::{Answer, Ask, Attributes, DOOR, Door};
 use terrace_index::{DIRECTORY_SUFFIX, NAME_LEN};
 
 /// An owner that was not reached for so long is EIO.
@@ -94,6 +94,20 @@ impl Peers {
             }
             std::thread::sleep(rest);
             rest = (rest * 2).min(REST_MAX);
+        }
+    }
+
+    /// What the file looks like that the link `text` leads to, if its owner would give it now. `None`: it is to be brought.
+    pub fn look(&self, text: &[u8], path: &[u8]) -> Option<Attributes> {
+        let Place { tag, object } = place(text).filter(|place| place.tag != self.own_tag())?;
+        // One that can't be reached is waited for once.
+        let is_silent = self.silent.lock().unwrap().contains_key(&tag);
+        if is_silent || self.relative(path).is_none() || !self.nodes().join(&tag).is_dir() {
+            return None;
+        }
+        match self.ask(&tag, &Ask::Look { object, path: path.to_vec() }) {
+            Ok(Answer::Attributes(found)) => found.into_iter().next()?,
+            _ => None,
         }
     }
 

@@ -4,7 +4,6 @@ use super::{FlushAll, Peers};
 use crate::shared::path::as_path;
 use crate::shared::request::{FlushOptions, Outcome, Scope};
 use crate::shared::runs::Serving;
-use rustix::fs::Stat;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -12,6 +11,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 use terrace_core::peers::{Answer, Ask, Attributes, Flushed};
 use terrace_index::{NAME_LEN, State};
+use terrace_tier::Stat;
 
 /// How often one who waits hears that he is not forgotten.
 const WORD: Duration = Duration::from_secs(1);
@@ -52,6 +52,7 @@ impl Peers {
             Ask::Settle { object, path } => self.settle_for(&object, &path),
             // Words of a conversation that is not under way.
             Ask::Take { .. } | Ask::Placed { .. } | Ask::Taken => Answer::Stays,
+            Ask::Look { object, path } => self.look_for(&object, &path),
             Ask::StatMany { objects } => {
                 Answer::Attributes(objects.iter().map(|object| self.attributes(object)).collect())
             }
@@ -133,21 +134,34 @@ impl Peers {
         }
     }
 
+    fn look_for(&self, object: &str, path: &[u8]) -> Answer {
+        let Some(number) = self.record_of(object) else { return Answer::Stays };
+        self.note_name(number, path);
+        let looks = self.looks_of_givable(number).filter(|_| self.record_of(object) == Some(number));
+        looks.map_or(Answer::Stays, |(stat, xattrs)| {
+            Answer::Attributes(vec![Some(Attributes { xattrs, ..self.attributes_of(number, &stat) })])
+        })
+    }
+
     fn attributes(&self, object: &str) -> Option<Attributes> {
         let number = self.record_of(object)?;
-        let found: Stat = rustix::fs::lstat(self.object_path(number)).ok()?;
-        let nanoseconds = |seconds: i64, rest: i64| seconds * 1_000_000_000 + rest;
-        (self.record_of(object) == Some(number)).then_some(Attributes {
+        let found = Stat::from(&rustix::fs::lstat(self.object_path(number)).ok()?);
+        (self.record_of(object) == Some(number)).then_some(self.attributes_of(number, &found))
+    }
+
+    fn attributes_of(&self, number: u32, found: &Stat) -> Attributes {
+        Attributes {
             ino: self.record(number).ino.load(Acquire),
-            size: found.st_size as u64,
-            blocks: found.st_blocks as u64,
-            mode: found.st_mode,
-            uid: found.st_uid,
-            gid: found.st_gid,
-            nlink: found.st_nlink as u32,
-            atime_ns: nanoseconds(found.st_atime, found.st_atime_nsec as i64),
-            mtime_ns: nanoseconds(found.st_mtime, found.st_mtime_nsec as i64),
-            ctime_ns: nanoseconds(found.st_ctime, found.st_ctime_nsec as i64),
-        })
+            size: found.size,
+            blocks: found.allocated / 512,
+            mode: found.mode,
+            uid: found.uid,
+            gid: found.gid,
+            nlink: found.nlink as u32,
+            xattrs: 0,
+            atime_ns: found.atime.as_ns(),
+            mtime_ns: found.mtime.as_ns(),
+            ctime_ns: found.ctime.as_ns(),
+        }
     }
 }

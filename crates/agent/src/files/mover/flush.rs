@@ -14,6 +14,7 @@ use crate::error::text_of;
 use crate::files::Files;
 use crate::files::catalogue::BlockReason;
 use crate::files::mover::evict::may_have_changed;
+use crate::files::mover::give::TOLD;
 use crate::files::mover::lanes::spread;
 use crate::shared::claims::Claim;
 use crate::shared::path::as_path;
@@ -97,7 +98,14 @@ impl Files {
 
     fn prepare_or_note(&self, number: u32) -> Option<Flushing<'_>> {
         let serial = self.serial(number);
-        let wanted = self.catalogue().get(number, serial).is_some_and(|entry| entry.is_forced);
+        let (wanted, told) = match self.catalogue().get(number, serial) {
+            Some(entry) => (entry.is_forced, entry.told),
+            None => (false, None),
+        };
+        if !wanted && !self.schedule.is_hurried() && told.is_some_and(|told| told.elapsed() < TOLD) {
+            self.schedule.after(TOLD, Work::Flush, number);
+            return None;
+        }
         match self.prepare(number, &PrepareOptions { whatever_mode: wanted, snapshot: false }) {
             Ok(file) => Some(file),
             Err(Declined::NotNeeded) => None,

@@ -15,15 +15,20 @@ use rustix::fs::CWD;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use terrace_core::peers::Offer;
 use terrace_index::State;
 use terrace_index::guard::Domain;
 use terrace_tier::directory::replace;
-use terrace_tier::{Lease, ReadingExt, Step, reached};
+use terrace_tier::{Lease, ReadingExt, Stat, Step, reached};
 
 /// A file that came from another node is not given on at once: one that several nodes want is best a real file in the root.
 const REST: Duration = Duration::from_secs(10);
+/// What another node was told of a file, its inode number above all, holds until its program has opened it, if it does so at once: before that
+/// the file is not flushed without need.
+pub const TOLD: Duration = Duration::from_millis(300);
+/// A look waits so long for the mover to be done with the file.
+const LOOKING: Duration = Duration::from_secs(1);
 /// Bytes in one message.
 pub const PART_BYTES: usize = 1 << 20;
 
@@ -48,13 +53,8 @@ impl Files {
             Ok(file) => file,
             Err(Declined::NotNeeded | Declined::Busy | Declined::Read | Declined::BlockReason(_)) => return None,
         };
-        let catalogue = self.catalogue();
-        let entry = catalogue.get(number, file.serial)?;
-        // The last durable version of a file that was rewritten stays with the node that can put it back.
-        let stays = entry.held || entry.came.is_some_and(|came| came.elapsed() < REST);
-        drop(catalogue);
         let stat = file.stat;
-        if stays || stat.size > most || stat.nlink != 1 || !stat.is_file() || self.has_two_names(&file) {
+        if self.stays(number, file.serial) || stat.size > most || stat.nlink != 1 || self.has_two_names(&file.path) {
             return None;
         }
         let attributes = file.reading.attributes().ok()?;
@@ -75,9 +75,34 @@ impl Files {
         Some(Giving { file, offer })
     }
 
+    /// The last durable version of a file that was rewritten stays with the node that can put it back; and see `REST`.
+    fn stays(&self, number: u32, serial: u64) -> bool {
+        let catalogue = self.catalogue();
+        let entry = catalogue.get(number, serial);
+        entry.is_none_or(|entry| entry.held || entry.came.is_some_and(|came| came.elapsed() < REST))
+    }
+
     /// The link itself may have got a second name from a program outside.
-    fn has_two_names(&self, file: &Flushing<'_>) -> bool {
-        rustix::fs::lstat(as_path(&file.path)).is_ok_and(|link| link.st_nlink > 1)
+    fn has_two_names(&self, path: &[u8]) -> bool {
+        rustix::fs::lstat(as_path(path)).is_ok_and(|link| link.st_nlink > 1)
+    }
+
+    /// What a file looks like that would be given to who asked for it now, and how many extended attributes it has.
+    pub fn looks_of_givable(&self, number: u32) -> Option<(Stat, u32)> {
+        let _claim = self.claims.take(number, LOOKING)?;
+        let serial = self.serial(number);
+        let is_current = || self.record(number).state() == State::Current && !self.exchanges.is_awaited(number);
+        if !is_current() || self.stays(number, serial) {
+            return None;
+        }
+        let reading = self.open_object(number).ok()?;
+        let fd = reading.as_fd().expect("an object is a file of a directory");
+        // Nobody has it open: what is said now is what will be sent.
+        drop(Lease::exclusive(fd).ok()??);
+        let stat = reading.stat().ok().filter(|stat| stat.nlink == 1)?;
+        let xattrs = reading.attributes().ok()?.xattrs.len() as u32;
+        self.catalogue().entry(number, serial).told = Some(Instant::now());
+        (is_current() && self.serial(number) == serial).then_some((stat, xattrs))
     }
 }
 
