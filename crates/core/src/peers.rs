@@ -34,7 +34,7 @@ pub enum Ask {
     /// After that: the asker's agent looks after the file. The owner lets go of its bytes.
     Taken,
     /// What the file of this object looks like, if it would be given to who asked now: answered by `Attributes`, or by `Stays`.
-    Look { object: String, path: Vec<u8> },
+    Look { object: String },
     /// What the file of each of these objects looks like; answered by `Attributes`, in the same order.
     StatMany { objects: Vec<String> },
     /// Make durable what is below these paths of the root (none: everywhere), and what policy keeps, too, if `all`; answered by `Flushed`.

@@ -57,7 +57,8 @@ impl Peers {
         let Some(Place { tag, object }) = place(text).filter(|place| place.tag != self.own_tag()) else {
             return Err(libc::EINVAL);
         };
-        let tag = self.brought_by(tag);
+        let is_known = self.idle.lock().unwrap().contains_key(&tag);
+        let tag = if is_known { tag } else { self.brought_by(tag) };
         if most > 0 && self.take(&tag, &object, path, most) {
             self.silent.lock().unwrap().remove(&tag);
             return Ok(());
@@ -98,14 +99,13 @@ impl Peers {
     }
 
     /// What the file looks like that the link `text` leads to, if its owner would give it now. `None`: it is to be brought.
-    pub fn look(&self, text: &[u8], path: &[u8]) -> Option<Attributes> {
+    pub fn look(&self, text: &[u8]) -> Option<Attributes> {
         let Place { tag, object } = place(text).filter(|place| place.tag != self.own_tag())?;
         // One that can't be reached is waited for once.
-        let is_silent = self.silent.lock().unwrap().contains_key(&tag);
-        if is_silent || self.relative(path).is_none() || !self.nodes().join(&tag).is_dir() {
+        if self.silent.lock().unwrap().contains_key(&tag) {
             return None;
         }
-        match self.ask(&tag, &Ask::Look { object, path: path.to_vec() }) {
+        match self.ask(&tag, &Ask::Look { object }) {
             Ok(Answer::Attributes(found)) => found.into_iter().next()?,
             _ => None,
         }

@@ -40,10 +40,10 @@ impl Peers {
         // The agent stays until it has answered.
         let _serving = Serving::new(&self.runs);
         let answer = |connection: &mut Connection, answer| send(connection, &Response::Peer(answer), &[]);
-        let Some(giving) = self.record_of(object).and_then(|number| {
-            self.note_name(number, path);
-            self.offer(number, most)
-        }) else {
+        let offered = self.record_of(object).and_then(|number| {
+            self.offer(number, most).or_else(|| self.note_name(number, path).then(|| self.offer(number, most))?)
+        });
+        let Some(giving) = offered else {
             return answer(connection, Answer::Stays);
         };
         connection.sock.set_write_timeout(Some(PATIENCE))?;

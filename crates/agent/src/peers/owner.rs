@@ -52,7 +52,7 @@ impl Peers {
             Ask::Settle { object, path } => self.settle_for(&object, &path),
             // Words of a conversation that is not under way.
             Ask::Take { .. } | Ask::Placed { .. } | Ask::Taken => Answer::Stays,
-            Ask::Look { object, path } => self.look_for(&object, &path),
+            Ask::Look { object } => self.look_for(&object),
             Ask::StatMany { objects } => {
                 Answer::Attributes(objects.iter().map(|object| self.attributes(object)).collect())
             }
@@ -114,12 +114,15 @@ impl Peers {
         }
     }
 
-    /// Another node may have given it this name: then it need not be searched for.
-    pub(super) fn note_name(&self, number: u32, path: &[u8]) {
+    /// Another node may have given it this name: then it need not be searched for. True: it is news.
+    pub(super) fn note_name(&self, number: u32, path: &[u8]) -> bool {
         let serial = self.serial(number);
-        if self.relative(path).is_some() && self.located(number, serial).is_none() && self.links_to(path, number) {
+        let is_news =
+            self.relative(path).is_some() && self.located(number, serial).is_none() && self.links_to(path, number);
+        if is_news {
             self.catalogue().set_path(number, serial, path);
         }
+        is_news
     }
 
     /// The other node will see a directory; what programs here are in the middle of stays where they have it.
@@ -134,9 +137,8 @@ impl Peers {
         }
     }
 
-    fn look_for(&self, object: &str, path: &[u8]) -> Answer {
+    fn look_for(&self, object: &str) -> Answer {
         let Some(number) = self.record_of(object) else { return Answer::Stays };
-        self.note_name(number, path);
         let looks = self.looks_of_givable(number).filter(|_| self.record_of(object) == Some(number));
         looks.map_or(Answer::Stays, |(stat, xattrs)| {
             Answer::Attributes(vec![Some(Attributes { xattrs, ..self.attributes_of(number, &stat) })])
