@@ -1,10 +1,11 @@
-"""Nine queries on a velocity grid, by five engines; medians in ms, and each answer compared with NumPy's."""
+"""Queries on a velocity grid, by five engines; medians in ms, and each answer compared with NumPy's."""
 
 from __future__ import annotations
 
 import argparse
 import gc
 import json
+import os
 import pathlib
 import statistics
 import sys
@@ -17,12 +18,15 @@ from provenance import RESULTS, provenance, provenance_line  # noqa: E402
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("directory", type=pathlib.Path, help="in memory, for the other engines' files")
-arguments.add_argument("--quick", action="store_true", help="a grid of 51 x 126 x 126, and no results page")
+arguments.add_argument("--size", choices=["8MiB", "128MiB", "385MiB", "4GiB"], default="385MiB", help="of each field")
+arguments.add_argument("--quick", action="store_true", help="8 MiB, and no results page")
 arguments.add_argument("--terrace-only", action="store_true", help="NumPy and Terrace alone, and no results page")
 arguments.add_argument("--repeat", type=int, default=5)
 asked = arguments.parse_args()
 
-X, Y, Z = (51, 126, 126) if asked.quick else (201, 501, 501)
+SHAPES = {"8MiB": (41, 160, 160), "128MiB": (64, 512, 512), "385MiB": (201, 501, 501), "4GiB": (512, 1024, 1024)}
+SIZE = "8MiB" if asked.quick else asked.size
+X, Y, Z = SHAPES[SIZE]
 random = np.random.default_rng(7)
 v = random.random((X, Y, Z)) * 4000 + 1500
 w = random.random((X, Y, Z))
@@ -30,6 +34,10 @@ LOW, HIGH = X // 4, X // 2
 THRESHOLD = float(np.quantile(v[:4], 0.99))
 MIDDLE = 3500.0
 FACTORS = np.array([0.5, 1.0, 2.0])
+#: Values are counted by classes so wide.
+CLASS = 50.0
+#: Compared in the answer's own order: it may be any.
+AS_SETS = ("a column", "a column with its coordinates")
 
 
 class NumPy:
@@ -44,7 +52,21 @@ class NumPy:
         "two fields joined, mean by x": lambda: (v - w).mean(axis=(1, 2)),
         "crossed with three factors, mean by factor": lambda: np.array([(v * factor).mean() for factor in FACTORS]),
         "cells at the maximum of their x": lambda: np.nonzero(v == v.max(axis=(1, 2))[:, None, None]),
+        "a column": lambda: v.copy(),
+        "a column with its coordinates": lambda: (*np.indices(v.shape), v.copy()),
+        "ten greatest": lambda: np.sort(np.partition(v.reshape(-1), v.size - 10)[-10:]),
+        "mean by classes of values": lambda: classes(),
+        "median by x": lambda: np.median(v, axis=(1, 2)),
+        "differences of neighbours along x": lambda: np.abs(v[1:] - v[:-1]).sum(),
     }
+
+
+def classes():
+    numbers = np.floor(v / CLASS).astype(np.int64).reshape(-1)
+    counts = np.bincount(numbers)
+    sums = np.bincount(numbers, v.reshape(-1))
+    there = np.nonzero(counts)[0]
+    return there, sums[there] / counts[there]
 
 
 def dask_queries():
@@ -73,6 +95,10 @@ def dask_queries():
         "two fields joined, mean by x": lambda: (dv - dw).mean(["y", "z"]).compute(),
         "crossed with three factors, mean by factor": lambda: dask.compute(*((dv * factor).mean().data for factor in FACTORS)),
         "cells at the maximum of their x": lambda: dask.compute(*dask.array.nonzero((dv == dv.max(["y", "z"])).data)),
+        "a column": lambda: dv.compute().copy(),
+        "ten greatest": lambda: dask.array.topk(dv.data.reshape(-1), 10).compute(),
+        "median by x": lambda: dv.chunk({"y": -1, "z": -1}).median(["y", "z"]).compute(),
+        "differences of neighbours along x": lambda: abs(dv.diff("x")).sum().compute(),
     }
 
 
@@ -86,6 +112,12 @@ SQL = {
     "two fields joined, mean by x": "SELECT a.x, avg(a.v - b.w) AS m FROM {t} a JOIN {u} b ON a.x = b.x AND a.y = b.y AND a.z = b.z GROUP BY a.x",
     "crossed with three factors, mean by factor": "SELECT f.k, avg(a.v * f.factor) AS m FROM {t} a CROSS JOIN {f} f GROUP BY f.k",
     "cells at the maximum of their x": "SELECT a.x, y, z FROM {t} a JOIN (SELECT x, max(v) AS m FROM {t} GROUP BY x) q ON a.x = q.x AND a.v = q.m",
+    "a column": "SELECT v FROM {t}",
+    "a column with its coordinates": "SELECT x, y, z, v FROM {t}",
+    "ten greatest": "SELECT v FROM {t} ORDER BY v DESC LIMIT 10",
+    "mean by classes of values": f"SELECT CAST(floor(v / {CLASS}) AS BIGINT) AS k, avg(v) AS m FROM {{t}} GROUP BY k",
+    "median by x": "SELECT x, median(v) AS m FROM {t} GROUP BY x",
+    "differences of neighbours along x": "SELECT sum(abs(a.v - b.v)) AS s FROM {t} a JOIN {t} b ON a.x = b.x + 1 AND a.y = b.y AND a.z = b.z",
 }
 
 
@@ -147,6 +179,13 @@ def terrace_queries():
     return {name: (lambda text=named(text, "grid", "other", "factors"): session.sql(text).arrow()) for name, text in SQL.items()}
 
 
+def packed(answer):
+    """Numbers of an answer as its engine has them: no order for as many rows as cells."""
+    if hasattr(answer, "read_all"):
+        answer = answer.read_all()
+    return [answer.column(name).to_numpy() for name in answer.column_names]
+
+
 def values(answer):
     """Numbers of an answer in one order, whatever the engine gave: coordinates, then values."""
     if hasattr(answer, "read_all"):
@@ -158,7 +197,7 @@ def values(answer):
 
 
 def check(query, answer, wanted):
-    got = values(answer)
+    got = packed(answer) if query in AS_SETS else values(answer)
     match query:
         case "subset, mean by x" | "mean by x" | "mean by z" | "two fields joined, mean by x" | "crossed with three factors, mean by factor":
             np.testing.assert_allclose(got[1], wanted, rtol=1e-9)
@@ -166,6 +205,14 @@ def check(query, answer, wanted):
             np.testing.assert_array_equal(got[3], wanted.reshape(-1))
         case "filter of 1%, with coordinates":
             np.testing.assert_array_equal(got, np.stack([part.astype(float) for part in wanted]))
+        case "a column" | "a column with its coordinates":
+            assert len(got[-1]) == v.size and np.isclose(got[-1].sum(), v.sum(), rtol=1e-9)
+        case "ten greatest":
+            np.testing.assert_array_equal(got[0], wanted)
+        case "differences of neighbours along x":
+            assert np.isclose(got[0][0], wanted, rtol=1e-9)
+        case "mean by classes of values" | "median by x":
+            np.testing.assert_allclose(got[1], wanted[1] if isinstance(wanted, tuple) else wanted, rtol=1e-9)
         case "filter, count and sum":
             assert got[0][0] == wanted[0] and np.isclose(got[1][0], wanted[1], rtol=1e-9)
         case _:
@@ -193,7 +240,7 @@ def main():
         queries = prepare()
         for query, call in queries.items():
             # What takes seconds is not measured as often.
-            slow = engine in ("DuckDB", "DataFusion, Parquet") and any(word in query for word in ("joined", "maximum", "crossed"))
+            slow = engine in ("DuckDB", "DataFusion, Parquet") and any(word in query for word in ("joined", "maximum", "crossed", "neighbours"))
             median, answer = measure(call, 1 if slow else asked.repeat)
             if engine == "NumPy":
                 wanted[query] = answer
@@ -203,16 +250,29 @@ def main():
             print(f"{engine:20} {query:34} {median:9.1f} ms", file=sys.stderr)
     if asked.quick or asked.terrace_only:
         return
-    (RESULTS / "queries.json").write_text(json.dumps({"facts": facts, "ms": results}, indent=1) + "\n")
+    facts["load"] = os.getloadavg()[0]
+    path = RESULTS / "queries.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    # Each size has its own run.
+    known = known if "sizes" in known else {"sizes": {}}
+    known["sizes"][SIZE] = {"facts": facts, "shape": [X, Y, Z], "ms": results}
+    path.write_text(json.dumps(known, indent=1) + "\n")
     names = list(engines)
-    lines = ["# Queries on a grid", "", provenance_line(facts), "",
-             f"A grid of {X} x {Y} x {Z} float64 ({v.nbytes / 2**20:.0f} MiB a field), staged in two pieces in a tier in memory; the other engines have",
-             "theirs in memory too (DuckDB in its own tables, DataFusion as Parquet without compression in /dev/shm). Medians in ms; answers",
-             "of Terrace, DuckDB and DataFusion were compared with NumPy's. Terrace's times include the way into Python.", "",
-             "| query | " + " | ".join(names) + " | Terrace / NumPy |", "| --- |" + " ---: |" * (len(names) + 1)]
-    for query, times in results.items():
-        cells = [f"{times[name]:.0f}" for name in names]
-        lines.append(f"| {query} | " + " | ".join(cells) + f" | {times['Terrace'] / times['NumPy']:.2f} |")
+    lines = ["# Queries on a grid", "",
+             "Fields of float64, staged in two pieces in a tier in memory; the other engines have theirs in memory too (DuckDB in its own tables,",
+             "DataFusion as Parquet without compression in /dev/shm). Medians in ms; answers of Terrace, DuckDB and DataFusion were compared with",
+             "NumPy's. Terrace's times include the way into Python. A size without a table has not been measured yet."]
+    for size in SHAPES:
+        if size not in known["sizes"]:
+            lines += ["", f"## {size} a field", "", "pending"]
+            continue
+        one = known["sizes"][size]
+        lines += ["", f"## {size} a field", "", provenance_line(one["facts"]),
+                  f"A grid of {' x '.join(map(str, one['shape']))}. The machine's load at the end was {one['facts']['load']:.1f}.", "",
+                  "| query | " + " | ".join(names) + " | Terrace / NumPy |", "| --- |" + " ---: |" * (len(names) + 1)]
+        for query, times in one["ms"].items():
+            cells = [f"{times[name]:.1f}" if name in times else "–" for name in names]
+            lines.append(f"| {query} | " + " | ".join(cells) + f" | {times['Terrace'] / times['NumPy']:.2f} |")
     (RESULTS / "queries.md").write_text("\n".join(lines) + "\n")
 
 

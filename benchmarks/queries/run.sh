@@ -1,7 +1,7 @@
 #!/bin/bash
-# Queries on a 201 x 501 x 501 grid of float64 by NumPy, xarray with Dask, DuckDB, DataFusion over Parquet and Terrace, side by
+# Queries on a grid of float64 by NumPy, xarray with Dask, DuckDB, DataFusion over Parquet and Terrace, side by
 # side in one run. Writes benchmarks/results/queries.{json,md}; needs a release build and 8 GiB of memory.
-# Usage: benchmarks/queries/run.sh [--quick] [--terrace-only]
+# Usage: benchmarks/queries/run.sh [--size 8MiB|128MiB|385MiB|4GiB] [--quick] [--terrace-only]
 set -euo pipefail
 here=$(cd "$(dirname "$0")/../.." && pwd)
 target=${CARGO_TARGET_DIR:-$here/target}/release

@@ -9,7 +9,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::path::PathBuf;
-use terrace_client::{ArraySpec, Create, DataType, Kind, ObjectError, ObjectKind, Placement, Status, TagQuery};
+use terrace_client::{
+    ArraySpec, Create, DataType, Kind, ObjectError, ObjectKind, Placement, Status, TagQuery, queries,
+};
 use terrace_objects::array::{Metadata, write_metadata};
 
 #[pyclass(frozen, module = "terrace._native")]
@@ -227,6 +229,18 @@ impl Session {
     ) -> PyResult<Vec<String>> {
         let query = TagQuery { key: key.into(), matches: tags::matches(how, operands)?, below: below.into() };
         py.detach(|| self.0.query(&query)).or_raise(py)
+    }
+
+    /// The queries of this root, each as a text of JSON, those that run first.
+    fn queries(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        let records = py.detach(|| queries::of_session(&self.0).map(|directory| queries::read(&directory)));
+        Ok(queries::in_order(records.or_raise(py)?).iter().map(|record| record.to_json().to_string()).collect())
+    }
+
+    /// Ends one, and waits for so many seconds until it has.
+    fn cancel_query(&self, py: Python<'_>, id: &str, patience: f64) -> PyResult<()> {
+        let patience = waiting::patience(Some(patience))?.unwrap_or_default();
+        py.detach(|| queries::cancel(&queries::of_session(&self.0)?, id, patience)).or_raise(py)
     }
 
     /// Writes the `zarr.json` of a container or array that is there, as it is given: for attributes that are no tags.

@@ -35,7 +35,7 @@ from .errors import (
     WrongKindError,
 )
 from .file import ObjectFile
-from .query import Result
+from .query import QueryState, Result
 from .stager import Stager, Steps
 from .tags import Tags
 from .transfer import Transfer, wait
@@ -57,6 +57,7 @@ __all__ = [
     "ObjectFile",
     "OutOfBoundsError",
     "ProtocolError",
+    "QueryState",
     "Result",
     "Selected",
     "Session",

@@ -14,7 +14,7 @@ from . import _native
 from .array import Array, data_type_name
 from .errors import BusyError, InvalidError, NotFoundError
 from .file import ObjectFile, open_object
-from .query import SAVIME, Result, Worker
+from .query import SAVIME, QueryState, Result, Worker
 from .stager import Stager, Steps
 from .tags import Tags, plain
 
@@ -372,18 +372,27 @@ class Session(Container):
         """Asks a query. Tables are containers whose arrays share dimensions, by name: `SELECT x, avg(v) FROM study GROUP BY x`,
         `FROM "study/run1"`; `terrace.objects`, `terrace.tags` and others are the catalogue. Needs pyarrow.
         """
-        if self._worker is None:
-            self._worker = Worker(self._target)
-        return self._worker.ask(query)
+        return self._queries().ask(query)
 
     def savime(self, commands: str) -> Result:
         """Runs commands of SAVIME's language, ended by semicolons, and answers as the last one does: a query's rows, or one row
         that says what was done. TARs are containers whose arrays share dimensions: `aggregate(where(study, v > 1), avg, v, mean, x);`
         Files named `@path` are this program's own. Needs pyarrow.
         """
+        return self._queries().ask(commands, SAVIME)
+
+    def queries(self) -> list[QueryState]:
+        """Queries of all programs on this root: those that run first, then the last that ended, the latest first."""
+        return self._queries().states()
+
+    def cancel_query(self, id: str) -> None:
+        """Ends a query of any program on this root, and returns when it has ended. One that does not run is a NotFoundError."""
+        self._queries().cancel(id)
+
+    def _queries(self) -> Worker:
         if self._worker is None:
-            self._worker = Worker(self._target)
-        return self._worker.ask(commands, SAVIME)
+            self._worker = Worker(self._native_session, self._target)
+        return self._worker
 
     def stager(
         self, queue_bytes: int = 256 << 20, full: Literal["block", "drop"] = "block", threads: int = 1

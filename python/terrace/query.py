@@ -1,17 +1,23 @@
 """SQL on the arrays of a session: the answers as Arrow, pandas, NumPy or xarray.
 
 Queries are answered by the program `terrace-query`, which is started when the first one is asked and maps the arrays where they
-lie; rows come by a pipe, in Arrow's own form. pyarrow reads them.
+lie. It writes rows once, into memory that this program maps; few of them come by a pipe. pyarrow reads them.
 """
 
 from __future__ import annotations
 
+import datetime
+import json
+import mmap
 import os
 import shutil
+import socket
 import struct
 import subprocess
 import threading
+import weakref
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +28,12 @@ if TYPE_CHECKING:
     import pandas
     import pyarrow
     import xarray
+
+    from . import _native
+
+
+# For a query of another program to end.
+CANCEL_PATIENCE_S = 10.0
 
 
 def _pyarrow() -> Any:
@@ -49,7 +61,8 @@ def _program() -> str:
 def _numpy(column: Any) -> np.ndarray:
     """A column. Complex numbers come as lists of two floats, the real part first, and one that is missing is NaN; vectors are rows."""
     pyarrow = _pyarrow()
-    column = column.combine_chunks()
+    # One chunk is no copy.
+    column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(column, pyarrow.ChunkedArray):
         column = pyarrow.concat_arrays(column.chunks) if column.num_chunks else pyarrow.array([], column.type)
     types = pyarrow.types
@@ -75,51 +88,228 @@ def _is_complex(kind: Any) -> bool:
     return item.name == "item" and not item.nullable and (types.is_float32(item.type) or types.is_float64(item.type))
 
 
-# The text is of SAVIME's language: the highest bit of its length.
+# The text is of SAVIME's language: the highest bit of its length; and the fourth one: rows are wanted in chunks.
 SAVIME = 1 << 31
+_IN_CHUNKS = 1 << 28
+# What is asked of an answer by a byte.
+_SOME, _ALL, _NO_MORE = b"\0", b"\1", b"\2"
+# What it says by one, and what a chunk is.
+_ROWS, _CHUNK = 0, 2
+_INLINE, _STREAM = 1, 2
+# Columns of a segment are so far apart.
+_SLOT_BYTES = 1 << 40
+# Instead of a segment's number: what was lent is never let go of.
+_KEEP = struct.pack("<I", 0)
+
+
+class _Lending:
+    """Where descriptors of memory come from, and what is let go of is told. Closed when nobody has any of it."""
+
+    def __init__(self, ours: socket.socket) -> None:
+        self.socket = ours
+        self._pid = os.getpid()
+
+    def tell(self, number: bytes) -> None:
+        # A child's are its parent's, who has told that they stay.
+        if self._pid == os.getpid():
+            try:
+                self.socket.send(number)
+            except OSError:  # the program has ended
+                pass
+
+    def __del__(self) -> None:
+        self.socket.close()
+
+
+class _Lent:
+    """Rows in memory of the program that answers; it is told when nobody here looks at them any more."""
+
+    def __init__(self, lending: _Lending, number: int) -> None:
+        self._lending = lending
+        self._number = struct.pack("<I", number)
+
+    def __del__(self) -> None:
+        self._lending.tell(self._number)
+
+
+class _Mapping(mmap.mmap):
+    lent: _Lent
+
+
+# Flags of mappings: their pages are mapped at once.
+_MAPPED = mmap.MAP_SHARED | mmap.MAP_POPULATE
+
+
+def _column(kind: Any, rows: int, buffer: Any) -> Any:
+    pyarrow = _pyarrow()
+    if pyarrow.types.is_fixed_size_list(kind):
+        values = _column(kind.value_type, rows * kind.list_size, buffer)
+        return pyarrow.Array.from_buffers(kind, rows, [None], 0, children=[values])
+    return pyarrow.Array.from_buffers(kind, rows, [None, buffer], 0)
+
+
+def _bytes_of_row(kind: Any) -> int:
+    if _pyarrow().types.is_fixed_size_list(kind):
+        return kind.list_size * _bytes_of_row(kind.value_type)
+    return kind.bit_width // 8
+
+
+@dataclass(frozen=True)
+class QueryState:
+    """What is known of a query of any program on a session's root."""
+
+    id: str
+    #: User and program.
+    who: str
+    sql: str
+    #: running, finished, failed, cancelled, timed out, left (whoever asked was gone first) or died (its program was).
+    state: str
+    #: In UTC.
+    started: datetime.datetime
+    elapsed: datetime.timedelta
+    #: Told so far.
+    rows: int
+    bytes: int
+    #: Read so far, and known to be read in all.
+    cells: int
+    planned: int
+    memory_bytes_peak: int
+    error: str | None
+
+    @property
+    def progress(self) -> float | None:
+        """The share of its cells that was read, 0 to 1; None where that is not known."""
+        if self.state == "finished":
+            return 1.0
+        return min(1.0, self.cells / self.planned) if self.planned else None
+
+
+def _state(told: str) -> QueryState:
+    found = json.loads(told)
+    return QueryState(
+        started=datetime.datetime.fromtimestamp(found["started_us"] / 1e6, datetime.UTC),
+        elapsed=datetime.timedelta(microseconds=found["elapsed_us"]),
+        sql=found["text"],
+        **{name: found[name] for name in ("id", "who", "state", "rows", "bytes", "cells", "planned", "memory_bytes_peak", "error")},
+    )
 
 
 class Worker:
     """The program that answers a session's queries, one after the other. Started when it is needed, ended with the session."""
 
-    def __init__(self, target: str) -> None:
+    _all: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+    def __init__(self, native: _native.Session, target: str) -> None:
+        self._native = native
         self._target = target
         self._process: subprocess.Popen[bytes] | None = None
+        self._lending: _Lending | None = None
         self._pid = 0
-        self._open: Result | None = None
+        #: Whose rows are not all told, and whether a chunk of them was asked for and not received.
+        self._open: weakref.ref[Result] | None = None
+        self._is_asked = False
         self._lock = threading.RLock()
+        Worker._all.add(self)
 
     def _started(self) -> subprocess.Popen[bytes]:
         # After a fork the pipes are the parent's.
         if self._process is None or self._pid != os.getpid() or self._process.poll() is not None:
-            command = [_program(), "worker"]
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._lending = _Lending(ours)
+            command = [_program(), "worker", "--lend", str(theirs.fileno())]
             if self._target:
                 command += ["--connect", self._target]
+            pipe = subprocess.PIPE
             try:
-                self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, pass_fds=[theirs.fileno()])
             except OSError as error:
                 raise SystemCallError(f"{command[0]} can't be run: {error}") from error
+            finally:
+                theirs.close()
             self._pid = os.getpid()
-            self._open = None
+            self._open, self._is_asked = None, False
         return self._process
+
+    def _say(self, said: bytes) -> None:
+        self._process.stdin.write(said)
+        self._process.stdin.flush()
 
     def ask(self, query: str, flags: int = 0) -> Result:
         pyarrow = _pyarrow()
         with self._lock:
-            if self._open is not None and self._pid == os.getpid():
-                self._open._finish()
-            process = self._started()
+            self._finish_open()
+            self._started()
             text = query.encode()
             try:
-                process.stdin.write(struct.pack("<I", len(text) | flags) + text)
-                process.stdin.flush()
-                went_well = self._byte() == 0
+                self._say(struct.pack("<I", len(text) | flags | _IN_CHUNKS) + text)
+                went_well = self._byte() == _ROWS
+                if went_well:
+                    id, schema = self._told("<I").decode(), self._told("<I")
             except (BrokenPipeError, EOFError):
                 raise self._died() from None
             if not went_well:
                 raise self._error()
-            self._open = Result(self, pyarrow.ipc.open_stream(process.stdout))
-            return self._open
+            result = Result(self, id, pyarrow.ipc.open_stream(pyarrow.py_buffer(schema)).schema)
+            self._open = weakref.ref(result)
+            return result
+
+    def _finish_open(self) -> None:
+        """Whoever has the answer before keeps its rows; if nobody has it, they are not made."""
+        if self._open is None or self._pid != os.getpid() or self._process is None:
+            return
+        result, self._open = self._open(), None
+        if result is not None:
+            result._finish()
+            return
+        try:
+            if self._is_asked:
+                self._is_asked = False
+                told = self._byte()
+                if told not in (_ROWS, _CHUNK):
+                    self._error()
+                if told != _CHUNK:
+                    return
+                self._chunk(None)
+            self._say(_NO_MORE)
+            self._byte()
+        except (BrokenPipeError, EOFError):
+            self._died()
+
+    def _chunk(self, schema: pyarrow.Schema | None) -> list[Any]:
+        """Batches of the chunk that is told now."""
+        pyarrow = _pyarrow()
+        form = self._byte()
+        if form == _INLINE:
+            stream = self._told("<Q")
+            return [] if schema is None else pyarrow.ipc.open_stream(pyarrow.py_buffer(stream)).read_all().to_batches()
+        number, length = struct.unpack("<IQ", self._read(12))
+        packet, descriptors, _, _ = socket.recv_fds(self._lending.socket, 4, 1)
+        if not descriptors or packet != struct.pack("<I", number):
+            self._process.kill()
+            raise EOFError
+        try:
+            lent = _Lent(self._lending, number)
+
+            def mapped(place: int, count: int) -> Any:
+                mapping = _Mapping(descriptors[0], count, flags=_MAPPED, prot=mmap.PROT_READ, offset=place * _SLOT_BYTES)
+                mapping.lent = lent
+                return pyarrow.py_buffer(mapping)
+
+            if schema is None:
+                return []
+            if form == _STREAM:
+                return pyarrow.ipc.open_stream(mapped(0, length)).read_all().to_batches()
+            columns = [
+                _column(field.type, length, mapped(place, length * _bytes_of_row(field.type)))
+                for place, field in enumerate(schema)
+            ]
+            return [pyarrow.RecordBatch.from_arrays(columns, schema=schema)]
+        finally:
+            os.close(descriptors[0])
+
+    def _told(self, length: str) -> bytes:
+        (count,) = struct.unpack(length, self._read(struct.calcsize(length)))
+        return self._read(count)
 
     def _read(self, count: int) -> bytes:
         data = self._process.stdout.read(count)
@@ -150,11 +340,25 @@ class Worker:
             except OSError:
                 pass
 
+    def states(self) -> list[QueryState]:
+        """Of all programs on this root: those that run first, then by their start, the latest first."""
+        return [_state(told) for told in self._native.queries()]
+
+    def cancel(self, id: str) -> None:
+        self._native.cancel_query(id, CANCEL_PATIENCE_S)
+
+    def keep(self) -> None:
+        """A child is about to be, which sees what was lent as its parent does: it is not written again."""
+        if self._lending is not None:
+            self._lending.tell(_KEEP)
+
     def end(self) -> None:
         process, self._process = self._process, None
         if process is not None and self._pid == os.getpid():
             self._close(process)
             process.wait()
+            # What was lent is looked at for as long as it is mapped.
+            self._lending = None
 
     def __del__(self) -> None:
         try:
@@ -163,18 +367,30 @@ class Worker:
             pass
 
 
+def _keep_all() -> None:
+    for worker in list(Worker._all):
+        worker.keep()
+
+
+os.register_at_fork(before=_keep_all)
+
+
 class Result:
     """Rows of a query. They come while they are read; asking the next query reads what is left of this one into memory.
+
+    Arrow arrays and NumPy arrays of numbers are the memory that `terrace-query` has written: they can't be changed.
 
     Speaks Arrow's C stream interface, so `polars.from_arrow(result)`, `duckdb`, `pyarrow.table(result)` and others take it as it is.
     """
 
-    def __init__(self, worker: Worker, reader: Any) -> None:
+    def __init__(self, worker: Worker, id: str, schema: pyarrow.Schema) -> None:
         self._worker = worker
-        self._reader = reader
-        self._left: list[Any] | None = None
+        self._ready: list[Any] = []
+        self._is_whole = False
         self._failure: TerraceError | None = None
-        self.schema: pyarrow.Schema = reader.schema
+        #: By which the query is in the list of queries.
+        self.id = id
+        self.schema: pyarrow.Schema = schema
 
     @property
     def columns(self) -> list[str]:
@@ -182,54 +398,79 @@ class Result:
 
     def batches(self) -> Iterator[pyarrow.RecordBatch]:
         """The rows not read yet, as they come."""
-        while (batch := self._next()) is not None:
+        while (batch := self._next(_SOME)) is not None:
             yield batch
 
     __iter__ = batches
 
-    def _next(self) -> Any:
-        with self._worker._lock:
-            if self._left is not None:
-                if self._left:
-                    return self._left.pop(0)
-                if self._failure is not None:
-                    raise self._failure
-                return None
-            try:
-                return self._reader.read_next_batch()
-            except StopIteration:
-                self._ended()
-                if self._failure is not None:
-                    raise self._failure from None
-                return None
-            except (OSError, _pyarrow().ArrowInvalid):
-                self._left = []
-                self._worker._open = None
-                self._failure = self._worker._died()
-                raise self._failure from None
+    def _next(self, wanted: bytes) -> Any:
+        """`wanted`: how much is asked for, where nothing is there."""
+        worker = self._worker
+        with worker._lock:
+            while not self._ready and not self._is_whole:
+                try:
+                    if not worker._is_asked:
+                        worker._say(wanted)
+                    worker._is_asked = False
+                    told = worker._byte()
+                    if told == _CHUNK:
+                        self._ready = worker._chunk(self.schema)
+                        if wanted == _SOME:
+                            # It is made while this one is looked at.
+                            worker._say(wanted)
+                            worker._is_asked = True
+                        continue
+                    self._ended(worker._error() if told != _ROWS else None)
+                except (BrokenPipeError, EOFError):
+                    self._ended(worker._died())
+            if self._ready:
+                return self._ready.pop(0)
+            if self._failure is not None:
+                raise self._failure
+            return None
 
-    def _ended(self) -> None:
+    def _ended(self, failure: TerraceError | None) -> None:
         """What follows the rows says whether they are all."""
-        self._left = []
+        self._is_whole = True
+        self._failure = failure
         self._worker._open = None
-        try:
-            if self._worker._byte() != 0:
-                self._failure = self._worker._error()
-        except EOFError:
-            self._failure = self._worker._died()
 
     def _finish(self) -> None:
         rest = []
         try:
-            while self._left is None and (batch := self._next()) is not None:
+            while (batch := self._next(_ALL)) is not None:
                 rest.append(batch)
-        except TerraceError as error:
-            self._failure = error
-        self._left = rest + (self._left or [])
+        except TerraceError:  # it is told to whoever reads the rows
+            pass
+        self._ready = rest
+
+    def _rest(self) -> list[Any]:
+        rest = []
+        while (batch := self._next(_ALL)) is not None:
+            rest.append(batch)
+        return rest
+
+    @property
+    def state(self) -> QueryState | None:
+        """How far the query is, from any thread; None where nothing is known of it any more."""
+        return next((state for state in self._worker.states() if state.id == self.id), None)
+
+    @property
+    def progress(self) -> float | None:
+        """The share of the cells that are to be read that was read, 0 to 1; None where that is not known."""
+        state = self.state
+        return None if state is None else state.progress
+
+    def cancel(self) -> None:
+        """Ends the query, from any thread, and returns when it has ended: whoever reads the rows gets an error. One that has ended stays as it is."""
+        try:
+            self._worker.cancel(self.id)
+        except NotFoundError:
+            pass
 
     def arrow(self) -> pyarrow.Table:
         """The rows not read yet."""
-        return _pyarrow().Table.from_batches(list(self.batches()), self.schema)
+        return _pyarrow().Table.from_batches(self._rest(), self.schema)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         reader = _pyarrow().RecordBatchReader.from_batches(self.schema, self.batches())
@@ -283,4 +524,4 @@ class Result:
         return f"<terrace.Result: {', '.join(f'{field.name} {field.type}' for field in self.schema)}>"
 
 
-__all__ = ["Result", "Worker"]
+__all__ = ["QueryState", "Result", "Worker"]

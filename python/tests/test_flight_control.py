@@ -128,6 +128,32 @@ def test_a_short_query_has_its_turn_beside_a_long_one(server):
     has_ended(server, id, "left")
 
 
+def threads_of_queries(server: FlightServer) -> list[int]:
+    """How much they leave to others: 0 is as all, 10 to all others."""
+    found = []
+    for thread in Path(f"/proc/{server.process.pid}/task").iterdir():
+        try:
+            name, rest = (thread / "stat").read_text().split("(", 1)[1].rsplit(")", 1)
+        except OSError:  # it has ended
+            continue
+        if name == "query":
+            found.append(int(rest.split()[16]))
+    return found
+
+
+def test_threads_of_long_queries_leave_the_processors_to_those_of_short_ones(server):
+    all_asked = [Asked(server, NESTED_LOOPS) for _ in range(4)]
+    wait_until(lambda: sum(nice == 10 for nice in threads_of_queries(server)) >= 4, "no query is taken to be a long one")
+    assert rows(server, "SELECT sum(i) FROM generate_series(1, 1000) t(i)") == [(500500,)]
+    assert threads_of_queries(server).count(0) >= 1
+    assert len(listed(server, "id", "state = 'running'")) == 4
+    for asked in all_asked:
+        asked.cursor.adbc_cancel()
+        asked.ended()
+    wait_until(lambda: set(threads_of_queries(server)) == {0}, "threads of a long query are kept for others")
+    wait_until(lambda: is_idle(server), "something is still computed")
+
+
 REDEEM = """
 import sys
 from pyarrow import flight

@@ -4,12 +4,16 @@
 use crate::control::{Control, of_task};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{EquivalenceProperties, Partitioning};
+use datafusion::physical_expr::{DynamicFilterTracking, EquivalenceProperties, Partitioning};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
+};
 use datafusion::physical_plan::metrics::{
     Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, ScopedTimerGuard, Time,
 };
@@ -36,6 +40,11 @@ pub trait Work: Send + Sync {
     fn rows(&self) -> usize;
     /// Those that a partition reads, if it reads all.
     fn cells(&self, partition: usize) -> u64;
+    /// The same, leaving out rows for which not all of these hold, as far as it likes. They say more while the plan runs: which rows a
+    /// sort with a limit has no use for any more. `None`: it leaves out none.
+    fn narrowed(&self, _: &[Arc<dyn PhysicalExpr>]) -> Option<Arc<dyn Work>> {
+        None
+    }
     fn stream(&self, partition: usize, context: Arc<TaskContext>, seen: Seen) -> Result<SendableRecordBatchStream>;
 }
 
@@ -144,6 +153,26 @@ impl ExecutionPlan for ArrayExec {
         let counted = stream.inspect_ok(move |batch| rows.add(batch.num_rows()));
         let counted = RecordBatchStreamAdapter::new(self.work.schema(), counted);
         Ok(datafusion::physical_plan::coop::make_cooperative(Box::pin(counted)))
+    }
+    fn handle_child_pushdown_result(
+        &self,
+        phase: FilterPushdownPhase,
+        result: ChildPushdownResult,
+        _: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        if phase != FilterPushdownPhase::Post {
+            return Ok(FilterPushdownPropagation::if_all(result));
+        }
+        let filters: Vec<_> = result.parent_filters.into_iter().map(|asked| asked.filter).collect();
+        // Whoever asks looks at all rows itself.
+        let told = FilterPushdownPropagation::with_parent_pushdown_result(vec![PushedDown::No; filters.len()]);
+        let changes =
+            |filter: &Arc<dyn PhysicalExpr>| DynamicFilterTracking::classify(filter).contains_dynamic_filter();
+        let filters: Vec<_> = filters.into_iter().filter(changes).collect();
+        Ok(match (!filters.is_empty()).then(|| self.work.narrowed(&filters)).flatten() {
+            Some(work) => told.with_updated_node(Arc::new(ArrayExec::new(work))),
+            None => told,
+        })
     }
     fn metrics(&self) -> Option<MetricsSet> {
         Some(self.metrics.clone_inner())

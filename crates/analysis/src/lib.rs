@@ -41,6 +41,7 @@ mod reduce;
 mod rules;
 mod scan;
 mod session;
+mod spill;
 mod sum;
 mod tables;
 mod watch;

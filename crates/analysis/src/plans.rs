@@ -702,3 +702,93 @@ fn expressions_are_not_evaluated_on_cells_that_are_no_rows() {
     assert_eq!(rows(&answer(&native, "SELECT x, y FROM g WHERE b <> 0 AND 10 / b > 4")), [[0.0, 0.0], [1.0, 2.0]]);
     assert!(is_refused(&native, "SELECT sum(10 / b) AS s FROM g"));
 }
+
+/// A plan of the memory of few groups.
+#[test]
+fn groups_and_medians_that_do_not_fit_into_memory_are_computed_after_one_another() {
+    use crate::datafusion::execution::memory_pool::GreedyMemoryPool;
+    use crate::datafusion::execution::runtime_env::RuntimeEnvBuilder;
+    const SHAPE: [u64; 3] = [13, 40, 31];
+    const COUNT: u64 = 13 * 40 * 31;
+    let pool = |bytes| RuntimeEnvBuilder::new().with_memory_pool(Arc::new(GreedyMemoryPool::new(bytes))).build_arc();
+    let of = |array_plans, bytes| {
+        let config = SessionConfig::new().with_target_partitions(2).with_batch_size(ROWS_MANY);
+        let mut state = SessionStateBuilder::new().with_config(config).with_default_features();
+        state = state.with_runtime_env(pool(bytes).unwrap());
+        if array_plans {
+            state = state.with_optimizer_rule(Arc::new(ArrayPlans));
+        }
+        let context = SessionContext::new_with_state(state.build());
+        context.register_udaf(exact_sum());
+        let dimension = |(name, extent): (&str, u64)| Dimension { name: name.into(), extent, axis: Axis::INDEX };
+        let dimensions = ["x", "y", "z"].into_iter().zip(SHAPE).map(dimension).collect();
+        let values = |by: u64, least: f64| (0..COUNT).map(|i| (i * by % 10007) as f64 + least).collect::<Vec<f64>>();
+        let column =
+            |name: &str, data_type, values: &[f64]| column_of(name, data_type, &SHAPE, &packed(data_type, values));
+        let columns = vec![
+            column("v", DataType::Float64, &values(7919, -5000.25)),
+            column("f", DataType::Float32, &values(31, -0.1)),
+            column("i", DataType::Int32, &values(5003, -5000.0)),
+            column("l", DataType::Int64, &values(101, -9e15)),
+        ];
+        let grid = Grid::new("g", dimensions, columns, false).unwrap();
+        context.register_table("g", Arc::new(GridTable(Arc::new(grid)))).unwrap();
+        context
+    };
+    // All values are 129 KB, and sums of all cells twice that.
+    let (small, generic) = (of(true, 64 << 10), of(false, usize::MAX));
+    for query in [
+        "SELECT x, y, z, sum(v) AS s, max(i) AS m, count(*) AS n FROM g GROUP BY x, y, z",
+        "SELECT z, y, x, sum(v) AS s FROM g WHERE i > 0 AND y <> 7 GROUP BY z, x, y",
+        "SELECT x, median(v) AS a, median(f) AS b, median(i) AS c, median(l) AS d FROM g GROUP BY x",
+        "SELECT z, y, median(v) AS a, sum(i) AS s FROM g WHERE x BETWEEN 2 AND 9 GROUP BY y, z",
+        "SELECT y, median(v) AS a, count(*) AS n FROM g WHERE v > 3000 OR z = 4 GROUP BY y",
+        "SELECT x, median(v * 2) AS a, median(l - 1) AS b FROM g WHERE f > 100 GROUP BY x",
+        "SELECT median(v) AS a FROM g WHERE x = 1 AND y < 9",
+        "SELECT median(v) AS a FROM g WHERE v > 1e9 AND x = 3",
+    ] {
+        assert!(plan_of(&small, query).contains("GridReduce"), "{query}");
+        assert_eq!(texts(&small, query), texts(&generic, query), "{query}");
+    }
+    // One group has more values than there is memory.
+    assert!(is_refused(&small, "SELECT median(v) FROM g"));
+    let plenty = of(true, 16 << 20);
+    for query in [
+        "SELECT median(v) AS a, median(l) AS b FROM g",
+        "SELECT median(q.a) AS m FROM (SELECT x, median(v) AS a FROM g GROUP BY x) q",
+    ] {
+        assert_eq!(texts(&plenty, query), texts(&generic, query), "{query}");
+    }
+    let join = "SELECT g.x, count(*) AS n FROM g JOIN (SELECT x, median(v) AS m FROM g GROUP BY x) q ON g.x = q.x WHERE g.v > q.m GROUP BY g.x";
+    assert_eq!(texts(&plenty, join), texts(&generic, join));
+}
+
+#[test]
+fn a_sort_with_a_limit_reads_columns_of_the_rows_that_may_be_among_its_own() {
+    let (native, generic) = on_both_ways(&|| vec![]);
+    answer(&generic, "SET datafusion.optimizer.enable_topk_dynamic_filter_pushdown = false");
+    const COUNT: u64 = 300_000;
+    for context in [&native, &generic] {
+        let column = |name: &str, values: Vec<f64>| {
+            column_of(name, DataType::Float64, &[COUNT], &packed(DataType::Float64, &values))
+        };
+        let v = (0..COUNT).map(|i| if i % 5003 == 7 { f64::NAN } else { (i * 7919 % 100_003) as f64 }).collect();
+        let columns = vec![column("v", v), column("w", (0..COUNT).map(|i| (i % 17) as f64).collect())];
+        let dimension = Dimension { name: "x".into(), extent: COUNT, axis: Axis::INDEX };
+        let grid = Grid::new("g", vec![dimension], columns, false).unwrap();
+        context.register_table("g", Arc::new(GridTable(Arc::new(grid)))).unwrap();
+    }
+    for query in [
+        "SELECT v, x FROM g ORDER BY v DESC, x LIMIT 100",
+        "SELECT x, w FROM g ORDER BY v, x LIMIT 10 OFFSET 3",
+        "SELECT w, v, x FROM g ORDER BY w DESC, v DESC, x LIMIT 20",
+        "SELECT x FROM g WHERE w > 3 ORDER BY v * w DESC NULLS LAST, x LIMIT 5",
+        "SELECT x, v - w AS d FROM g ORDER BY d, x DESC LIMIT 7",
+    ] {
+        let found = texts(&native, query);
+        assert_eq!(found, texts(&generic, query), "{query}");
+    }
+    let wanted: Vec<Vec<f64>> = (1..=3).map(|n| vec![100_003.0 - n as f64]).rev().collect();
+    let top = "SELECT DISTINCT v FROM g WHERE v < 200000 ORDER BY v DESC LIMIT 3";
+    assert_eq!(rows(&answer(&native, top)), wanted);
+}

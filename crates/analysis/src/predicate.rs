@@ -224,7 +224,7 @@ fn keep_what_is_not_fill(grid: &Grid, column: usize, reader: &mut TileReader<'_>
     Ok(())
 }
 
-fn ones(is_so: bool) -> u64 {
+pub fn ones(is_so: bool) -> u64 {
     0u64.wrapping_sub(is_so as u64)
 }
 

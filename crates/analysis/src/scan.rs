@@ -1,23 +1,29 @@
 //! A grid as a table: rows of the selected cells, tile by tile.
 //!
-//! Predicates are evaluated on the columns that they need; coordinates and other columns are made for the rows that pass.
+//! Predicates are evaluated on the columns that they need; coordinates and other columns are made for the rows that pass. So are those of a
+//! sort with a limit, which says while it runs what comes too late to be among its rows.
 
 use crate::control::reading;
 use crate::error::Result;
 use crate::exec::{ArrayExec, Seen, Work};
-use crate::grid::{Column, Grid, Meaning, Selection, Tile, TileReader, is_of_rows, select, tiles};
-use crate::predicate::{Mask, Predicate, places};
-use arrow::array::{RecordBatch, RecordBatchOptions};
+use crate::grid::{Column as GridColumn, Grid, Meaning, Selection, Tile, TileReader, is_of_rows, select, tiles};
+use crate::predicate::{Mask, Predicate, ones, places};
+use arrow::array::{Array, RecordBatch, RecordBatchOptions};
+use arrow::compute::prep_null_mask_filter;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Statistics;
 use datafusion::common::stats::Precision;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
+use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -61,6 +67,7 @@ impl TableProvider for GridTable {
     }
 }
 
+#[derive(Clone)]
 struct Scan {
     grid: Arc<Grid>,
     fields: Vec<usize>,
@@ -75,6 +82,8 @@ struct Scan {
     batch_size: usize,
     /// Rows that are enough.
     limit: Option<usize>,
+    /// What is said of rows while the plan runs.
+    dynamic: Arc<[Arc<dyn PhysicalExpr>]>,
 }
 
 impl Scan {
@@ -94,7 +103,7 @@ impl Scan {
             Meaning::Dimension(_) => None,
         }));
         let schema = Arc::new(grid.schema().project(&fields)?);
-        let read: Vec<&Column> = columns.iter().map(|&column| &grid.columns[column]).collect();
+        let read: Vec<&GridColumn> = columns.iter().map(|&column| &grid.columns[column]).collect();
         let all = tiles(&read, &selection);
         let all_count = all.len();
         let tiles = match &predicate {
@@ -114,6 +123,7 @@ impl Scan {
             grid,
             batch_size,
             limit,
+            dynamic: Arc::default(),
         })
     }
 }
@@ -174,6 +184,10 @@ impl Work for Scan {
             (Some(_), Some(_)) => 0,
         }
     }
+    fn narrowed(&self, filters: &[Arc<dyn PhysicalExpr>]) -> Option<Arc<dyn Work>> {
+        // Its limit is of rows that pass its own filters alone.
+        self.limit.is_none().then(|| Arc::new(Scan { dynamic: filters.into(), ..self.clone() }) as Arc<dyn Work>)
+    }
     fn stream(&self, partition: usize, _: Arc<TaskContext>, seen: Seen) -> DataFusionResult<SendableRecordBatchStream> {
         let share = self.share(partition);
         let control = seen.control.clone();
@@ -182,6 +196,7 @@ impl Work for Scan {
             fields: self.fields.clone(),
             schema: self.schema.clone(),
             predicate: self.predicate.clone(),
+            dynamic: self.dynamic.clone(),
             tiles: self.tiles.clone(),
             next: share.start,
             end: share.end,
@@ -221,6 +236,7 @@ struct Rows {
     fields: Vec<usize>,
     schema: SchemaRef,
     predicate: Option<Arc<Predicate>>,
+    dynamic: Arc<[Arc<dyn PhysicalExpr>]>,
     tiles: Arc<Vec<Tile>>,
     next: usize,
     end: usize,
@@ -254,6 +270,44 @@ impl Iterator for Rows {
 }
 
 impl Rows {
+    /// Whether something is said of rows by now; the mask has those for which it holds then.
+    fn narrow(&mut self, reader: &mut TileReader<'_>) -> Result<bool> {
+        let cells = reader.cells();
+        let mut is_said = false;
+        for filter in self.dynamic.iter() {
+            let filter = snapshot_physical_expr(filter.clone())?;
+            let columns = collect_columns(&filter);
+            // It says nothing yet.
+            if columns.is_empty() {
+                continue;
+            }
+            let mut places: Vec<usize> = columns.iter().map(|column| column.index()).collect();
+            places.sort_unstable();
+            places.dedup();
+            let schema = Arc::new(self.schema.project(&places)?);
+            let fields: Vec<usize> = places.iter().map(|&place| self.fields[place]).collect();
+            let batch = reader.batch(&schema, &fields, 0, cells)?;
+            let remapped = filter.transform_up(|part| {
+                let Some(column) = part.downcast_ref::<Column>() else { return Ok(Transformed::no(part)) };
+                let place = places.iter().position(|&place| place == column.index()).unwrap_or_default();
+                Ok(Transformed::yes(Arc::new(Column::new(column.name(), place)) as Arc<dyn PhysicalExpr>))
+            });
+            let holds = remapped.data()?.evaluate(&batch)?.into_array(cells as usize)?;
+            let holds = datafusion::common::cast::as_boolean_array(&holds)?;
+            if !is_said {
+                self.mask.clear();
+                self.mask.resize(cells as usize, u64::MAX);
+                is_said = true;
+            }
+            let holds = if holds.null_count() > 0 { prep_null_mask_filter(holds) } else { holds.clone() };
+            match holds.has_true() {
+                true => self.mask.iter_mut().zip(holds.values().iter()).for_each(|(slot, holds)| *slot &= ones(holds)),
+                false => self.mask.fill(0),
+            }
+        }
+        Ok(is_said)
+    }
+
     fn read(&mut self, number: usize) -> Result<()> {
         let seen = self.seen.clone();
         let tiles = self.tiles.clone();
@@ -261,7 +315,7 @@ impl Rows {
         let mut reader = TileReader::new(&grid, &tiles[number]);
         let cells = reader.cells();
         let _timed = seen.tile(cells)?;
-        let Some(predicate) = &self.predicate else {
+        if self.predicate.is_none() && !self.narrow(&mut reader)? {
             let mut first = 0;
             while first < cells && (first as usize) < self.limit {
                 let count = self.batch_size.min(cells - first);
@@ -269,8 +323,10 @@ impl Rows {
                 first += count;
             }
             return Ok(());
-        };
-        predicate.mask(&grid, &mut reader, &mut self.mask)?;
+        }
+        if let Some(predicate) = self.predicate.clone() {
+            predicate.mask(&grid, &mut reader, &mut self.mask)?;
+        }
         let mut places = places(&self.mask);
         places.truncate(self.limit);
         for places in places.chunks(self.batch_size as usize) {

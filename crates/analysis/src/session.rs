@@ -2,22 +2,26 @@
 
 use crate::cf_time::cf_time;
 use crate::complex;
-use crate::control::{self, Limits, Query, Register, answer, checked, on_behalf, with_memory_of};
+use crate::control::{self, Control, Limits, Query, Register, answer, checked, on_behalf, with_memory_of};
 use crate::error::{Error, Result};
 use crate::exact;
 use crate::exec::STACK_BYTES;
 use crate::nesting;
 use crate::rules::ArrayPlans;
+use crate::spill::Spill;
 use crate::sum::exact_sum;
 use crate::tables::{CATALOG, Names, Objects, ROOT_SCHEMA};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::TreeNode;
+use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryLimit, TrackConsumersPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
@@ -27,6 +31,7 @@ use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use terrace_client::{Kind, Session};
 
@@ -96,10 +101,14 @@ pub fn context(options: &Options) -> Result<SessionContext> {
         config = config.with_target_partitions(threads.max(1));
     }
     let mut runtime = RuntimeEnvBuilder::new();
-    if let Some(bytes) = options.memory_bytes_max {
+    // One query may have all.
+    let bytes_of_query = [options.memory_bytes_max, options.query_memory_bytes_max].into_iter().flatten().min();
+    if let Some(bytes) = bytes_of_query {
         let threads = config.target_partitions().min(bytes / THREAD_BYTES_MIN).max(1);
         let merge_bytes = (bytes / threads / 4).min(MERGE_BYTES_MAX);
         config = config.with_target_partitions(threads).with_sort_spill_reservation_bytes(merge_bytes);
+    }
+    if let Some(bytes) = options.memory_bytes_max {
         runtime = match options.spill {
             // Each sort, join and aggregate has its part, so that one that spills late leaves the others theirs.
             Some(_) => {
@@ -109,10 +118,14 @@ pub fn context(options: &Options) -> Result<SessionContext> {
             None => runtime.with_memory_limit(bytes, 1.0),
         };
     }
-    let spilling = match &options.spill {
-        Some(directory) => DiskManagerMode::Directories(vec![directory.clone()]),
+    let spill = options.spill.as_deref().map(Spill::new).transpose()?;
+    let spilling = match &spill {
+        Some(spill) => DiskManagerMode::Directories(vec![spill.directory().to_owned()]),
         None => DiskManagerMode::Disabled,
     };
+    if let Some(spill) = spill {
+        config = config.with_extension(Arc::new(spill));
+    }
     runtime = runtime.with_disk_manager_builder(DiskManagerBuilder::default().with_mode(spilling));
     let mut state = SessionStateBuilder::new()
         .with_config(config)
@@ -145,7 +158,61 @@ pub async fn plan(context: &SessionContext, text: &str) -> Result<DataFrame> {
 }
 
 /// Runs a plan: its rows as they come. It is run for the query on whose behalf this is called.
+///
+/// A join holds the rows of one side by their keys, which is fastest, and can't spill. Where others could, and there is no memory for that,
+/// the plan is made again: both sides are sorted.
 pub async fn stream(frame: DataFrame) -> Result<SendableRecordBatchStream> {
+    let (mut state, plan) = frame.into_parts();
+    let environment = state.runtime_env();
+    let is_limited = control::current().memory_bytes_max.is_some()
+        || matches!(environment.memory_pool.memory_limit(), MemoryLimit::Finite(_));
+    let may_sort = is_limited && environment.disk_manager.tmp_files_enabled() && has_join(&plan);
+    if !may_sort {
+        return stream_once(DataFrame::new(state, plan)).await;
+    }
+    let options = &mut state.config_mut().options_mut().optimizer;
+    // All of one side is held before the first row comes.
+    options.repartition_joins = false;
+    let mut rows = stream_once(DataFrame::new(state.clone(), plan.clone())).await?;
+    let first = match rows.next().await {
+        Some(Err(error)) if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
+            drop(rows);
+            let control = control::current();
+            [&control.cells, &control.planned].into_iter().for_each(|count| count.store(0, Relaxed));
+            let config = state.config_mut();
+            config.options_mut().optimizer.repartition_joins = true;
+            config.options_mut().optimizer.prefer_hash_join = false;
+            // With one the engine sorts no side.
+            let threads = config.target_partitions().max(2);
+            config.options_mut().execution.target_partitions = threads;
+            return stream_once(DataFrame::new(state, plan)).await;
+        }
+        first => first,
+    };
+    let schema = rows.schema();
+    let rows = futures::stream::iter(first).chain(rows);
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+}
+
+fn has_join(plan: &LogicalPlan) -> bool {
+    let is_join = |plan: &LogicalPlan| Ok(matches!(plan, LogicalPlan::Join(_)));
+    // In a subquery, too. What can't be walked through is run as it is.
+    plan.exists(is_join).unwrap_or(false)
+        || plan.exists(|plan| Ok(!plan.expressions().iter().all(is_plain))).unwrap_or(false)
+}
+
+/// Without a subquery, of which a join is made.
+fn is_plain(expression: &Expr) -> bool {
+    let is_subquery = |expression: &Expr| {
+        Ok(matches!(
+            expression,
+            Expr::Exists(_) | Expr::InSubquery(_) | Expr::ScalarSubquery(_) | Expr::SetComparison(_)
+        ))
+    };
+    !expression.exists(is_subquery).unwrap_or(true)
+}
+
+async fn stream_once(frame: DataFrame) -> Result<SendableRecordBatchStream> {
     let control = control::current();
     let task = frame.task_ctx();
     let config = task.session_config().clone().with_extension(control.clone());
@@ -198,6 +265,13 @@ impl Queries {
     }
     pub fn objects(&self) -> &Arc<Objects> {
         &self.objects
+    }
+
+    /// Removes what was spilled: queries that still run fail. For a process that ends without letting go of everything.
+    pub fn remove_spilled(&self) {
+        if let Some(spill) = self.context.copied_config().get_extension::<Spill>() {
+            spill.remove();
+        }
     }
 
     /// Plans a query. Nothing is changed by SQL: statements that would are refused.
@@ -281,7 +355,7 @@ impl Engine {
     /// It is in no list of queries.
     pub fn run(&self, frame: DataFrame) -> Result<Batches<'_>> {
         let stream = self.runtime.block_on(stream(frame))?;
-        Ok(Batches { engine: self, stream, shown: None })
+        Ok(Batches { engine: self, id: None, control: None, stream, shown: None })
     }
 
     /// What a front end of another language answers to this text: its rows on this runtime.
@@ -292,13 +366,16 @@ impl Engine {
     ) -> Result<Batches<'_>> {
         let query = self.queries.begin(text);
         let stream = self.runtime.block_on(asked(&query, asking))?;
-        Ok(Batches { engine: self, stream: answer(query, stream), shown: None })
+        let (id, control) = (Some(query.id().to_owned()), Some(query.control().clone()));
+        Ok(Batches { engine: self, id, control, stream: answer(query, stream), shown: None })
     }
 }
 
 /// A query's result, batch by batch.
 pub struct Batches<'a> {
     engine: &'a Engine,
+    id: Option<String>,
+    control: Option<Arc<Control>>,
     stream: SendableRecordBatchStream,
     /// Let go of when the first rows are there.
     shown: Option<Box<dyn Any>>,
@@ -311,6 +388,14 @@ impl Batches<'_> {
         self
     }
 
+    /// By which the query is in the list, where it is.
+    pub fn id(&self) -> Option<&str> {
+        self.id.as_deref()
+    }
+    /// Whether the next rows are the error of an end that is wanted.
+    pub fn is_to_end(&self) -> bool {
+        self.control.as_ref().is_some_and(|control| control.wanted_end().is_some())
+    }
     pub fn schema(&self) -> SchemaRef {
         self.stream.schema()
     }

@@ -116,6 +116,7 @@ pub fn serve(engine: &Engine, listening: &ServerArgs) -> Result<(), Failure> {
             () = patience => Ok(()),
         }
     })?;
+    engine.queries().remove_spilled();
     // What is still computed changes nothing, and is not waited for.
     std::process::exit(0)
 }

@@ -4,11 +4,13 @@
 //!   sql: a query, a file of them, or a prompt ─▶ rows in a format
 //!   worker: queries of a program that started it, by pipe                flight: queries of Flight SQL's clients
 
+mod chunks;
 mod flight;
 #[cfg(test)]
 mod fuzz;
 mod interrupt;
 mod language;
+mod lending;
 mod output;
 mod progress;
 mod prompt;
@@ -43,7 +45,7 @@ enum Command {
     /// Run commands of SAVIME's language: given, from a file, from the standard input, or at a prompt
     Savime(SavimeArgs),
     /// Answer queries that come by the standard input, as the Python package and the C library ask them
-    Worker(EngineArgs),
+    Worker(WorkerArgs),
     /// Answer SQL of Arrow Flight SQL's clients, until a signal comes; `terrace serve --flight` starts it
     Flight(FlightArgs),
 }
@@ -71,6 +73,15 @@ struct EngineArgs {
     /// Answer without array-native plans, for comparison
     #[arg(long)]
     generic: bool,
+}
+
+#[derive(Args)]
+struct WorkerArgs {
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// A socket of packets, inherited: rows are in memory whose descriptors are sent there
+    #[arg(long, value_name = "DESCRIPTOR")]
+    lend: Option<i32>,
 }
 
 /// What is asked, and where the answers go.
@@ -149,9 +160,10 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Sql(args) => sql(args),
         Command::Savime(args) => answer(&engine(&args.engine)?, &args.asked, Language::Savime),
         Command::Worker(args) => {
-            let engine = engine(args)?;
+            let lender = args.lend.map(lending::Lender::new).transpose()?.flatten();
+            let engine = engine(&args.engine)?;
             interrupt::ends_with_the_asker(&engine);
-            worker::serve(&engine)
+            worker::serve(&engine, lender.as_ref())
         }
         Command::Flight(args) => flight(args),
     }

@@ -1,26 +1,36 @@
 //! Queries of the program that started this one: each a length and a text on the standard input; answered on the standard output
 //! by a byte that says how it went, and rows and another such byte, or an error: a length, and message and hint.
 //!
-//! The highest bit of the length says that the text is of SAVIME's language; the next one that the rows are wanted as a text with
-//! its length before it, as `--format savime` writes them, and the third one with it that the text is what the page shows. Else they
-//! are an Arrow stream.
+//! Bits of the length say more: the highest one that the text is of SAVIME's language; the next one that the rows are wanted as a text with
+//! its length before it, as `--format savime` writes them, and the third one with it that the text is what the page shows; the fourth one
+//! that they are wanted in chunks: a byte on the standard input asks for some rows, for all or for no more of them. Else they are an
+//! Arrow stream.
 //!
 //! Why a process and not a library: DataFusion in an interpreter would be 60 MB more to load for programs that ask nothing.
 
+use crate::chunks::{Chunks, Wanted};
 use crate::language::Language;
+use crate::lending::Lender;
 use crate::output::{self, Format};
-use std::io::{ErrorKind, Read, Write};
-use terrace_analysis::Engine;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{ErrorKind, Read, StdinLock, Write};
+use terrace_analysis::{Batches, Engine};
 use terrace_tool::failure::Failure;
 
 const ROWS: u8 = 0;
 const ERROR: u8 = 1;
+const CHUNK: u8 = 2;
+const ASKS_FOR_SOME: u8 = 0;
+const ASKS_FOR_ALL: u8 = 1;
 const IS_SAVIME: u32 = 1 << 31;
 const AS_TEXT: u32 = 1 << 30;
 const FOR_PAGE: u32 = 1 << 29;
+const IN_CHUNKS: u32 = 1 << 28;
+/// How often it is looked whether a query's end is wanted, while nobody asks for its rows.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 const QUERY_BYTES_MAX: u32 = 16 << 20;
 
-pub fn serve(engine: &Engine) -> Result<(), Failure> {
+pub fn serve(engine: &Engine, lender: Option<&Lender>) -> Result<(), Failure> {
     let broken = |error: std::io::Error| Failure::new(format!("the program that asks is gone: {error}"));
     let mut input = std::io::stdin().lock();
     loop {
@@ -30,7 +40,7 @@ pub fn serve(engine: &Engine) -> Result<(), Failure> {
             read => read.map_err(broken)?,
         }
         let flags = u32::from_le_bytes(length);
-        let length = flags & !(IS_SAVIME | AS_TEXT | FOR_PAGE);
+        let length = flags & !(IS_SAVIME | AS_TEXT | FOR_PAGE | IN_CHUNKS);
         if length > QUERY_BYTES_MAX {
             return Err(Failure::invalid(format!("a query of {length} bytes: at most {QUERY_BYTES_MAX}")));
         }
@@ -52,6 +62,7 @@ pub fn serve(engine: &Engine) -> Result<(), Failure> {
                     Err(failure) => tell(&mut out, &failure.message, failure.hint.as_deref()).map_err(broken)?,
                 }
             }
+            Ok(batches) if flags & IN_CHUNKS != 0 => tell_in_chunks(batches, lender, &mut input, &mut out)?,
             Ok(batches) => {
                 out.write_all(&[ROWS]).map_err(broken)?;
                 // What fails among the rows ends the stream without its end: the error follows it.
@@ -66,6 +77,52 @@ pub fn serve(engine: &Engine) -> Result<(), Failure> {
             Err(error) => tell(&mut out, &error.message, error.hint.as_deref()).map_err(broken)?,
         }
         out.flush().map_err(broken)?;
+    }
+}
+
+/// Or at its end; within a moment. What was asked before was answered, so nothing of it waits in the lock's own buffer.
+fn is_readable(input: &StdinLock<'_>) -> bool {
+    poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&LOOK)) != Ok(0)
+}
+
+/// The query's number and the schema, then chunks as they are asked for. Err: nobody asks any more.
+fn tell_in_chunks(
+    batches: Batches<'_>,
+    lender: Option<&Lender>,
+    input: &mut StdinLock<'_>,
+    out: &mut impl Write,
+) -> Result<(), Failure> {
+    let broken = |error: std::io::Error| Failure::new(format!("the program that asks is gone: {error}"));
+    let id = batches.id().unwrap_or_default().to_owned();
+    let mut chunks = Chunks::new(batches, lender);
+    let schema = match chunks.schema() {
+        Ok(schema) => schema,
+        Err(failure) => return tell(out, &failure.message, failure.hint.as_deref()).map_err(broken),
+    };
+    out.write_all(&[ROWS]).map_err(broken)?;
+    for told in [id.as_bytes(), &schema] {
+        out.write_all(&(told.len() as u32).to_le_bytes()).map_err(broken)?;
+        out.write_all(told).map_err(broken)?;
+    }
+    loop {
+        out.flush().map_err(broken)?;
+        // What is to end does not wait until somebody asks.
+        while !is_readable(input) {
+            chunks.look();
+        }
+        let mut asked = [0; 1];
+        input.read_exact(&mut asked).map_err(broken)?;
+        let wanted = match asked[0] {
+            ASKS_FOR_SOME => Wanted::Some,
+            ASKS_FOR_ALL => Wanted::All,
+            _ => return out.write_all(&[ROWS]).map_err(broken),
+        };
+        let mut told = vec![CHUNK];
+        match chunks.tell(wanted, &mut told) {
+            Ok(true) => out.write_all(&told).map_err(broken)?,
+            Ok(false) => return out.write_all(&[ROWS]).map_err(broken),
+            Err(failure) => return tell(out, &failure.message, failure.hint.as_deref()).map_err(broken),
+        }
     }
 }
 

@@ -46,6 +46,7 @@ mod predict;
 mod programs;
 mod queries;
 mod queries_control;
+mod queries_spill;
 mod requests;
 mod room;
 mod runs;

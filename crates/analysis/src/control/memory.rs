@@ -2,7 +2,7 @@
 
 use super::Control;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use std::fmt::{Debug, Display, Formatter};
 use std::sync::Arc;
@@ -10,7 +10,10 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The same environment, with this query's own way to memory.
 pub fn with_memory_of(control: &Arc<Control>, environment: &RuntimeEnv) -> Arc<RuntimeEnv> {
-    let pool = Pool { all: environment.memory_pool.clone(), control: control.clone() };
+    // Each sort, join and aggregate of the query has its part, so that one that spills late leaves the others theirs.
+    let spills = environment.disk_manager.tmp_files_enabled();
+    let parts = control.memory_bytes_max.filter(|_| spills).map(FairSpillPool::new);
+    let pool = Pool { all: environment.memory_pool.clone(), parts, control: control.clone() };
     let mut environment = environment.clone();
     environment.memory_pool = Arc::new(pool);
     Arc::new(environment)
@@ -18,6 +21,7 @@ pub fn with_memory_of(control: &Arc<Control>, environment: &RuntimeEnv) -> Arc<R
 
 struct Pool {
     all: Arc<dyn MemoryPool>,
+    parts: Option<FairSpillPool>,
     control: Arc<Control>,
 }
 
@@ -46,16 +50,20 @@ impl MemoryPool for Pool {
     }
     fn register(&self, consumer: &MemoryConsumer) {
         self.all.register(consumer);
+        self.parts.iter().for_each(|parts| parts.register(consumer));
     }
     fn unregister(&self, consumer: &MemoryConsumer) {
         self.all.unregister(consumer);
+        self.parts.iter().for_each(|parts| parts.unregister(consumer));
     }
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         self.all.grow(reservation, additional);
+        self.parts.iter().for_each(|parts| parts.grow(reservation, additional));
         self.count(additional);
     }
     fn shrink(&self, reservation: &MemoryReservation, shrink: usize) {
         self.all.shrink(reservation, shrink);
+        self.parts.iter().for_each(|parts| parts.shrink(reservation, shrink));
         self.control.memory_bytes.fetch_sub(shrink as u64, Relaxed);
     }
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
@@ -70,7 +78,13 @@ impl MemoryPool for Pool {
                 "{name} asks for {additional} bytes more, one query holds {held} and may hold {most}"
             )));
         }
-        self.all.try_grow(reservation, additional)?;
+        if let Some(parts) = &self.parts {
+            parts.try_grow(reservation, additional)?;
+        }
+        if let Err(error) = self.all.try_grow(reservation, additional) {
+            self.parts.iter().for_each(|parts| parts.shrink(reservation, additional));
+            return Err(error);
+        }
         self.count(additional);
         Ok(())
     }

@@ -5,7 +5,7 @@ use super::{Function, Reduction};
 use crate::grid::CellType;
 use crate::grid::with_cell_type;
 use crate::sum::fitting;
-use arrow::array::{ArrayRef, Float64Array, Int64Array, UInt64Array};
+use arrow::array::{ArrayRef, Float64Array, Int64Array, PrimitiveArray, UInt64Array};
 use datafusion::error::Result;
 use std::sync::Arc;
 use terrace_client::DataType;
@@ -26,6 +26,17 @@ pub enum Accumulator {
     Integer(Vec<i128>),
     Least(Extremes),
     Greatest(Extremes),
+    /// All of them: of each group as many as it may have, and how many it has.
+    Values(Values),
+}
+
+pub struct Values {
+    data_type: DataType,
+    /// Of one group.
+    room: usize,
+    /// In the order of values, as numbers.
+    keys: Vec<u64>,
+    counts: Vec<usize>,
 }
 
 pub enum Extremes {
@@ -49,10 +60,49 @@ pub trait Extreme: CellType {
     fn greater(self, other: Self) -> bool;
     fn kept(extremes: &mut Extremes) -> &mut Vec<Self>;
     fn extremes(groups: usize, start: Self) -> Extremes;
+    /// A number that is greater where the value comes later in SQL's order.
+    fn key(self) -> u64;
+    fn of_key(key: u64) -> Self;
+    /// Between two values, as DataFusion's `median` has it.
+    fn between(self, other: Self) -> Self;
+}
+
+fn key_of_real(bits: u64, sign: u64) -> u64 {
+    if bits & sign == 0 { bits | sign } else { !bits & (sign | (sign - 1)) }
+}
+
+fn bits_of_key(key: u64, sign: u64) -> u64 {
+    if key & sign == 0 { !key & (sign | (sign - 1)) } else { key ^ sign }
+}
+
+macro_rules! ranked {
+    (real $native:ty, $bits:ty) => {
+        fn key(self) -> u64 {
+            key_of_real(self.to_bits().into(), 1 << (<$bits>::BITS - 1))
+        }
+        fn of_key(key: u64) -> Self {
+            <$native>::from_bits(bits_of_key(key, 1 << (<$bits>::BITS - 1)) as $bits)
+        }
+        fn between(self, other: Self) -> Self {
+            (self + other) / 2.0
+        }
+    };
+    (integer $native:ty) => {
+        // Their least one has the key 0.
+        fn key(self) -> u64 {
+            (self as i128 - <$native>::MIN as i128) as u64
+        }
+        fn of_key(key: u64) -> Self {
+            (key as i128 + <$native>::MIN as i128) as $native
+        }
+        fn between(self, other: Self) -> Self {
+            ((self as i128 + other as i128) / 2) as $native
+        }
+    };
 }
 
 macro_rules! extreme {
-    ($($native:ty => $variant:ident, $bottom:expr, $top:expr, |$a:ident, $b:ident| $greater:expr);*) => {
+    ($($native:ty => $variant:ident, $bottom:expr, $top:expr, |$a:ident, $b:ident| $greater:expr, $kind:ident $own:ty $(, $bits:ty)?);*) => {
         $(impl Extreme for $native {
             const TOP: Self = $top;
             const BOTTOM: Self = $bottom;
@@ -65,21 +115,33 @@ macro_rules! extreme {
                 }
             }
             fn extremes(groups: usize, start: Self) -> Extremes { Extremes::$variant(vec![start; groups]) }
+            ranked!($kind $own $(, $bits)?);
         })*
     };
 }
-extreme!(i8 => I8, i8::MIN, i8::MAX, |a, b| a > b; i16 => I16, i16::MIN, i16::MAX, |a, b| a > b;
-         i32 => I32, i32::MIN, i32::MAX, |a, b| a > b; i64 => I64, i64::MIN, i64::MAX, |a, b| a > b;
-         u8 => U8, 0, u8::MAX, |a, b| a > b; u16 => U16, 0, u16::MAX, |a, b| a > b;
-         u32 => U32, 0, u32::MAX, |a, b| a > b; u64 => U64, 0, u64::MAX, |a, b| a > b;
-         f32 => F32, f32::NEG_INFINITY, f32::NAN, |a, b| a > b || (a.is_nan() && !b.is_nan());
-         f64 => F64, f64::NEG_INFINITY, f64::NAN, |a, b| a > b || (a.is_nan() && !b.is_nan()));
+extreme! {
+    i8 => I8, i8::MIN, i8::MAX, |a, b| a > b, integer i8;
+    i16 => I16, i16::MIN, i16::MAX, |a, b| a > b, integer i16;
+    i32 => I32, i32::MIN, i32::MAX, |a, b| a > b, integer i32;
+    i64 => I64, i64::MIN, i64::MAX, |a, b| a > b, integer i64;
+    u8 => U8, 0, u8::MAX, |a, b| a > b, integer u8;
+    u16 => U16, 0, u16::MAX, |a, b| a > b, integer u16;
+    u32 => U32, 0, u32::MAX, |a, b| a > b, integer u32;
+    u64 => U64, 0, u64::MAX, |a, b| a > b, integer u64;
+    f32 => F32, f32::NEG_INFINITY, f32::NAN, |a, b| a > b || (a.is_nan() && !b.is_nan()), real f32, u32;
+    f64 => F64, f64::NEG_INFINITY, f64::NAN, |a, b| a > b || (a.is_nan() && !b.is_nan()), real f64, u64
+}
 
 impl Accumulator {
-    pub fn new(reduction: &Reduction, groups: usize) -> Accumulator {
+    /// `rows`: so many has a group at most.
+    pub fn new(reduction: &Reduction, groups: usize, rows: u64) -> Accumulator {
         let data_type = reduction.cells;
         match reduction.function {
             Function::Count => Accumulator::Nothing,
+            Function::Median => {
+                let room = rows as usize;
+                Accumulator::Values(Values { data_type, room, keys: vec![0; room * groups], counts: vec![0; groups] })
+            }
             Function::Average => Accumulator::Real(vec![0.0; groups]),
             Function::Sum if is_real(data_type) => Accumulator::Real(vec![0.0; groups]),
             Function::Sum => Accumulator::Integer(vec![0; groups]),
@@ -104,6 +166,7 @@ impl Accumulator {
             (Accumulator::Integer(sums), Groups::Each(first)) => {
                 k::add_integer(&mut sums[first..first + count], cells, mask);
             }
+            (Accumulator::Values(values), groups) => values.take(cells, mask, groups),
             (Accumulator::Least(kept), groups) => {
                 extreme(T::kept(kept), cells, mask, groups, |new, old| old.greater(new));
             }
@@ -142,6 +205,13 @@ impl Accumulator {
                 let sums = present(&sums[range], counts).map(|sum| sum.map(fitting).transpose());
                 Arc::new(sums.collect::<Result<Int64Array>>()?)
             }
+            Accumulator::Values(values) => with_cell_type!(
+                values.data_type,
+                T => Arc::new(PrimitiveArray::<<T as CellType>::Arrow>::from_iter(
+                    range.map(|group| values.median::<T>(group))
+                )),
+                unreachable!("numbers only")
+            ),
             Accumulator::Least(kept) | Accumulator::Greatest(kept) => match kept {
                 Extremes::I8(kept) => widened(&kept[range], counts),
                 Extremes::I16(kept) => widened(&kept[range], counts),
@@ -158,6 +228,35 @@ impl Accumulator {
                 Extremes::F64(kept) => Arc::new(Float64Array::from_iter(present(&kept[range], counts))),
             },
         })
+    }
+}
+
+impl Values {
+    fn take<T: Extreme>(&mut self, cells: &[T], mask: Option<&[u64]>, groups: Groups) {
+        let mut put = |group: usize, cell: T| {
+            self.keys[group * self.room + self.counts[group]] = cell.key();
+            self.counts[group] += 1;
+        };
+        let rows = cells.iter().enumerate().filter(|(place, _)| mask.is_none_or(|mask| mask[*place] != 0));
+        match groups {
+            Groups::One(group) => rows.for_each(|(_, &cell)| put(group, cell)),
+            Groups::Each(first) => rows.for_each(|(place, &cell)| put(first + place, cell)),
+        }
+    }
+
+    fn median<T: Extreme>(&self, group: usize) -> Option<T> {
+        let mut keys = self.keys[group * self.room..][..self.counts[group]].to_vec();
+        let half = keys.len() / 2;
+        let is_even = keys.len().is_multiple_of(2);
+        if keys.is_empty() {
+            return None;
+        }
+        let (lower, upper, _) = keys.select_nth_unstable(half);
+        let upper = T::of_key(*upper);
+        match lower.iter().max() {
+            Some(&lower) if is_even => Some(T::of_key(lower).between(upper)),
+            _ => Some(upper),
+        }
     }
 }
 

@@ -75,7 +75,7 @@ impl Reduced {
         let mut kept = self.kept.clone();
         kept.sort_unstable();
         let ranges: Vec<_> = kept.iter().map(|&d| self.selection.ranges[d].clone()).collect();
-        let is_held = self.groups() <= super::GROUPS_SHARED_MAX && !self.selection.is_empty();
+        let is_held = self.groups() <= super::GROUPS_SHARED_MAX && !self.selection.is_empty() && !self.has_median();
         if !is_held || kept.is_empty() || kept.len() != self.kept.len() || ranges.iter().any(|ranges| ranges.len() != 1)
         {
             return Ok(None);
@@ -155,7 +155,8 @@ impl Reduced {
 
     /// The aggregates of all groups, empty ones too, and the rows of each.
     fn dense(&self, threads: usize) -> Result<Vec<ArrayRef>> {
-        let outcome = self.compute(threads, &Seen::within(crate::control::of_thread(), self.cells()))?;
+        let all = self.slabs(self.groups()).pop().expect("some cells are selected");
+        let outcome = self.compute(&all, threads, &Seen::within(crate::control::of_thread(), self.cells()))?;
         let groups = self.groups() as usize;
         let counts = match self.predicate {
             Some(_) => outcome.counts.clone(),

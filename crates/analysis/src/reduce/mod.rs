@@ -5,10 +5,14 @@
 //!   selection ─▶ tiles ─▶ threads: each tile's lines of cells go into one group, or one cell into each of neighbouring groups
 //!             ─▶ merge ─▶ batches of groups, with their coordinates
 //! ```
+//!
+//! Where the groups, or the values that a median keeps, don't fit into the query's memory, neighbouring groups are computed after one
+//! another: slabs of the outermost dimension that is kept. Each reads its own part of the tiles.
 
 mod accumulator;
 mod computed;
 mod kernels;
+mod slabs;
 
 use crate::control::reading;
 use crate::error::{Error, Result};
@@ -22,12 +26,13 @@ use arrow::datatypes::{DataType as ArrowType, Field, Float64Type, Int64Type, Sch
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
-use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
+use slabs::Slab;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -40,6 +45,7 @@ pub enum Function {
     Least,
     Greatest,
     Count,
+    Median,
 }
 
 /// What goes into an aggregate.
@@ -78,8 +84,6 @@ pub struct Reduced {
 
 /// With more groups than this one thread does it all, so that there is one set of sums.
 const GROUPS_SHARED_MAX: u64 = 1 << 22;
-/// More than this is left to the generic way, which can spill.
-pub const GROUPS_MAX: u64 = 1 << 27;
 
 impl std::fmt::Debug for Reduced {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -129,8 +133,32 @@ impl Reduced {
     }
 
     /// Groups, empty or not.
-    pub fn groups(&self) -> u64 {
+    fn groups(&self) -> u64 {
         self.kept.iter().map(|&d| self.selection.count(d)).product()
+    }
+
+    /// Of one group at most.
+    fn rows_max(&self) -> u64 {
+        self.selection.cells() / self.groups().max(1)
+    }
+
+    fn has_median(&self) -> bool {
+        self.reductions.iter().any(|reduction| reduction.function == Function::Median)
+    }
+
+    /// So that there is one set of sums, or of values.
+    fn is_for_one_thread(&self, groups: u64) -> bool {
+        groups > GROUPS_SHARED_MAX || self.has_median()
+    }
+
+    /// That one group takes, in one thread.
+    fn bytes_of_group(&self) -> u64 {
+        let bytes = |reduction: &Reduction| match reduction.function {
+            Function::Median => 8 * (self.rows_max() + 1),
+            Function::Sum => 16,
+            _ => 8,
+        };
+        8 + self.reductions.iter().map(bytes).sum::<u64>()
     }
 
     /// That are read.
@@ -163,21 +191,23 @@ impl Reduced {
         strides
     }
 
-    fn compute(&self, threads: usize, seen: &Seen) -> Result<Outcome> {
-        let groups = self.groups() as usize;
+    fn compute(&self, slab: &Slab, threads: usize, seen: &Seen) -> Result<Outcome> {
+        let groups = slab.groups.len();
         let strides = self.strides();
-        let threads = if groups as u64 > GROUPS_SHARED_MAX { 1 } else { threads };
+        let threads = if self.is_for_one_thread(groups as u64) { 1 } else { threads };
         let threads = threads.min(self.tiles.len()).max(1);
         let next = AtomicUsize::new(0);
         let share = || -> Result<Outcome> {
             let mut outcome = Outcome {
-                accumulators: self.reductions.iter().map(|r| Accumulator::new(r, groups)).collect(),
+                first: slab.groups.start,
+                accumulators: self.reductions.iter().map(|r| Accumulator::new(r, groups, self.rows_max())).collect(),
                 counts: if self.predicate.is_some() { vec![0; groups] } else { vec![] },
             };
             let mut mask = vec![];
             while let Some(tile) = self.tiles.get(next.fetch_add(1, Relaxed)) {
+                let Some(tile) = slab.part_of(tile) else { continue };
                 let _timed = seen.tile(tile.cells())?;
-                self.take(tile, &strides, &mut mask, &mut outcome)?;
+                self.take(&tile, &strides, &mut mask, &mut outcome)?;
             }
             Ok(outcome)
         };
@@ -210,6 +240,7 @@ impl Reduced {
         let mut reader = TileReader::new(&self.grid, tile);
         let extents = reader.extents.clone();
         let first_group: usize = (0..extents.len()).map(|d| tile.position[d] as usize * strides[d]).sum();
+        let first_group = first_group - outcome.first;
         let packed = packed_strides(&extents);
         if let Some(predicate) = &self.predicate {
             predicate.mask(&self.grid, &mut reader, mask)?;
@@ -266,12 +297,10 @@ impl Reduced {
 
     /// Results of so many groups from `first` on; those without rows are left out, unless nothing is grouped by.
     fn batch(&self, outcome: &Outcome, first: usize, count: usize) -> Result<RecordBatch> {
+        let place = first - outcome.first;
         let counts: Vec<u64> = match self.predicate {
-            Some(_) => outcome.counts[first..first + count].to_vec(),
-            None => {
-                let groups = self.groups().max(1);
-                vec![self.selection.cells() / groups; count]
-            }
+            Some(_) => outcome.counts[place..place + count].to_vec(),
+            None => vec![self.rows_max(); count],
         };
         let strides = self.strides();
         let mut arrays: Vec<ArrayRef> = vec![];
@@ -282,7 +311,7 @@ impl Reduced {
             arrays.push(self.grid.dimensions[d].axis.take(&indices));
         }
         for (number, (reduction, accumulator)) in self.reductions.iter().zip(&outcome.accumulators).enumerate() {
-            let results = accumulator.results(reduction.function, &counts, first)?;
+            let results = accumulator.results(reduction.function, &counts, place)?;
             let wanted = self.schema.field(self.kept.len() + number).data_type();
             arrays.push(arrow::compute::cast(&results, wanted)?);
         }
@@ -306,6 +335,8 @@ fn spread<'a, T: Copy + Default>(values: &'a [T], rows: Option<&[u64]>) -> Cow<'
 }
 
 struct Outcome {
+    /// The first group that it is of.
+    first: usize,
     accumulators: Vec<Accumulator>,
     /// Rows of each group, where a predicate decides.
     counts: Vec<u64>,
@@ -459,29 +490,54 @@ impl Work for Run {
         self.reduced.cells()
     }
     fn stream(&self, _: usize, context: Arc<TaskContext>, seen: Seen) -> DataFusionResult<SendableRecordBatchStream> {
-        let (reduced, threads) = (self.reduced.clone(), self.threads);
-        let sets = if reduced.groups() > GROUPS_SHARED_MAX { 1 } else { threads };
-        let bytes = reduced.groups() as usize * 8 * (reduced.reductions.len() + 1) * sets;
+        let reduced = self.reduced.clone();
         let reservation = MemoryConsumer::new("GridReduce").register(context.memory_pool());
-        reservation.try_grow(bytes)?;
+        let bytes = |groups: u64, threads: usize| {
+            // Threads work on slabs of their own, or each has its part of the sums of one.
+            let has_sets = reduced.has_median() || !reduced.is_for_one_thread(groups);
+            (groups * reduced.bytes_of_group()) as usize * if has_sets { threads } else { 1 }
+        };
+        let most = match context.memory_pool().memory_limit() {
+            // Whoever takes the groups needs some, too.
+            MemoryLimit::Finite(most) => most / 2,
+            MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
+        };
+        let fewest = reduced.groups_of_index();
+        let threads = if bytes(fewest, self.threads) > most { 1 } else { self.threads.max(1) };
+        let mut groups = reduced.groups_at_once();
+        while bytes(groups, threads) > most && groups > fewest {
+            groups /= 2;
+        }
+        let slabs_at_once = if reduced.has_median() { threads } else { 1 };
+        let slabs = reduced.slabs(groups);
+        let largest = slabs.iter().map(|slab| slab.groups.len() as u64).max().unwrap_or(0);
+        reservation.try_grow(bytes(largest, threads))?;
         let batch_size = context.session_config().batch_size();
         let fields = self.fields.clone();
-        let computing = async move {
-            let outcome = tokio::task::spawn_blocking(move || {
-                let outcome = reduced.compute(threads, &seen)?;
-                Ok::<_, Error>((reduced, outcome))
-            });
-            let (reduced, outcome) = outcome.await.map_err(|error| DataFusionError::External(Box::new(error)))??;
-            let groups = reduced.groups() as usize;
-            let starts = (0..groups).step_by(batch_size);
-            Ok::<_, DataFusionError>(futures::stream::iter(starts.map(move |first| {
-                // Held until all of it is told.
-                let _ = &reservation;
-                let batch = reduced.batch(&outcome, first, batch_size.min(groups - first))?;
+        let computed = futures::stream::iter(slabs).map(move |slab| {
+            let (reduced, seen) = (reduced.clone(), seen.clone());
+            async move {
+                let computing = tokio::task::spawn_blocking(move || {
+                    let outcome = reduced.compute(&slab, threads, &seen)?;
+                    Ok::<_, Error>((reduced, slab, outcome))
+                });
+                computing
+                    .await
+                    .map_err(|error| DataFusionError::External(Box::new(error)))?
+                    .map_err(DataFusionError::from)
+            }
+        });
+        let told = computed.buffered(slabs_at_once).map_ok(move |(reduced, slab, outcome)| {
+            // Held until all of it is told.
+            let _ = &reservation;
+            let fields = fields.clone();
+            let starts = slab.groups.clone().step_by(batch_size);
+            futures::stream::iter(starts.map(move |first| {
+                let batch = reduced.batch(&outcome, first, batch_size.min(slab.groups.end - first))?;
                 Ok::<_, DataFusionError>(batch.project(&fields)?)
-            })))
-        };
-        let stream = futures::stream::once(computing).try_flatten().boxed();
+            }))
+        });
+        let stream = told.try_flatten().boxed();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), stream)))
     }
 }

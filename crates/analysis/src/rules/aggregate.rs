@@ -3,7 +3,7 @@
 use super::resolve::{Resolved, column, resolve, scan_as};
 use crate::grid::{Dimension, Grid, Meaning, is_of_rows};
 use crate::predicate::General;
-use crate::reduce::{Function, GROUPS_MAX, Input, Reduced, ReducedTable, Reduction};
+use crate::reduce::{Function, Input, Reduced, ReducedTable, Reduction};
 use arrow::datatypes::DataType as ArrowType;
 use datafusion::common::DFSchema;
 use datafusion::error::Result;
@@ -44,9 +44,6 @@ pub fn replaced(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
         outputs.push(column(&format!("a{number}")));
     }
     let reduced = Reduced::plan(grid, kept, reductions, resolved.filters)?;
-    if reduced.groups() > GROUPS_MAX {
-        return Ok(None);
-    }
     let table = Arc::new(ReducedTable(Arc::new(reduced)));
     scan_as("grid_reduce", table, vec![], outputs, &aggregate.schema).map(Some)
 }
@@ -78,6 +75,7 @@ fn reduction(
         "min" => Function::Least,
         "max" => Function::Greatest,
         "count" => Function::Count,
+        "median" => Function::Median,
         _ => return Ok(None),
     };
     if !is_plain || !is_of_rows(&params.args[0]) {
@@ -102,6 +100,8 @@ fn reduction(
     let (cells, wanted) = match own {
         Float64 => (DataType::Float64, None),
         Int64 => (DataType::Int64, None),
+        // The middle of two is another one with more digits.
+        _ if which == Function::Median => return Ok(None),
         Float32 => (DataType::Float64, Some(Float64)),
         Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32 => (DataType::Int64, Some(Int64)),
         _ => return Ok(None),

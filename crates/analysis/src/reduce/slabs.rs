@@ -1,0 +1,74 @@
+//! Neighbouring groups that are computed at once.
+
+use super::Reduced;
+use crate::grid::Tile;
+use std::ops::Range;
+
+/// Groups that are computed at once at most, where memory has no limit.
+const GROUPS_AT_ONCE: u64 = 1 << 27;
+/// Values that medians keep at once at most, where memory has no limit, unless one group has more.
+const VALUES_AT_ONCE: u64 = 1 << 22;
+
+/// Indices of one dimension, as far as they are selected, and the groups of all cells that have them.
+pub struct Slab {
+    /// `None`: nothing is grouped by.
+    dimension: Option<usize>,
+    positions: Range<u64>,
+    pub groups: Range<usize>,
+}
+
+impl Reduced {
+    /// Of the groups that are kept, those of neighbours along it lie farthest apart.
+    fn outermost(&self) -> Option<usize> {
+        self.kept.iter().copied().min()
+    }
+
+    /// The fewest groups that a slab has.
+    pub fn groups_of_index(&self) -> u64 {
+        self.outermost().map_or(1, |d| self.strides()[d] as u64)
+    }
+
+    pub fn groups_at_once(&self) -> u64 {
+        let most = match self.has_median() {
+            true => (VALUES_AT_ONCE / self.rows_max().max(1)).max(1),
+            false => GROUPS_AT_ONCE,
+        };
+        self.groups().min(most)
+    }
+
+    /// All groups, so many at once; those of one index at least.
+    pub fn slabs(&self, groups: u64) -> Vec<Slab> {
+        let Some(d) = self.outermost() else {
+            return vec![Slab { dimension: None, positions: 0..0, groups: 0..self.groups() as usize }];
+        };
+        let (stride, extent) = (self.strides()[d] as u64, self.selection.count(d));
+        if stride == 0 {
+            return vec![];
+        }
+        let step = (groups / stride).max(1);
+        let slab = |start: u64| {
+            let end = (start + step).min(extent);
+            let groups = (start * stride) as usize..(end * stride) as usize;
+            Slab { dimension: Some(d), positions: start..end, groups }
+        };
+        (0..extent).step_by(step as usize).map(slab).collect()
+    }
+}
+
+impl Slab {
+    /// What of a tile is in these groups.
+    pub fn part_of(&self, tile: &Tile) -> Option<Tile> {
+        let mut part = tile.clone();
+        let Some(d) = self.dimension else { return Some(part) };
+        let bounds = &mut part.bounds[d];
+        let first = tile.position[d];
+        let start = first.max(self.positions.start);
+        let end = (first + bounds.end - bounds.start).min(self.positions.end);
+        if start >= end {
+            return None;
+        }
+        *bounds = bounds.start + start - first..bounds.start + end - first;
+        part.position[d] = start;
+        Some(part)
+    }
+}
