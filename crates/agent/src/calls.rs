@@ -122,6 +122,10 @@ impl Agent {
             let (from, to) = path.split_at_checked(call.size as usize).ok_or(libc::EINVAL)?;
             return self.cross(from, to);
         }
+        if is(CallKind::LinkAcross) {
+            let (from, to) = path.split_at_checked(call.size as usize).ok_or(libc::EINVAL)?;
+            return self.link_across(from, to, caller.uid);
+        }
         if is(CallKind::Bring) {
             let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
             let most = u64::try_from(call.size).unwrap_or(0);
@@ -166,6 +170,9 @@ impl Agent {
             return Err(libc::ESTALE);
         }
         reply.record = number;
+        if is(CallKind::MakeRoom) {
+            return self.make_room_for_names(number);
+        }
         if is(CallKind::Grow) {
             match self.grow(number, &fd.ok_or(libc::EBADF)?, call.size) {
                 0 => Ok(()),

@@ -40,6 +40,10 @@ pub enum CallKind {
     /// A link to another node's object, `path` as for `Bring`: what its file looks like, as a `Looks` at the beginning of the reply's `path`.
     /// `status` EAGAIN: it is to be brought.
     Look = 12,
+    /// The tier of the placed directory `record` has no room for another name. `status` 0: it may have by now.
+    MakeRoom = 13,
+    /// As `Cross`: what lies at the first part of `path` gets its second part as another name.
+    LinkAcross = 14,
 }
 
 /// What stat(2) says of a file in another node's tier. `st_dev` is the root's.

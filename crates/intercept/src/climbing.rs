@@ -3,7 +3,7 @@
 
 use crate::path::{Parent, Path};
 use crate::placed::{self, Way};
-use crate::{gate, process, readable, real};
+use crate::{gate, process, readable, real, spill};
 use core::ffi::{CStr, c_char, c_int};
 use terrace_index::Index;
 use terrace_index::climbing::{MARK, stored, told};
@@ -19,8 +19,10 @@ pub fn symlink_at(target: *const c_char, dirfd: i32, path: *const c_char) -> isi
         Some(index) if leads_out(index, target, dirfd, path, &mut text) => text.as_ptr(),
         _ => target,
     };
-    // SAFETY: the program's own arguments, or the same target by another way.
-    unsafe { gate::call3(libc::SYS_symlinkat, led as usize, dirfd as usize, path as usize) }
+    spill::with_room(dirfd, path, || {
+        // SAFETY: the program's own arguments, or the same target by another way.
+        unsafe { gate::call3(libc::SYS_symlinkat, led as usize, dirfd as usize, path as usize) }
+    })
 }
 
 /// A link of this text would climb out of a placed directory: what is stored instead.

@@ -3,7 +3,7 @@
 
 use crate::path::Path;
 use crate::placed::{self, Way};
-use crate::{gate, process, real};
+use crate::{gate, process, real, spill};
 use core::ffi::{c_char, c_int, c_void};
 use terrace_index::PATH_MAX;
 
@@ -16,7 +16,8 @@ macro_rules! path_calls {
             let way = Way::of($dirfd, $path);
             let $path = way.path();
             // SAFETY: the program's own arguments, or the same path spelt out.
-            real::outcome(unsafe { gate::call4($nr, $($argument as usize),*) }) as c_int
+            let make = || unsafe { gate::call4($nr, $($argument as usize),*) };
+            real::outcome(spill::with_room(way.dirfd(), $path, make)) as c_int
         }
     )*};
 }

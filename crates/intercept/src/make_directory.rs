@@ -3,18 +3,19 @@
 //!   mkdir ─▶ the agent: does policy drop all below? ─▶ container and directory in the tier ─▶ link in the root
 //!   rmdir ─▶ directory in the tier (ENOTEMPTY?) ─▶ link ─▶ container
 //!   rename ─▶ of the top: the link's, by the root's own file system; over the edge: the agent, or EXDEV
+//!   link ─▶ over the edge: the agent, or EXDEV
 //!
 //! Invariant: the link is made last and taken away first of what others can see: who finds the name finds the directory.
 //! A kill in between leaves a container that no name leads to, or a link to no directory: recovery clears either.
 
-use crate::agent_call::{Request, call};
+use crate::agent_call::{Request, call, materialise_below};
 use crate::create::others_may_follow;
 use crate::events::publish;
 use crate::link::{self, LINK_MAX, Link, record};
 use crate::names::in_guard;
 use crate::path::{Parent, Path};
 use crate::placed::{self, Way};
-use crate::{gate, process, readable, real, stat};
+use crate::{gate, process, readable, real, spill, stat};
 use core::ffi::{CStr, c_char, c_int};
 use core::sync::atomic::Ordering::*;
 use terrace_index::calls::CallKind;
@@ -26,7 +27,7 @@ const REMOVEDIR: i32 = libc::AT_REMOVEDIR;
 pub const CONTAINER_MODE: usize = 0o511;
 
 /// The path without the slashes at its end.
-fn plain(path: *const c_char, out: &mut Path) -> bool {
+pub fn plain(path: *const c_char, out: &mut Path) -> bool {
     // SAFETY: the program's C string, which the caller has looked at.
     let text = unsafe { CStr::from_ptr(path) }.to_bytes();
     let len = text.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
@@ -47,7 +48,8 @@ pub fn mkdir_at(dirfd: i32, path: *const c_char, mode: u32) -> isize {
     let way = Way::of(dirfd, path);
     let (dirfd, path) = (way.dirfd(), way.path());
     // SAFETY: the program's own arguments.
-    let native = || unsafe { gate::call3(libc::SYS_mkdirat, dirfd as usize, path as usize, mode as usize) };
+    let make = || unsafe { gate::call3(libc::SYS_mkdirat, dirfd as usize, path as usize, mode as usize) };
+    let native = || spill::with_room(dirfd, path, make);
     match process::index() {
         Some(index)
             if index.header.places_directories.load(Relaxed) != 0
@@ -400,10 +402,6 @@ fn clear(index: Index, target: &End, removed: &mut Option<u32>) -> isize {
 
 /// From a placed directory into the root, or back: the agent does what needs no copying.
 fn cross(index: Index, source: &End, target: &End, from: &Path, to: &Path) -> isize {
-    // A directory of the root does not become one of a tier.
-    if source.is_directory() && source.inside.is_none() {
-        return -(libc::EXDEV as isize);
-    }
     for end in [source, target] {
         let allowed = if end.kind.is_some() { end.parent.may_remove(end.owner) } else { end.parent.may_change() };
         if allowed != 0 {
@@ -419,6 +417,10 @@ fn cross(index: Index, source: &End, target: &End, from: &Path, to: &Path) -> is
         true => stat::kernel_stat(target.parent.fd, target.parent.base, 0).map_or(0o755, |status| status.st_mode),
         false => 0,
     };
+    // A directory of the root is copied, as real files.
+    if source.is_directory() && source.inside.is_none() && materialise_below(index, from.get()) != 0 {
+        return -(libc::EXDEV as isize);
+    }
     let mut removed = None;
     let cleared = if is_there { in_guard(index, || clear(index, target, &mut removed)) } else { 0 };
     if let Some(number) = removed {
@@ -435,6 +437,43 @@ fn cross(index: Index, source: &End, target: &End, from: &Path, to: &Path) -> is
         unsafe { gate::call3(libc::SYS_mkdirat, at, name, (mode & 0o7777) as usize) };
     }
     -(answer.status as isize)
+}
+
+/// link(2) of a regular file from a placed directory into the root, or back; `None`: it goes over no edge. By then the file of the root is
+/// a real one.
+pub fn link_over_edge(
+    index: Index,
+    (olddir, old): (i32, *const c_char),
+    (newdir, new): (i32, *const c_char),
+) -> Option<isize> {
+    if !placed::any(index) {
+        return None;
+    }
+    let (mut first, mut second) = (Path::new(), Path::new());
+    let source = End::of(index, olddir, old, &mut first)?;
+    let target = End::of(index, newdir, new, &mut second)?;
+    if source.inside.is_some() == target.inside.is_some() || source.has_slash || target.has_slash {
+        return None;
+    }
+    let is_file = source.kind == Some(libc::S_IFREG) || spill::is_at(index, source.parent.fd, source.parent.base);
+    if source.is_directory() && target.kind.is_none() {
+        return Some(-(libc::EPERM as isize));
+    }
+    if !is_file || target.kind.is_some() {
+        return None; // the kernel says what is wrong, or EXDEV
+    }
+    let allowed = target.parent.may_change();
+    if allowed != 0 {
+        return Some(allowed);
+    }
+    let (mut from, mut to, mut both) = (Path::new(), Path::new(), Path::new());
+    if !source.text(&mut from) || !target.text(&mut to) || !both.push(from.get()) || !both.push(to.get()) {
+        return Some(-(libc::EXDEV as isize));
+    }
+    spill::begin(index);
+    let size = from.get().len() as i64;
+    let request = Request { kind: CallKind::LinkAcross, record: u32::MAX, size, path: both.get(), fd: -1 };
+    Some(-(call(index, &request).status as isize))
 }
 
 #[unsafe(no_mangle)]

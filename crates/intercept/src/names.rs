@@ -284,6 +284,8 @@ pub fn leads_to_ours(index: Index, dirfd: i32, path: *const c_char) -> bool {
     let Some(found) = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) else { return false };
     let is_on_roots_device = found.st_dev == index.header.root_dev.load(Relaxed);
     match found.st_mode & libc::S_IFMT {
+        // In a tier it may be stored otherwise than its program wrote it.
+        libc::S_IFLNK if placed::any(index) && index.device_of_dev(found.st_dev) => true,
         libc::S_IFLNK => link::read(index, dirfd, path).is_some() || link::is_elsewhere(index, dirfd, path),
         libc::S_IFREG if is_on_roots_device => durable_record(index, dirfd, path).is_some(),
         libc::S_IFDIR if is_on_roots_device => {
@@ -310,8 +312,12 @@ enum Place {
 pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: u32) -> isize {
     let (first, second) = (Way::of(olddir, old), Way::of(newdir, new));
     let (olddir, old, newdir, new) = (first.dirfd(), first.path(), second.dirfd(), second.path());
+    if flags == 0 && process::index().is_some_and(|index| spill::are_names_of_one(index, (olddir, old), (newdir, new)))
+    {
+        return 0; // rename(2): it does nothing
+    }
     let spilled = process::index().and_then(|index| Leaving::look(index, newdir, new));
-    let result = rename_found(olddir, old, newdir, new, flags);
+    let result = spill::with_room(newdir, new, || rename_found(olddir, old, newdir, new, flags));
     if result == 0 {
         spilled.into_iter().for_each(Leaving::end);
         if let Some(index) = process::index() {
@@ -531,6 +537,7 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         settle_descriptor(index, olddir);
         return native();
     }
+    let native = || spill::with_room(newdir, new, native);
     let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
     if spill::is_at(index, olddir, old) {
         return link_spilled(index, olddir, old, newdir, new);
@@ -584,7 +591,7 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
             break;
         }
     }
-    native()
+    make_directory::link_over_edge(index, (olddir, old), (newdir, new)).unwrap_or_else(native)
 }
 
 /// A second name for what is found at the first one now, by its descriptor: a name may be another node's link by the time of the kernel's
@@ -611,7 +618,7 @@ fn link_regular(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char
     }
 }
 
-/// A second name in placed directories is a second name of the link; the root would keep a link that leads nowhere afterwards.
+/// A second name in placed directories is a link to a second name of the file where it lies, so that it has as many as programs made.
 fn link_spilled(index: Index, olddir: i32, old: *const c_char, newdir: i32, new: *const c_char) -> isize {
     let parent = match Parent::of(newdir, new) {
         Ok(Some(parent)) => parent,
@@ -619,17 +626,11 @@ fn link_spilled(index: Index, olddir: i32, old: *const c_char, newdir: i32, new:
         Err(error) => return error,
     };
     if placed::leads_inside(index, parent.fd).is_none() {
-        return -(libc::EXDEV as isize);
+        let is_there = stat::kernel_stat(newdir, new, libc::AT_SYMLINK_NOFOLLOW).is_some();
+        let linked = make_directory::link_over_edge(index, (olddir, old), (newdir, new));
+        return linked.unwrap_or(-(if is_there { libc::EEXIST } else { libc::EXDEV } as isize));
     }
-    // SAFETY: the program's own arguments.
-    let result = unsafe {
-        let (at, base) = (parent.fd as usize, parent.base as usize);
-        gate::call5(libc::SYS_linkat, olddir as usize, old as usize, at, base, 0)
-    };
-    if result == 0 {
-        spill::touch(index, parent.fd, parent.base);
-    }
-    result
+    spill::with_room(newdir, new, || spill::name_again(olddir, old, &parent))
 }
 
 /// `fs.protected_hardlinks` lets others link what they may read and write. It says of no symbolic link that it is such a file.

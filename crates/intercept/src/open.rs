@@ -64,7 +64,9 @@ pub fn open_at(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize 
                 return open_below(index, dirfd, path, flags, mode);
             }
             // A directory of a tier that is full, in which the program is.
-            if fd == -(libc::ENOSPC as isize) && known.is_some_and(spill::begin) {
+            if fd == -(libc::ENOSPC as isize)
+                && (known.is_some_and(spill::begin) || flags & libc::O_CREAT != 0 && spill::has_made_room(dirfd, path))
+            {
                 return open_at(dirfd, path, flags, mode);
             }
             data::forget(fd as i32);
@@ -193,9 +195,7 @@ enum Opened {
 
 pub fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
     if flags & libc::O_TMPFILE == libc::O_TMPFILE {
-        let fd = native(dirfd, path, flags, mode);
-        data::forget(fd as i32);
-        return fd;
+        return open_unnamed(index, dirfd, path, flags, mode);
     }
     let mut flags = flags;
     let mut replace = true;
@@ -254,6 +254,25 @@ pub fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mod
     native(dirfd, path, flags, mode)
 }
 
+/// A file without a name. In a placed directory it grows as others there do.
+fn open_unnamed(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
+    let mut fd = native(dirfd, path, flags, mode);
+    if fd == -(libc::ENOSPC as isize) && placed::any(index) {
+        let directory = native(dirfd, path, libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC, 0);
+        if directory >= 0 {
+            if spill::has_made_room_in(index, directory as i32) {
+                fd = native(dirfd, path, flags, mode);
+            }
+            close(directory as i32);
+        }
+    }
+    data::forget(fd as i32);
+    if fd >= 0 && placed::any(index) && data::is_unrecorded(index, &fstat(fd as i32)) {
+        data::opened_unrecorded(fd as i32, true);
+    }
+    fd
+}
+
 /// While this open waited for the agent's lease, the root's file may have been replaced by a link: then it has the old one.
 fn is_old_version(index: Index, fd: i32, evictions: u64) -> bool {
     index.header.evictions_seq.load(Acquire) != evictions && fstat(fd).st_mode & libc::S_IFMT == libc::S_IFREG
@@ -306,7 +325,7 @@ fn refused(
                     }
                     let fd = native(dirfd, path, *flags, mode);
                     data::forget(fd as i32);
-                    if fd == -(libc::ENOSPC as isize) && spill::begin(index) {
+                    if fd == -(libc::ENOSPC as isize) && (spill::begin(index) || spill::has_made_room(dirfd, path)) {
                         return Opened::Again;
                     }
                     let is_inside = fd >= 0 && placed::any(index) && index.device_of_dev(fstat(fd as i32).st_dev);

@@ -10,13 +10,18 @@
 //! Invariant: the link is made last, and goes first: who finds the name finds the file. While nothing is spilled, and no tier is nearly
 //! full, all of this costs one look at a number.
 
+use crate::agent_call::{Request, call};
 use crate::create::{has_default_acl, random, room_min};
 use crate::path::{Parent, Path};
 use crate::placed;
-use crate::{caller, gate, link, stat};
+use crate::{caller, gate, link, make_directory, process, readable, stat};
 use core::ffi::c_char;
 use core::sync::atomic::Ordering::*;
+use terrace_index::calls::CallKind;
 use terrace_index::{Index, NAME_LEN, RECORDS, SPILLS, Spill};
+
+/// So often the agent is asked for room for one name: another program may be faster.
+const ROOM_TRIES: usize = 4;
 
 #[inline]
 pub fn any(index: Index) -> bool {
@@ -36,25 +41,10 @@ pub fn look_through(index: Index, dirfd: i32, path: *const c_char, status: &mut 
     }
     let flags = flags & !libc::AT_SYMLINK_NOFOLLOW;
     let Some(found) = stat::kernel_stat(dirfd, path, flags) else { return false };
-    let names = status.st_nlink;
     *status = found;
-    status.st_nlink = names;
+    stat::rewrite_durable(index, status);
     placed::rewrite(index, dirfd, path, flags, status);
     true
-}
-
-/// The kernel found a regular file at the path: a spilled one has as many names as its link.
-pub fn count_names(index: Index, dirfd: i32, path: *const c_char, status: &mut libc::stat) {
-    if any(index)
-        && !path.is_null()
-        && !stat::is_empty(path)
-        && let Some(name) = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW)
-        && name.st_nlink > 1
-        && index.device_of_dev(name.st_dev)
-        && is_at(index, dirfd, path)
-    {
-        status.st_nlink = name.st_nlink;
-    }
 }
 
 /// A name of the file at the path was made or changed, which is a change of the file: chown to the same owner sets the time of that, and
@@ -118,6 +108,38 @@ pub fn create(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
     }
 }
 
+/// Makes a name. Where that lies in a placed directory whose tier has no room for it, the agent moves files down first.
+pub fn with_room(dirfd: i32, path: *const c_char, make: impl Fn() -> isize) -> isize {
+    let mut made = make();
+    for _ in 0..ROOM_TRIES {
+        if made != -(libc::ENOSPC as isize) || !has_made_room(dirfd, path) {
+            break;
+        }
+        made = make();
+    }
+    made
+}
+
+/// After ENOSPC: the agent has found room in the tier of the placed directory that the name lies in.
+#[cold]
+pub fn has_made_room(dirfd: i32, path: *const c_char) -> bool {
+    let Some(index) = process::index().filter(|&index| placed::any(index)) else { return false };
+    let mut name = Path::new();
+    if !readable::is_text(path) || !make_directory::plain(path, &mut name) {
+        return false;
+    }
+    let Ok(Some(parent)) = Parent::of(dirfd, name.as_ptr()) else { return false };
+    has_made_room_in(index, parent.fd)
+}
+
+/// As `has_made_room`, of the directory itself.
+pub fn has_made_room_in(index: Index, directory: i32) -> bool {
+    placed::leads_inside(index, directory).is_some_and(|record| {
+        begin(index);
+        call(index, &Request { kind: CallKind::MakeRoom, record, size: 0, path: b"", fd: -1 }).status == 0
+    })
+}
+
 /// What the file system of a directory has free at this moment.
 fn free_at(fd: i32) -> i64 {
     // SAFETY: a zeroed structure is valid, and the kernel fills it.
@@ -169,6 +191,44 @@ fn make(index: Index, device: Option<usize>, flags: i32, mode: u32, group: usize
     }
 }
 
+/// Another name for the spilled file at a name, as the kernel's link(2) returns it: the file's own first, then the link to that.
+pub fn name_again(dirfd: i32, path: *const c_char, parent: &Parent) -> isize {
+    let (mut file, mut again) = (Path::new(), Path::new());
+    let mut name = [0; NAME_LEN];
+    terrace_index::write_name(RECORDS as u32 - 1, random(), &mut name);
+    let fits = file.of_link_at(dirfd, path)
+        && file.get().len() > NAME_LEN
+        && again.push(&file.get()[..file.get().len() - NAME_LEN])
+        && again.push(&name);
+    if !fits {
+        return -(libc::ENOENT as isize);
+    }
+    // SAFETY: terminated paths of ours and the program's.
+    unsafe {
+        let cwd = libc::AT_FDCWD as usize;
+        let named = gate::call5(libc::SYS_linkat, cwd, file.as_ptr() as usize, cwd, again.as_ptr() as usize, 0);
+        if named != 0 {
+            return named;
+        }
+        let (at, base) = (parent.fd as usize, parent.base as usize);
+        let linked = gate::call3(libc::SYS_symlinkat, again.as_ptr() as usize, at, base);
+        if linked != 0 {
+            gate::call1(libc::SYS_unlink, again.as_ptr() as usize);
+        }
+        linked
+    }
+}
+
+/// Two names that lead to one spilled file: to the kernel they are names of two links, or of a link and the file.
+pub fn are_names_of_one(index: Index, one: (i32, *const c_char), other: (i32, *const c_char)) -> bool {
+    let found = |(dirfd, path)| stat::kernel_stat(dirfd, path, 0).map(|found| (found.st_dev, found.st_ino));
+    any(index)
+        && readable::is_text(one.1)
+        && readable::is_text(other.1)
+        && (is_at(index, one.0, one.1) || is_at(index, other.0, other.1))
+        && found(one).is_some_and(|file| found(other) == Some(file))
+}
+
 /// A spilled file's name that a call is about to take away.
 pub struct Leaving {
     handle: link::Handle,
@@ -186,11 +246,9 @@ impl Leaving {
             .then_some(Leaving { handle, file })
     }
 
-    /// After the call: the file goes if this was its last name.
+    /// After the call: what the name led to goes, and with its last name the file.
     pub fn end(self) {
-        if !self.handle.is_removed() {
-            touch_file(&self.file);
-        } else {
+        if self.handle.is_removed() {
             // SAFETY: a terminated path of ours.
             unsafe { gate::call1(libc::SYS_unlink, self.file.as_ptr() as usize) };
         }

@@ -131,6 +131,7 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
                     placed::rewrite(index, dirfd, path, flags, status);
                     return 0;
                 }
+                Looked::Spilled => return 0,
                 Looked::Again => continue,
             }
         }
@@ -139,9 +140,6 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
             libc::S_IFREG if !rewrite_regular(index, dirfd, path, status) => continue,
             libc::S_IFDIR if !rewrite_directory(index, status, &mut changed_ns) => continue,
             _ => {}
-        }
-        if status.st_mode & libc::S_IFMT == libc::S_IFREG {
-            spill::count_names(index, dirfd, path, status);
         }
         placed::rewrite(index, dirfd, path, flags, status);
         return 0;
@@ -172,6 +170,8 @@ fn frees(index: Index) -> Frees {
 
 enum Looked {
     Done,
+    /// It is as programs know it: not where its name is.
+    Spilled,
     Again,
 }
 
@@ -186,7 +186,7 @@ fn look_through(
     frees: Frees,
 ) -> Looked {
     if spill::look_through(index, dirfd, path, status, flags) {
-        return Looked::Done;
+        return Looked::Spilled;
     }
     if status.st_dev != index.header.root_dev.load(Relaxed) || !index.is_link_len(status.st_size as u64) {
         return Looked::Done;
@@ -278,7 +278,7 @@ fn rewrite_directory(index: Index, status: &mut libc::stat, changed_ns: &mut i64
 }
 
 /// A file of the root itself: the inode that programs know, and the change time from before the flush.
-fn rewrite_durable(index: Index, status: &mut libc::stat) {
+pub fn rewrite_durable(index: Index, status: &mut libc::stat) {
     if index.header.durable_count.load(Relaxed) > 0
         && status.st_dev == index.header.root_dev.load(Relaxed)
         && let Some(ino) = shown_ino(index, status.st_ino, status.st_nlink)

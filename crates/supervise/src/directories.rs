@@ -103,7 +103,15 @@ impl Worker {
         let target = (Target { thread: call.thread }).read_text(target).map_err(|_| Answer::Continue)?;
         let text = self.text(call, path)?;
         let place = self.anywhere(call, dirfd, text)?;
-        if !target.to_bytes().starts_with(b"..") && self.translated(&place).is_none() {
+        // Below the root, or in a directory whose tier may be full.
+        // SAFETY: a place of ours, here and below.
+        let is_near = unsafe {
+            match place.dirfd {
+                CWD => (self.shared.table.may_be_below_root)(place.text()),
+                directory => (self.shared.table.may_be_spilled)(directory),
+            }
+        };
+        if !is_near && !target.to_bytes().starts_with(b"..") && self.translated(&place).is_none() {
             return Ok(Answer::Continue);
         }
         self.begin(call)?;

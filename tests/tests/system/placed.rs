@@ -577,3 +577,124 @@ fn two_runs_share_a_placed_directory() {
     assert_eq!(Outcome::of_child(100, first).ok().stdout, "hello\n");
     assert_eq!(place.settled_tree().leftovers(), Vec::<String>::new());
 }
+
+#[test]
+fn a_file_has_names_in_a_placed_directory_and_in_the_root() {
+    agrees(
+        "cat >names.py <<'END'
+import errno, os, subprocess
+def tried(what, *names):
+    try: what(*names); print(*names, 'done')
+    except OSError as error: print(*names, errno.errorcode[error.errno])
+def show(*names):
+    print([(name, os.lstat(name).st_nlink, open(name).read(), os.path.samefile(name, names[0]), os.path.islink(name)) for name in names])
+    print([entry.name for at in {os.path.dirname(name) or '.' for name in names} for entry in os.scandir(at) if entry.inode() != os.lstat(entry.path).st_ino and entry.name != 'work'])
+os.makedirs('work/d'); os.mkdir('kept')
+with open('work/f', 'w') as f: f.write('inside')
+os.link('work/f', 'out'); show('work/f', 'out')
+with open('out', 'a') as f: f.write(' more')
+with open('work/f', 'a') as f: f.write(' still'); f.flush(); print(os.fstat(f.fileno()).st_nlink, os.path.samestat(os.fstat(f.fileno()), os.stat('out')))
+show('work/f', 'out')
+os.link('work/f', 'kept/second'); show('out', 'work/f', 'kept/second')
+os.link('work/f', 'work/d/third'); show('out', 'work/f', 'kept/second', 'work/d/third')
+with open('in', 'w') as f: f.write('root')
+os.link('in', 'work/g'); show('in', 'work/g')
+os.chdir('work')
+with open('g', 'a') as f: f.write('!')
+os.chdir('d'); os.link('../../in', 'h'); os.link('h', '../../last'); os.chdir('../..')
+show('in', 'work/g', 'work/d/h', 'last')
+tried(os.link, 'work/f', 'out'); tried(os.link, 'in', 'work/f'); tried(os.link, 'work/none', 'x'); tried(os.link, 'work/d', 'x'); tried(os.link, 'kept', 'work/x')
+tried(os.link, 'work/f', 'nothing/x'); tried(os.link, 'in', 'work/nothing/x'); tried(os.link, 'work/f/', 'x')
+print(sorted(subprocess.run(['find', '.', '-samefile', 'out'], capture_output=True, text=True).stdout.split()))
+os.rename('work/f', 'out'); os.rename('in', 'work/g'); os.rename('work/f', 'work/d/third'); show('out', 'work/f', 'work/d/third')
+os.unlink('work/f'); os.unlink('in'); show('out', 'kept/second', 'work/d/third'); show('work/g', 'last')
+os.rename('work/g', 'work/d/moved'); show('work/d/moved', 'last')
+os.unlink('work/d/third'); os.unlink('work/d/moved'); os.unlink('work/d/h'); show('out', 'kept/second'); show('last')
+END
+python3 names.py; rm -r work names.py",
+    );
+}
+
+#[test]
+fn a_name_in_the_root_of_a_file_of_a_placed_directory_stays_when_its_run_was_killed_or_has_ended() {
+    for kills in [false, true] {
+        let place = wish("both").build();
+        let run = place.start(
+            "mkdir work; echo inside > work/f; ln work/f out; echo root > in; ln in work/g; echo more >> work/g; \
+             touch $SCRATCH/made; sleep 3",
+        );
+        if kills {
+            await_file(&place.scratch().join("made"));
+            kill_all(&place, run);
+            Outcome::within(100, &mut place.terrace("recover")).ok();
+        } else {
+            Outcome::of_child(100, run).ok();
+        }
+        let tree = place.settled_tree();
+        assert_eq!((tree.bytes("out"), tree.bytes("in")), (&b"inside\n"[..], &b"root\nmore\n"[..]));
+        assert_eq!(tree.leftovers(), Vec::<String>::new());
+        let names = |name: &str| std::fs::symlink_metadata(place.root().join(name)).unwrap().nlink();
+        assert_eq!((names("out"), names("in")), (1, 1));
+    }
+}
+
+#[test]
+fn a_directory_of_the_root_goes_into_a_placed_one_by_a_rename() {
+    agrees(
+        "cat >names.py <<'END'
+import errno, os, subprocess
+def tried(what, *names):
+    try: what(*names); print(*names, 'done')
+    except OSError as error: print(*names, errno.errorcode[error.errno])
+os.makedirs('work/full/x'); os.makedirs('work/empty'); os.makedirs('in/d/x/y'); os.makedirs('in/e')
+for name in 'in/d/f', 'in/d/x/g', 'in/data':
+    with open(name, 'w') as f: f.write(name)
+os.chmod('in/d/f', 0o640); os.link('in/d/f', 'in/d/x/y/second'); os.chmod('in/d/x/y', 0o700)
+os.symlink('../../data', 'in/d/x/up'); os.symlink('g', 'in/d/x/beside'); os.symlink('../../../nowhere', 'in/d/x/out'); os.mkfifo('in/d/fifo')
+subprocess.run('find in -depth -exec touch -h -d @1000000000 {} +', shell=True)
+tried(os.rename, 'in/d', 'work/full'); tried(os.rename, 'in/d', 'in/d/x/z'); tried(os.rename, 'in/none', 'work/z'); tried(os.rename, 'in/d', 'work/none/z')
+tried(os.rename, 'in/d', 'work/d'); tried(os.rename, 'in/e', 'work/empty')
+tried(os.stat, 'in/d')
+os.mkdir('in/d'); print(os.listdir('in/d'))
+print(sorted(subprocess.run(['find', 'work/d', '-printf', '%P %y %#m %l %T@\\\\n'], capture_output=True, text=True).stdout.splitlines()))
+print(open('work/d/f').read(), os.path.samefile('work/d/f', 'work/d/x/y/second'), os.lstat('work/d/f').st_nlink)
+os.chdir('work/d/x'); print(open('beside').read(), os.path.exists('up'), os.path.exists('out'), os.getcwd()[-9:]); os.chdir('../../..')
+os.unlink('work/d/x/out'); os.rename('work/d', 'back'); print(open('back/x/g').read(), sorted(os.listdir('back')), os.readlink('back/x/up'))
+END
+python3 names.py; rm -r work names.py",
+    );
+}
+
+#[test]
+fn a_directory_that_somebody_is_in_stays_in_the_root_and_is_copied_by_its_program() {
+    for door in ["preload", "both"] {
+        let place = wish(door).build();
+        let script = "
+import errno, os, subprocess, time
+os.mkdir('work'); os.mkdir('d')
+with open('d/f', 'w') as f: f.write('data')
+beside = subprocess.Popen(['sleep', '100'], cwd='d')
+try: os.rename('d', 'work/d')
+except OSError as error: print(errno.errorcode[error.errno], os.listdir('d'), os.listdir('work'), open('d/f').read())
+subprocess.run(['mv', 'd', 'work/d'], check=True); print(open('work/d/f').read(), os.path.exists('d')); beside.kill(); beside.wait()
+";
+        std::fs::write(place.scratch().join("p.py"), script).unwrap();
+        let outcome = place.sh("python3 $SCRATCH/p.py").ok();
+        assert_eq!(outcome.stdout, "EXDEV ['f'] [] data\ndata False\n", "{door}: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_kill_at_any_step_of_a_directory_on_its_way_into_a_placed_one_loses_nothing() {
+    for step in ["MoveCommitted", "MoveRenamed"] {
+        let place = wish("preload").settle("1ms").build();
+        let mut run = place.terrace("run");
+        let script = "mkdir work d; echo data > d/f; echo more > d/g; sleep 2; \
+                      python3 -c 'import os; os.rename(\"d\", \"work/d\")' 2>/dev/null || echo refused; cat work/d/f work/d/g; ls -A";
+        run.args(["--", "bash", "-c", script]).env(terrace_tier::step::KILL_ENV, step);
+        let outcome = Outcome::within(120, &mut run).ok();
+        assert!(outcome.stderr.contains("was started again"), "{step} was never reached: {outcome:?}");
+        assert!(outcome.stdout.contains("data\nmore\n"), "{step}: {outcome:?}");
+        assert_eq!(place.settled_tree().leftovers(), Vec::<String>::new(), "{step}");
+    }
+}

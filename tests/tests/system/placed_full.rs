@@ -3,7 +3,7 @@
 
 use crate::placed::{await_file, kill_all, placed_at};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use terrace_tests::{Outcome, Wish, Workplace, is_root, skipped, wait_until};
 use terrace_tier::step::KILL_ENV;
@@ -91,7 +91,8 @@ os.chdir('../..')
 assert open('work/d/f').read() == 'h' and len(os.listdir(at)) == 2, os.listdir(at)
 with open('work/h', 'w') as f: f.write('over')
 os.rename('work/h', 'work/g'); assert open('work/g').read() == 'over' and len(os.listdir(at)) == 2, os.listdir(at)
-assert fails(os.link, 'work/g', 'out') == 'EXDEV' and fails(os.rename, 'work/g', 'out') == 'EXDEV'
+assert fails(os.rename, 'work/g', 'out') == 'EXDEV'
+os.link('work/g', 'second'); assert os.path.samefile('work/g', 'second') and os.lstat('work/g').st_nlink == os.stat('second').st_nlink == 2
 shutil.move('work/g', 'out'); assert open('out').read() == 'over'
 run = lambda *c: subprocess.run(c, check=True, capture_output=True, text=True).stdout
 assert run('find', 'work/d', '-type', 'f').split() == ['work/d/f']
@@ -322,8 +323,20 @@ struct Small(PathBuf);
 
 impl Small {
     fn mount(tier: PathBuf) -> Option<Small> {
-        let mount =
-            |tier: &PathBuf| Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(tier).status();
+        Small::with(tier, |tier| {
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "none"]).arg(tier).status()
+        })
+    }
+
+    /// A disk, on which a directory, and a link with a long text, need a block.
+    fn disk(tier: PathBuf, image: &Path) -> Option<Small> {
+        Small::with(tier, |tier| {
+            let script = "truncate -s 8M $0 && mkfs.ext4 -q -b 4096 -m 0 -O ^has_journal -N 4096 $0 && mount -o loop $0 $1 && rmdir $1/lost+found";
+            Command::new("sh").args(["-c", script]).arg(image).arg(tier).status()
+        })
+    }
+
+    fn with(tier: PathBuf, mount: impl Fn(&PathBuf) -> std::io::Result<std::process::ExitStatus>) -> Option<Small> {
         if !is_root() || !mount(&tier).is_ok_and(|status| status.success()) {
             skipped("a small file system can't be mounted here");
             return None;
@@ -385,6 +398,76 @@ fn a_file_system_that_is_full_before_anybody_has_counted_ends_no_write() {
         assert_eq!(outcome.ok().stdout, "10485760\n20\n0\n", "{door} {how}");
         place.wait_for_the_agents_end();
         assert_eq!(place.settled_tree().leftovers(), Vec::<String>::new(), "{door} {how}");
+        drop(small);
+    }
+}
+
+/// Files fill the disk; then directories, links and files without a name are made, for which there is no block left.
+const NAMES: &str = "
+import os, tempfile, time
+os.mkdir('work')
+for i in range(40):
+    with open(f'work/f{i}', 'wb') as f: f.write(bytes([i]) * 262144)
+for i in range(400): os.mkdir(f'work/d{i}')
+for i in range(400): os.symlink('f' * 200 + str(i), f'work/l{i}')
+os.chdir('work/d7')
+for i in range(100): os.mkdir(f'sub{i}'); os.mkfifo(f'sub{i}/fifo')
+os.chdir('../..')
+fd = os.open('work', os.O_TMPFILE | os.O_RDWR, 0o600)
+for i in range(24): assert os.write(fd, bytes([i]) * 262144) == 262144
+os.lseek(fd, 0, 0); assert b''.join(iter(lambda: os.read(fd, 1 << 20), b'')) == b''.join(bytes([i]) * 262144 for i in range(24)); os.close(fd)
+assert sum(os.path.isdir(f'work/d{i}') for i in range(400)) == 400 and len(os.listdir('work/d7')) == 100
+assert all(os.readlink(f'work/l{i}') == 'f' * 200 + str(i) for i in range(400))
+assert all(open(f'work/f{i}', 'rb').read() == bytes([i]) * 262144 for i in range(40)) and len(os.listdir('work')) == 840
+print('done')
+";
+
+#[test]
+fn new_directories_links_and_unnamed_files_have_room_in_a_placed_directory_whose_tier_is_full() {
+    for door in ["preload", "both"] {
+        let place = wish(door).build();
+        let Some(small) = Small::disk(place.tier("ram"), &place.scratch().join("image")) else { return };
+        let settings = std::fs::read_to_string(place.config()).unwrap().replace("2MiB", "6MiB");
+        std::fs::write(place.config(), settings).unwrap();
+        std::fs::write(place.scratch().join("p.py"), NAMES).unwrap();
+        let outcome = place.run(&["bash", "-c", "python3 $SCRATCH/p.py && rm -r work/*"]).ok();
+        assert_eq!(outcome.stdout, "done\n", "{door}: {outcome:?}");
+        place.wait_for_the_agents_end();
+        assert_eq!(place.settled_tree().leftovers(), Vec::<String>::new(), "{door}");
+        drop(small);
+    }
+}
+
+const SLOW_WRITER: &str = r#"
+    #include <fcntl.h>
+    #include <string.h>
+    #include <unistd.h>
+    int main(int count, char **name) {
+        static char block[65536];
+        int fd = open(name[1], O_CREAT | O_WRONLY | O_EXCL, 0644);
+        for (int k = 0; k < 48; k++, usleep(250000)) {
+            memset(block, 'a' + k % 26, sizeof block);
+            if (write(fd, block, sizeof block) != sizeof block) return 2;
+        }
+        return close(fd);
+    }"#;
+
+/// Nobody sees what it writes. So that it has room, files that nobody has open move down before the tier's file system is full.
+#[test]
+fn a_growing_file_of_a_static_program_gets_the_room_of_files_that_are_closed() {
+    for door in ["both", "supervise"] {
+        let place = wish(door).build();
+        let Some(small) = Small::disk(place.tier("ram"), &place.scratch().join("image")) else { return };
+        let settings = std::fs::read_to_string(place.config()).unwrap().replace("2MiB", "6MiB");
+        std::fs::write(place.config(), settings).unwrap();
+        std::fs::write(place.scratch().join("w.c"), SLOW_WRITER).unwrap();
+        let outcome = place.sh(
+            "cc -O1 -static -o $SCRATCH/w $SCRATCH/w.c; mkdir work; for i in 1 2 3 4 5; do head -c 1000000 /dev/zero > work/f$i; done; \
+             $SCRATCH/w work/grows; cat work/f? | wc -c; wc -c < work/grows; ls work | wc -l; rm -r work/*",
+        );
+        assert_eq!(outcome.ok().stdout, "5000000\n3145728\n6\n", "{door}");
+        place.wait_for_the_agents_end();
+        assert_eq!(place.settled_tree().leftovers(), Vec::<String>::new(), "{door}");
         drop(small);
     }
 }

@@ -145,3 +145,34 @@ fn a_small_file_is_made_and_flushed_with_two_requests_more_than_made_and_copied_
     assert!(natively >= 2000 - STRAY, "making and copying are requests: {natively}");
     assert!(ours <= natively + 400 + STRAY, "{ours} requests for 200 files, natively {natively}");
 }
+
+/// What `cp -p` asks for, and a rename; beside that, the file's link is looked up, made and read, and each file is synced and looked at once.
+#[test]
+fn five_hundred_small_files_are_made_and_flushed_with_five_requests_more_than_cp_and_a_rename_need() {
+    let made = |times: u32| {
+        format!(
+            "import os\n\
+             os.mkdir('work')\n\
+             for i in range({times}):\n\
+             \twith open(f'work/f{{i}}', 'w') as f: f.write('x' * 4096)\n"
+        )
+    };
+    let copied = |times: u32| {
+        format!(
+            "import os, subprocess, tempfile\n\
+             os.mkdir('work'); os.mkdir('tmp')\n\
+             with tempfile.TemporaryDirectory() as at:\n\
+             \tfor i in range({times}):\n\
+             \t\twith open(f'{{at}}/f{{i}}', 'w') as f: f.write('x' * 4096)\n\
+             \tsubprocess.run(['cp', '-rp', at + '/.', 'tmp'], check=True)\n\
+             for i in range({times}): os.rename(f'tmp/f{{i}}', f'work/f{{i}}')\n"
+        )
+    };
+    let wish = Wish::default().settle("1h");
+    let Some([natively, ours]) = differences(wish, [&copied(10), &copied(510)], [&made(10), &made(510)]) else {
+        return;
+    };
+    eprintln!("{ours} requests for 500 files, by cp and a rename {natively}");
+    assert!(natively >= 2500 - STRAY, "copying and renaming are requests: {natively}");
+    assert!(ours <= natively + 5 * 500 + STRAY, "{ours} requests for 500 files, by cp and a rename {natively}");
+}

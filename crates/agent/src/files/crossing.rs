@@ -4,30 +4,35 @@
 //!              over another file: the link is made in our own directory, the two exchange their names, and the other one goes
 //!   file in    the object gets the name in the directory ─▶ the link in the root goes; a real file is copied before
 //!   directory out   a container and a link of its own; at the end of the run it becomes durable, if policy keeps what is in it
+//!   directory in    a copy of it gets the name in the directory ─▶ it leaves its name in the root ─▶ was somebody in it? then all goes back
 //!   symbolic link   made anew, then the old one goes
+//!   another name    the file becomes one of the root (spilled there), which both names lead to
 //!
 //! Invariant: a file always has a name; who is killed in between leaves it with two. What would take a long copy, or could not be one
 //! step for those who look on, is refused (EXDEV), as between two file systems: programs then copy.
 
 use crate::files::Files;
-use crate::files::directories::CONTAINER_MODE;
+use crate::files::directories::{CONTAINER_MODE, used_places};
 use crate::shared::index_file::{object_name, random_half};
 use crate::shared::path::{as_path, read_link};
 use rustix::fs::{AtFlags, CWD, FileType, RenameFlags};
+use std::collections::HashMap;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 use terrace_index::climbing::{MARK, stored};
 use terrace_index::guard::Domain;
 use terrace_index::{FLAG_UNLINKED, State};
-use terrace_tier::Lease;
+use terrace_tier::{Lease, Step, reached};
 
 const PATIENCE: Duration = Duration::from_secs(1);
 /// A larger file is not copied while its program waits for a rename.
 const COPIED_MAX: u64 = 64 << 20;
+/// Nor a directory with more names in it.
+const COPIED_NAMES_MAX: usize = 10_000;
 
 /// What a file that comes out of a placed directory finds at its new name, with its inode number.
 enum Replaced {
@@ -244,17 +249,22 @@ impl Files {
         Ok(())
     }
 
+    /// The text of a link in this directory of a placed one, so that it leads where a program wants it to.
+    fn stored_in(&self, directory: &[u8], text: &[u8]) -> Result<Vec<u8>, i32> {
+        let shown = self.shown(directory).ok_or(libc::EXDEV)?;
+        let (_, rest) = self.index.inside(directory).ok_or(libc::EXDEV)?;
+        let below = rest.iter().filter(|&&byte| byte == b'/').count();
+        Ok(match stored(&shown, below, text) {
+            Some((base, rest)) => [base, MARK, rest].concat(),
+            None => text.to_vec(),
+        })
+    }
+
     /// A link that a program made gets a text that leads right from there.
     fn link_enters(&self, text: &[u8], directory: u32, from: &[u8], to: &[u8]) -> Result<(), i32> {
         let unnamed = self.unnamed_in(directory);
         let directory = as_path(to).parent().ok_or(libc::EXDEV)?.as_os_str().as_bytes();
-        let shown = self.shown(directory).ok_or(libc::EXDEV)?;
-        let (_, rest) = self.index.inside(directory).ok_or(libc::EXDEV)?;
-        let below = rest.iter().filter(|&&byte| byte == b'/').count();
-        let stored = match stored(&shown, below, text) {
-            Some((base, rest)) => [base, MARK, rest].concat(),
-            None => text.to_vec(),
-        };
+        let stored = self.stored_in(directory, text)?;
         let raw = |error: rustix::io::Errno| error.raw_os_error();
         rustix::fs::symlink(as_path(&stored), &unnamed).map_err(raw)?;
         rustix::fs::rename(&unnamed, as_path(to)).map_err(raw).inspect_err(|_| drop(std::fs::remove_file(&unnamed)))?;
@@ -279,6 +289,9 @@ impl Files {
                 None if self.index.is_elsewhere(&text) || self.spilled_at(as_path(from)).is_some() => Err(libc::EXDEV),
                 None => self.link_enters(&text, directory, from, to),
             };
+        }
+        if kind == FileType::Directory {
+            return self.directory_enters(directory, from, to);
         }
         let is_plain = kind == FileType::RegularFile && found.st_nlink == 1 && found.st_size as u64 <= COPIED_MAX;
         if !is_plain {
@@ -340,6 +353,150 @@ impl Files {
         Ok(())
     }
 
+    /// A directory of the root, of which no file is placed: a copy takes the name, then it leaves its own. Whoever came into it meanwhile
+    /// would go on in what has no name: then it gets its name back, and the copy goes.
+    fn directory_enters(&self, directory: u32, from: &[u8], to: &[u8]) -> Result<(), i32> {
+        let (source, target) = (as_path(from), as_path(to));
+        let numbers: Vec<u32> = self.catalogue().below(from).map(|(_, number)| number).collect();
+        let claims: Option<Vec<_>> = numbers.iter().map(|&number| self.claims.take(number, PATIENCE)).collect();
+        let is_durable = |&number: &u32| {
+            !matches!(
+                self.record(number).state(),
+                State::Current | State::Committing | State::Moving | State::New | State::Directory
+            )
+        };
+        let is_used = || used_places().iter().any(|place| place.starts_with(source));
+        if claims.is_none() || !numbers.iter().all(is_durable) || !self.may_be_copied(source) || is_used() {
+            return Err(libc::EXDEV);
+        }
+        let unnamed = self.unnamed_in(directory);
+        let written = |link: &Path| {
+            let text = std::fs::read_link(link)?;
+            let below = link.parent().and_then(|above| above.strip_prefix(source).ok()).unwrap_or(Path::new(""));
+            let place = if below.as_os_str().is_empty() { target.to_owned() } else { target.join(below) };
+            let stored = self.stored_in(place.as_os_str().as_bytes(), text.as_os_str().as_bytes());
+            Ok(as_path(&stored.map_err(std::io::Error::from_raw_os_error)?).to_owned())
+        };
+        let discard = |copy: &Path| drop(std::fs::remove_dir_all(copy));
+        let entered = crate::files::mover::publish::copy_tree(source, &unnamed, false, &|_| None, &written)
+            .map_err(|_| libc::EXDEV)
+            .and_then(|_| self.exchange_for_copy(source, &unnamed, target, is_used));
+        entered.inspect_err(|_| discard(&unnamed))?;
+        for number in numbers {
+            if matches!(self.record(number).state(), State::Clean | State::Durable) {
+                self.record(number).flags.fetch_or(FLAG_UNLINKED, SeqCst);
+                self.removed(number);
+            }
+        }
+        Ok(())
+    }
+
+    /// The last steps of `directory_enters`: there are two directories for a moment, and never none.
+    fn exchange_for_copy(
+        &self,
+        source: &Path,
+        copy: &Path,
+        target: &Path,
+        is_used: impl Fn() -> bool,
+    ) -> Result<(), i32> {
+        let raw = |error: rustix::io::Errno| error.raw_os_error();
+        let aside = self.tmp_dir().join(object_name(terrace_index::RECORDS as u32 - 1, random_half()));
+        let found = rustix::fs::lstat(source).map_err(raw)?;
+        let Some(_barrier) = self.commit_barrier() else { return Err(libc::EXDEV) };
+        rustix::fs::renameat_with(CWD, copy, CWD, target, RenameFlags::NOREPLACE).map_err(taken)?;
+        reached(Step::MoveCommitted);
+        let give_back = |errno: i32| {
+            let _ = rustix::fs::rename(target, copy);
+            errno
+        };
+        rustix::fs::rename(source, &aside).map_err(raw).map_err(give_back)?;
+        reached(Step::MoveRenamed);
+        self.index.header.dir_renamed.fetch_add(1, SeqCst);
+        let is_it = rustix::fs::lstat(&aside).is_ok_and(|now| now.st_ino == found.st_ino);
+        let is_in_use = is_used() || used_places().iter().any(|place| place.starts_with(&aside));
+        if !is_it || is_in_use || !is_same_tree(&aside, target) {
+            rustix::fs::renameat_with(CWD, &aside, CWD, source, RenameFlags::NOREPLACE).map_err(raw)?;
+            return Err(give_back(libc::EXDEV));
+        }
+        self.index.header.removals_seq.fetch_add(1, SeqCst);
+        let _ = std::fs::remove_dir_all(&aside);
+        Ok(())
+    }
+
+    /// It is small, lies on one file system, has no link of ours and no file with a name elsewhere.
+    fn may_be_copied(&self, directory: &Path) -> bool {
+        let Ok(top) = std::fs::symlink_metadata(directory) else { return false };
+        let (mut names, mut bytes) = (0, 0);
+        let mut several: HashMap<u64, u64> = HashMap::new();
+        let mut pending = vec![directory.to_owned()];
+        while let Some(directory) = pending.pop() {
+            let Ok(entries) = std::fs::read_dir(&directory) else { return false };
+            for entry in entries {
+                let Some(found) = entry.as_ref().ok().and_then(|entry| entry.metadata().ok()) else { return false };
+                let Ok(entry) = entry else { return false };
+                names += 1;
+                bytes += found.len();
+                if found.dev() != top.dev() || names > COPIED_NAMES_MAX || bytes > COPIED_MAX {
+                    return false;
+                }
+                if found.is_dir() {
+                    pending.push(entry.path());
+                } else if found.nlink() > 1 {
+                    *several.entry(found.ino()).or_insert(found.nlink()) -= 1;
+                } else if found.is_symlink() {
+                    let Some(text) = read_link(entry.path().as_os_str().as_bytes()) else { return false };
+                    let is_ours = self.index.record_of_link(&text).is_some() || self.index.is_elsewhere(&text);
+                    if is_ours || self.index.spill(&text).is_some() {
+                        return false;
+                    }
+                }
+            }
+        }
+        several.values().all(|&elsewhere| elsewhere == 0)
+    }
+
+    /// A file gets another name, one of the two in a placed directory and the other in the root: it lies in the root, and is spilled there
+    /// as the placed directory sees it. Err: an errno for link(2).
+    pub fn link_across(&self, from: &[u8], to: &[u8], uid: u32) -> Result<(), i32> {
+        let raw = |error: rustix::io::Errno| error.raw_os_error();
+        if uid != rustix::process::geteuid().as_raw() || self.has_others() {
+            return Err(libc::EXDEV);
+        }
+        self.index.header.spilling.store(1, SeqCst);
+        match (self.index.inside(from), self.index.inside(to)) {
+            (Some(_), None) if self.relative(to).is_some() => {
+                let file = self.spill_to_root(from)?;
+                if self.settings.mover.fsync {
+                    std::fs::File::open(&file).and_then(|file| file.sync_all()).map_err(|_| libc::EIO)?;
+                }
+                rustix::fs::linkat(CWD, &file, CWD, as_path(to), AtFlags::empty()).map_err(raw)
+            }
+            (None, Some(_)) if self.relative(from).is_some() => self.name_in_directory(from, to),
+            _ => Err(libc::EXDEV),
+        }
+    }
+
+    /// A real file of the root gets a name in a placed directory: the file first, then the link to it.
+    fn name_in_directory(&self, from: &[u8], to: &[u8]) -> Result<(), i32> {
+        let raw = |error: rustix::io::Errno| error.raw_os_error();
+        let found = rustix::fs::lstat(as_path(from)).map_err(raw)?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return Err(libc::EXDEV);
+        }
+        // Who reads its replica would not see what is written by the new name.
+        if let Some(number) = self.index.record_of_root_ino(found.st_ino)
+            && self.is_of_durable(number, found.st_ino)
+        {
+            self.let_go_of(number);
+            if self.record(number).state() != State::Durable {
+                return Err(libc::EXDEV);
+            }
+        }
+        let file = self.root_spills().join(object_name(terrace_index::RECORDS as u32 - 1, random_half()));
+        rustix::fs::linkat(CWD, as_path(from), CWD, &file, AtFlags::empty()).map_err(raw)?;
+        rustix::fs::symlink(&file, as_path(to)).map_err(raw).inspect_err(|_| drop(std::fs::remove_file(&file)))
+    }
+
     /// A copy, that nobody writes meanwhile, takes the name; then the root's file goes.
     fn file_enters(&self, directory: u32, from: &[u8], to: &[u8]) -> std::io::Result<()> {
         let busy = || std::io::Error::from_raw_os_error(libc::EXDEV);
@@ -355,6 +512,28 @@ impl Files {
         entered.inspect_err(|_| drop(std::fs::remove_file(&unnamed)))?;
         std::fs::remove_file(as_path(from))
     }
+}
+
+/// Both have the same names, files of the same sizes and times, and no more: nobody changed one since the other was copied.
+fn is_same_tree(one: &Path, other: &Path) -> bool {
+    let versions = |top: &Path| {
+        let mut found = vec![];
+        let mut pending = vec![top.to_owned()];
+        while let Some(directory) = pending.pop() {
+            for entry in std::fs::read_dir(&directory).ok()? {
+                let (path, status) = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?))).ok()?;
+                let name = path.strip_prefix(top).ok()?.to_owned();
+                let file = status.is_file().then(|| (status.len(), status.mtime(), status.mtime_nsec()));
+                found.push((name, status.mode(), file));
+                if status.is_dir() {
+                    pending.push(path);
+                }
+            }
+        }
+        found.sort();
+        Some(found)
+    };
+    versions(one).is_some_and(|found| Some(found) == versions(other))
 }
 
 /// What is to be replaced takes two steps: the program copies.

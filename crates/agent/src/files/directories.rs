@@ -31,12 +31,16 @@ pub const CONTAINER_MODE: u32 = 0o511;
 /// Between two counts of what lies in directories pass so many times what the last one took.
 const COUNT_SHARE: u32 = 20;
 const COUNT_MIN: Duration = Duration::from_millis(200);
+/// A file system is nearly full, and nothing that is there can move.
+const LOW_WAIT: Duration = Duration::from_millis(500);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What lies in placed directories is counted by walking through them.
 #[derive(Default)]
 pub struct RoomCount {
     next: Option<Instant>,
+    /// Not before: a tier's file system that is nearly full is looked at again.
+    next_low: Option<Instant>,
 }
 
 impl Files {
@@ -268,6 +272,9 @@ impl Files {
         }
         self.count_spilled();
         state.next = Some(Instant::now() + (begun.elapsed() * COUNT_SHARE).max(COUNT_MIN));
+        if state.next_low.is_none_or(|next| Instant::now() >= next) {
+            state.next_low = self.keep_room_for_unseen().then(|| Instant::now() + LOW_WAIT);
+        }
     }
 
     /// Files and bytes in a placed directory, for who asks what is in the tiers.

@@ -85,8 +85,9 @@ impl Files {
             count += tier.discard_temporaries([std::path::Path::new("")]).unwrap_or(0);
         }
         if let Ok(entries) = std::fs::read_dir(self.tmp_dir()) {
-            // Links on their way into the tree; what they lead to is found without them.
-            count += entries.flatten().filter(|entry| std::fs::remove_file(entry.path()).is_ok()).count();
+            // Links on their way into the tree, whose files are found without them; directories of which there is a copy.
+            let remove = |path: &std::path::Path| std::fs::remove_file(path).or_else(|_| std::fs::remove_dir_all(path));
+            count += entries.flatten().filter(|entry| remove(&entry.path()).is_ok()).count();
         }
         count
     }

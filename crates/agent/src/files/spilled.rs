@@ -10,12 +10,16 @@ use crate::files::Files;
 use crate::files::directories::count;
 use crate::shared::index_file::make_private;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use terrace_index::{SPILLS, State};
 
 /// A tier with placed directories that has less than this part of its room free: programs look for links in them.
 const NEARLY_FULL: i64 = 4;
+/// Beside the spilled files of a tier.
+const LINK_ROOM: &str = "room";
+const LINK_ROOM_BYTES: usize = 16 << 10;
 
 impl Files {
     /// In the root, for what no tier has room for.
@@ -43,10 +47,11 @@ impl Files {
 
     /// Counts what spilled files take of the tiers, and looks which tier is nearly full.
     pub fn count_spilled(&self) {
-        for (device, place) in self.index.devices().iter().zip(&self.devices) {
+        for (number, (device, place)) in self.index.devices().iter().zip(&self.devices).enumerate() {
             let (_, bytes) = count(&place.dir.join(&SPILLS[..SPILLS.len() - 1]));
-            let before = device.spilled.swap(bytes as i64, AcqRel);
-            device.used.fetch_add(bytes as i64 - before, AcqRel);
+            let bytes = bytes.saturating_sub(self.keep_link_room(number)) as i64;
+            let before = device.spilled.swap(bytes, AcqRel);
+            device.used.fetch_add(bytes - before, AcqRel);
         }
         let is_nearly_full = |number: u32| {
             let device = &self.index.devices()[self.device_of(number)];
@@ -57,6 +62,20 @@ impl Files {
         if self.index.header.spilling.load(Relaxed) == 0 && numbers.any(is_nearly_full) {
             self.index.header.spilling.store(1, SeqCst);
         }
+    }
+
+    /// A few blocks of a disk with placed directories are kept for links, without which nothing could move when it is full. What they take.
+    pub fn keep_link_room(&self, device: usize) -> u64 {
+        let room = self.devices[device].dir.join(SPILLS).join(LINK_ROOM);
+        let found = std::fs::symlink_metadata(&room).or_else(|_| {
+            std::fs::write(&room, [0xff; LINK_ROOM_BYTES]).inspect_err(|_| drop(std::fs::remove_file(&room)))?;
+            std::fs::symlink_metadata(&room)
+        });
+        found.map_or(0, |found| found.blocks() * 512)
+    }
+
+    pub fn give_up_link_room(&self, device: usize) {
+        let _ = std::fs::remove_file(self.devices[device].dir.join(SPILLS).join(LINK_ROOM));
     }
 
     /// With the last placed directory the last name of a spilled file has gone.

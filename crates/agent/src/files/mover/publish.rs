@@ -30,7 +30,8 @@ pub fn copy_tree(
     spilled: &dyn Fn(&Path) -> Option<PathBuf>,
     written: &dyn Fn(&Path) -> io::Result<PathBuf>,
 ) -> io::Result<(u64, u64)> {
-    let mut links: HashMap<u64, PathBuf> = HashMap::new();
+    let own = std::fs::metadata(to.parent().unwrap_or(to))?;
+    let mut links: HashMap<(u64, u64), PathBuf> = HashMap::new();
     let mut copied: Vec<Copied> = vec![];
     let mut directories: Vec<(PathBuf, std::fs::Metadata)> = vec![];
     let mut files: Vec<File> = vec![];
@@ -43,24 +44,29 @@ pub fn copy_tree(
             let entry = entry?;
             let (mut one, other) = (entry.path(), target.join(entry.file_name()));
             let mut status = entry.metadata()?;
-            let name = (status.nlink(), status.ino());
             if status.is_dir() {
                 pending.push((one, other));
                 continue;
-            }
-            // A spilled file has as many names as its link.
-            if name.0 > 1 {
-                if let Some(first) = links.get(&name.1) {
-                    std::fs::hard_link(first, &other)?;
-                    continue;
-                }
-                links.insert(name.1, other.clone());
             }
             if status.is_symlink()
                 && let Some(file) = spilled(&one)
             {
                 status = std::fs::symlink_metadata(&file)?;
                 one = file;
+            }
+            // A file of the root that is spilled from here may have names there: it stays that file.
+            if one.parent() != Some(&*source) && status.dev() == own.dev() {
+                std::fs::hard_link(&one, &other)?;
+                files.extend(File::open(&other).ok());
+                continue;
+            }
+            if status.nlink() > 1 {
+                let name = (status.dev(), status.ino());
+                if let Some(first) = links.get(&name) {
+                    std::fs::hard_link(first, &other)?;
+                    continue;
+                }
+                links.insert(name, other.clone());
             }
             if status.is_file() {
                 let (file, lease) = copy_file(&one, &other)?;

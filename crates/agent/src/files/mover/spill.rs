@@ -15,11 +15,12 @@ use crate::files::reopen::{handle_of, reopen};
 use crate::files::{EVICTION_GRACE_URGENT, Files};
 use crate::shared::index_file::{object_name, random_half};
 use crate::shared::path::{as_path, read_link};
-use rustix::fs::{CWD, RenameFlags};
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use terrace_index::guard::Domain;
 use terrace_index::ring::NO_RECORD;
@@ -28,6 +29,20 @@ use terrace_tier::{FileReading, Reading, Stat, Step, Tier, reached};
 
 /// The directory above may be renamed while the file is copied.
 const NAMINGS: usize = 3;
+/// What is made free when a name has no room, and so many files are tried for it.
+const NAME_ROOM: u64 = 1 << 20;
+const NAME_FILES: usize = 64;
+/// A tier's file system with less than this part of the tier's room free, up to so much, gets room before it is full: who writes
+/// without the library asks nobody.
+const LOW_PART: i64 = 8;
+const LOW_MAX: i64 = 64 << 20;
+
+/// Where a file goes.
+enum To {
+    /// A lower tier with so much room, or the root.
+    Lower(i64),
+    Root,
+}
 
 impl Files {
     /// The file behind `fd`, which has no record, needs `size` bytes in all. `NO_RECORD`: it may grow where it is. Err: an errno, of
@@ -55,7 +70,7 @@ impl Files {
         // From now on programs look for links in placed directories.
         self.index.header.spilling.store(1, SeqCst);
         let moved = match stat.nlink < 2 && !is_locked(&stat) {
-            true => self.spill(fd, &stat, device, size.max(stat.size as i64)),
+            true => self.spill(fd, &stat, device, To::Lower(size.max(stat.size as i64))),
             false => Err(libc::ENOSPC),
         };
         match moved {
@@ -63,6 +78,108 @@ impl Files {
             Err(_) if self.shortage(device, size, &stat) <= 0 => Ok(NO_RECORD),
             moved => moved,
         }
+    }
+
+    /// The file system of a placed directory's tier has no room for another name: replicas go, and large files that nobody has open
+    /// move down. Err: nothing could.
+    pub fn make_room_for_names(&self, directory: u32) -> Result<(), i32> {
+        self.make_room_on(self.device_of(directory), NAME_ROOM).then_some(()).ok_or(libc::ENOSPC)
+    }
+
+    /// Where somebody who asks nobody may be writing, a tier's file system is kept from becoming full. True: nothing could be moved.
+    pub fn keep_room_for_unseen(&self) -> bool {
+        let mut directories: Vec<u32> =
+            (0..self.index.records_end()).filter(|&number| self.is_directory(number)).collect();
+        directories.sort_by_key(|&number| self.device_of(number));
+        directories.dedup_by_key(|number| self.device_of(*number));
+        let mut is_stuck = false;
+        for device in directories.into_iter().map(|number| self.device_of(number)) {
+            let low = (self.devices[device].capacity / LOW_PART).min(LOW_MAX) as u64;
+            let free = self.free_on(device);
+            if free < low {
+                self.index.header.spilling.store(1, SeqCst);
+                is_stuck |= !self.make_room_on(device, 2 * low - free);
+            }
+        }
+        is_stuck
+    }
+
+    /// What the device's file system has free.
+    fn free_on(&self, device: usize) -> u64 {
+        self.object_tiers[device].space().map_or(u64::MAX / 2, |space| space.free)
+    }
+
+    fn make_room_on(&self, device: usize, bytes: u64) -> bool {
+        let _one_at_a_time = self.spilling.lock().unwrap();
+        let before = self.free_on(device);
+        let mut freed = self.make_room(device, bytes, EVICTION_GRACE_URGENT);
+        if freed < bytes {
+            freed += self.move_down(device, bytes - freed);
+        }
+        self.adjust_capacity();
+        freed > 0 || self.free_on(device) >= before + NAME_ROOM
+    }
+
+    /// Moves files of placed directories that nobody has open to lower places. The bytes that they had.
+    fn move_down(&self, device: usize, bytes: u64) -> u64 {
+        let directories = (0..self.index.records_end())
+            .filter(|&number| self.is_directory(number) && self.device_of(number) == device);
+        let mut files = vec![];
+        for number in directories {
+            files_below(&self.object_path(number), &mut files);
+        }
+        files.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
+        let mut freed = 0;
+        for (size, path) in files.into_iter().take(NAME_FILES) {
+            if freed >= bytes {
+                break;
+            }
+            if self.move_one_down(device, &path).is_ok() {
+                freed += size;
+                // Its space is free when its last descriptor is closed, which is ours.
+                self.forget_exchanged();
+                self.keep_link_room(device);
+            }
+        }
+        freed
+    }
+
+    fn move_one_down(&self, device: usize, path: &Path) -> Result<(), i32> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(Errno::raw_os_error)?;
+        let stat = Stat::from(&rustix::fs::fstat(&fd).map_err(Errno::raw_os_error)?);
+        let is_known = self.index.record_of_object(stat.dev, stat.ino, stat.nlink).is_some();
+        if !stat.is_file() || stat.nlink != 1 || is_known || is_locked(&stat) || !self.nobody_has(&fd, &stat) {
+            return Err(libc::EBUSY);
+        }
+        self.spill(&fd, &stat, device, To::Lower(stat.size as i64)).map(drop)
+    }
+
+    fn nobody_has(&self, file: &OwnedFd, stat: &Stat) -> bool {
+        let Some(name) = name_of(file, stat) else { return false };
+        let wanted = Wanted { dev: stat.dev, ino: stat.ino, name, library: vec![] };
+        holders(&wanted).is_some_and(|holders| holders.is_empty())
+    }
+
+    /// The file of this name in a placed directory becomes one of the root; where it lies then.
+    pub fn spill_to_root(&self, path: &[u8]) -> Result<PathBuf, i32> {
+        let raw = Errno::raw_os_error;
+        let _one_at_a_time = self.spilling.lock().unwrap();
+        if let Some(place) = self.spilled_at(as_path(path)) {
+            let is_roots = self.index.spill(place.as_os_str().as_bytes()) == Some(Spill::Root);
+            return is_roots.then_some(place).ok_or(libc::EXDEV);
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(as_path(path), flags, Mode::empty()).map_err(raw)?;
+        let stat = Stat::from(&rustix::fs::fstat(&fd).map_err(raw)?);
+        let device = self.device_inside(path).ok_or(libc::EXDEV)?;
+        let is_known = self.index.record_of_object(stat.dev, stat.ino, stat.nlink).is_some();
+        if !stat.is_file() || stat.nlink != 1 || is_known || is_locked(&stat) {
+            return Err(libc::EXDEV);
+        }
+        self.index.header.spilling.store(1, SeqCst);
+        self.spill(&fd, &stat, device, To::Root).map_err(|_| libc::EXDEV)?;
+        self.spilled_at(as_path(path)).ok_or(libc::EXDEV)
     }
 
     /// The device of a placed directory in which this path lies, or of a spilled file.
@@ -79,8 +196,8 @@ impl Files {
         self.shortage(device, size, stat) <= 0 && self.index.header.devices[device].free() >= missing
     }
 
-    /// Moves the file to a lower tier with so much room, or into the root. Its record.
-    fn spill(&self, fd: &OwnedFd, stat: &Stat, device: usize, room: i64) -> Result<u32, i32> {
+    /// Moves the file. Its record.
+    fn spill(&self, fd: &OwnedFd, stat: &Stat, device: usize, to: To) -> Result<u32, i32> {
         let source = reopen(fd.as_fd()).map_err(Errno::raw_os_error)?;
         if !self.only_the_library_has(&source, stat) {
             return Err(libc::EBUSY); // before anybody waits for it
@@ -90,7 +207,10 @@ impl Files {
             self.index.free_record(number);
             return Err(libc::ENOSPC);
         };
-        let lower = self.reserve(room, self.devices[device].tier as u32, Some(device));
+        let (lower, room) = match to {
+            To::Lower(room) => (self.reserve(room, self.devices[device].tier as u32, Some(device)), room),
+            To::Root => (None, 0),
+        };
         let record = self.record(number);
         record.random.store(random_half(), Release);
         record.device.store(device as u32, Release);
@@ -178,10 +298,16 @@ impl Files {
     }
 
     /// The file and a link to its copy exchange their names: then the file has its record's.
-    fn name_spilled(&self, number: u32, copy: &std::path::Path, source: &OwnedFd, stat: &Stat) -> Result<(), i32> {
+    fn name_spilled(&self, number: u32, copy: &Path, source: &OwnedFd, stat: &Stat) -> Result<(), i32> {
         let link = self.object_path(number);
         let _ = std::fs::remove_file(&link);
-        rustix::fs::symlink(copy, &link).map_err(Errno::raw_os_error)?;
+        let mut made = rustix::fs::symlink(copy, &link);
+        if made == Err(Errno::NOSPC) {
+            // On a disk a long text needs a block.
+            self.give_up_link_room(self.device_of(number));
+            made = rustix::fs::symlink(copy, &link);
+        }
+        made.map_err(Errno::raw_os_error)?;
         let mut result = Err(libc::EBUSY);
         for _ in 0..NAMINGS {
             let Some(name) = name_of(source, stat) else { break };
@@ -256,6 +382,21 @@ impl Files {
         self.index.table_remove(self.object_key(number), number);
         record.set_state(State::Dead);
         true
+    }
+}
+
+/// Files with the bytes that they take.
+fn files_below(directory: &Path, files: &mut Vec<(u64, PathBuf)>) {
+    let mut pending = vec![directory.to_owned()];
+    while let Some(directory) = pending.pop() {
+        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
+            let Ok(found) = entry.metadata() else { continue };
+            if found.is_dir() {
+                pending.push(entry.path());
+            } else if found.is_file() && found.blocks() > 0 && found.nlink() == 1 {
+                files.push((found.blocks() * 512, entry.path()));
+            }
+        }
     }
 }
 
