@@ -23,6 +23,7 @@ mod nodes;
 mod nodes_conformance;
 mod nodes_gone;
 mod nodes_open;
+mod object_servers;
 mod object_storage;
 mod objects;
 mod objects_agents;
