@@ -83,6 +83,23 @@ fn a_file_that_is_opened_again_has_the_arrays_that_it_had_while_nobody_else_has_
 }
 
 #[test]
+fn texts_of_any_length_are_as_wide_as_the_longest() {
+    let Some((place, python)) = room("64MiB") else { return };
+    holds(&place.run_with(&["--hdf5"], &[python.to_str().unwrap(), &program("texts.py")]));
+}
+
+/// It shrank so that its array had to be made anew, and was too large for that: the old one stayed.
+#[test]
+fn a_large_dataset_that_shrinks_leaves_no_array_that_says_what_it_was() {
+    let Some((place, python)) = room("64MiB") else { return };
+    let script = "import h5py, terrace\nsession = terrace.connect()\nfile = h5py.File('a.h5', 'w')\n\
+                  x = file.create_dataset('x', (80 << 20,), 'f8', maxshape=(None,), chunks=(1 << 17,))\nx[5] = 1\n\
+                  assert session.exists('.hdf5/a.h5/x')\nx.resize((40 << 20,))\n\
+                  assert not session.exists('.hdf5/a.h5/x')\nprint('all claims hold')";
+    holds(&place.run_with(&["--hdf5"], &[python.to_str().unwrap(), "-c", script]));
+}
+
+#[test]
 fn two_hdf5_libraries_in_one_process_each_have_the_connector() {
     let Some((place, python)) = room("64MiB") else { return };
     holds(&place.run_with(&["--hdf5"], &[python.to_str().unwrap(), &program("two_libraries.py")]));
