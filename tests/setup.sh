@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fetches what the whole-system tests need: test programs and an S3 server from crates.io, Python packages, Debian packages, and servers
-# of Azure's and Google's storage from npm and as a Go module.
+# Fetches what the whole-system tests need: test programs and an S3 server from crates.io, Python packages, Debian packages, servers of
+# Azure's and Google's storage from npm and as a Go module, Nextflow from Maven Central.
 # Quick when everything is there. Versions are pinned here, in requirements.txt and in engines.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -50,6 +50,15 @@ if [ ! -e "$stamp" ] && command -v npm >/dev/null; then
         echo "Azurite could not be had (build/azurite.log): tests of Azure are skipped" >&2
     fi
 fi
+
+# Nextflow is one file; its own launcher would download others.
+nextflow=nextflow-25.04.4-one.jar
+if [ ! -e "$build/nextflow/$nextflow" ] && command -v mvn >/dev/null; then
+    mvn --quiet --batch-mode org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+        -Dartifact=io.nextflow:nextflow:25.04.4:jar:one -DoutputDirectory="$build/nextflow" >"$build/nextflow.log" 2>&1 ||
+        echo "Nextflow could not be had (build/nextflow.log): tests of it are skipped" >&2
+fi
+[ ! -e "$build/nextflow/$nextflow" ] || install -m 755 tests/nextflow.sh "$build/nextflow/nextflow"
 
 # From crates.io, dynamically linked as every Rust program is by default.
 . scripts/tool.sh
