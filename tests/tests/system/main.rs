@@ -1,5 +1,6 @@
 //! All tests of the whole system, in one program: what is linked once runs side by side.
 
+mod adios2;
 mod attack;
 mod audit;
 mod capi;
