@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fetches what the whole-system tests need: test programs and an S3 server from crates.io, Python packages, and Debian packages.
+# Fetches what the whole-system tests need: test programs and an S3 server from crates.io, Python packages, Debian packages, servers of
+# Azure's and Google's storage from npm and as a Go module, Nextflow from Maven Central.
 # Quick when everything is there. Versions are pinned here, in requirements.txt and in engines.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,7 +12,7 @@ packages=(attr acl bc git gcc make rsync sqlite3 montage e2fsprogs util-linux xz
     slurmctld slurmd slurm-client munge libslurm-dev mpich libmpich-dev
     chromium chromium-driver)
 # Compilers and interpreters of the program matrix, by their commands: a machine may have them from elsewhere.
-languages=(busybox-static:/bin/busybox musl-tools:musl-gcc perl:perl golang-go:go default-jdk-headless:javac nodejs:node)
+languages=(busybox-static:/bin/busybox musl-tools:musl-gcc perl:perl golang-go:go default-jdk-headless:javac nodejs:node r-base-core:Rscript)
 
 missing=()
 for package in "${packages[@]}"; do
@@ -30,6 +31,34 @@ if ((${#missing[@]})); then
         exit 1
     fi
 fi
+
+# Google's storage takes minutes to compile, while others wait for the network. Tests are skipped, loudly, where it can't be had.
+gcs=fake-gcs-server@v1.56.1
+if [ ! -e "$build/tools/.$gcs" ] && command -v go >/dev/null; then
+    (GOBIN=$build/tools/bin nice go install "github.com/fsouza/$gcs" && touch "$build/tools/.$gcs") 2>"$build/fake-gcs-server.log" &
+fi
+
+# Azure's storage, and Azure's own client.
+azurite=(azurite@3.35.0 @azure/storage-blob@12.31.0)
+stamp=$build/azurite/.$(echo "${azurite[@]}" | sha256sum | cut -c1-16)
+if [ ! -e "$stamp" ] && command -v npm >/dev/null; then
+    rm -rf "$build/azurite"
+    mkdir -p "$build/azurite"
+    if npm install --no-fund --no-audit --omit=dev --prefix "$build/azurite" "${azurite[@]}" >"$build/azurite.log" 2>&1; then
+        touch "$stamp"
+    else
+        echo "Azurite could not be had (build/azurite.log): tests of Azure are skipped" >&2
+    fi
+fi
+
+# Nextflow is one file; its own launcher would download others.
+nextflow=nextflow-25.04.4-one.jar
+if [ ! -e "$build/nextflow/$nextflow" ] && command -v mvn >/dev/null; then
+    mvn --quiet --batch-mode org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+        -Dartifact=io.nextflow:nextflow:25.04.4:jar:one -DoutputDirectory="$build/nextflow" >"$build/nextflow.log" 2>&1 ||
+        echo "Nextflow could not be had (build/nextflow.log): tests of it are skipped" >&2
+fi
+[ ! -e "$build/nextflow/$nextflow" ] || install -m 755 tests/nextflow.sh "$build/nextflow/nextflow"
 
 # From crates.io, dynamically linked as every Rust program is by default.
 . scripts/tool.sh
@@ -54,3 +83,6 @@ if [ ! -e "$stamp" ]; then
     "$build/engines-venv/bin/pip" install --quiet --disable-pip-version-check -r tests/engines.txt
     touch "$stamp"
 fi
+
+wait
+[ -e "$build/tools/.$gcs" ] || echo "fake-gcs-server could not be had (build/fake-gcs-server.log): tests of Google's storage are skipped" >&2

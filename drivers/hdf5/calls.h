@@ -49,6 +49,7 @@
     DO(H5Tis_variable_str) \
     DO(H5Tequal) \
     DO(H5Tconvert) \
+    DO(H5Treclaim) \
     DO(H5Dgather) \
     DO(H5Pget_layout) \
     DO(H5Pget_chunk) \

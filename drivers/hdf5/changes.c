@@ -239,9 +239,7 @@ void mirror_extent(void *object, const hsize_t *extent) {
         shape[axis] = extent[axis];
     }
     if (shrinks) {
-        close_arrays(dataset);
-        count_arrays(dataset->file->container, -dataset->plan.field_count);
-        begin(dataset, object, true);
+        make_anew(dataset, object);
         return;
     }
     for (int number = 0; number < dataset->plan.field_count; number++) {

@@ -11,6 +11,9 @@
 #define SLAB_BYTES ((size_t)64 << 20)
 /* What is read from a file at most to make good what was written without us, or in a way that is no block. */
 #define CATCH_UP_BYTES ((uint64_t)256 << 20)
+/* What texts of any length get in an array at first, and at most. */
+#define TEXT_BYTES 32
+#define TEXT_BYTES_MAX 4096
 
 /* ---- datasets ---- */
 
@@ -44,11 +47,14 @@ static char *array_name(const struct dataset *dataset, const struct field *field
     return asprintf(&name, "%s/%s", dataset->name, field->member) < 0 ? NULL : name;
 }
 
-static bool same_as_planned(const struct plan *plan, const struct field *field) {
-    char type[24];
+static bool same_as_planned(const struct plan *plan, struct field *field) {
+    char type[sizeof field->data_type];
     int rank;
     uint64_t shape[RANK_MAX];
-    if (terrace.terrace_array_type(field->array, type, sizeof type, NULL) || strcmp(type, field->data_type)
+    if (terrace.terrace_array_type(field->array, type, sizeof type, NULL)) return false;
+    /* Texts of any length have what they had before. */
+    if (field->is_text && sscanf(type, "S%zu", &field->bytes) == 1) strcpy(field->data_type, type);
+    if (strcmp(type, field->data_type)
         || terrace.terrace_array_shape(field->array, &rank, shape) || rank != plan->rank)
         return false;
     for (int axis = 0; axis < rank; axis++)
@@ -137,28 +143,60 @@ bool put(struct dataset *dataset, struct field *field, const struct block *block
     return false;
 }
 
+/* Texts of any length as cells of one width. A longer one makes the arrays anew, with what the file has. NULL: that was done, or failed. */
+static void *pack_texts(struct dataset *dataset, void *object, const struct field *field, hsize_t cells, char *const *texts) {
+    size_t longest = 0;
+    for (hsize_t cell = 0; cell < cells; cell++) {
+        size_t length = texts[cell] ? strlen(texts[cell]) : 0;
+        if (length > longest) longest = length;
+    }
+    if (longest > TEXT_BYTES_MAX) {
+        leave(dataset, "a text of it has more than 4,096 bytes");
+        return NULL;
+    }
+    if (longest > field->bytes) {
+        for (dataset->text_bytes = field->bytes; dataset->text_bytes < longest;) dataset->text_bytes *= 2;
+        make_anew(dataset, object);
+        return NULL;
+    }
+    char *packed = calloc(cells, field->bytes);
+    if (!packed) leave(dataset, "no memory");
+    for (hsize_t cell = 0; packed && cell < cells; cell++)
+        if (texts[cell]) memcpy(packed + cell * field->bytes, texts[cell], strlen(texts[cell]));
+    return packed;
+}
+
 /* Reads a block of one field from the file; to be freed. */
 void *read_block(struct dataset *dataset, void *object, const struct field *field, const struct block *block) {
     const struct plan *plan = &dataset->plan;
     hsize_t cells = block_cells(plan, block);
-    hid_t memory = H5S_ALL, space = H5S_ALL;
-    void *buffer = malloc(cells * field->bytes);
-    bool is_read = buffer;
+    hid_t memory = hdf5.H5Screate_simple(1, &cells, NULL), space = H5S_ALL;
+    void *buffer = calloc(cells, memory_bytes(field));
+    bool is_read = buffer && memory >= 0;
     if (!plan->is_single) {
-        memory = hdf5.H5Screate_simple(1, &cells, NULL);
         space = hdf5.H5Screate_simple(plan->rank, plan->shape, NULL);
-        is_read = is_read && memory >= 0 && space >= 0
+        is_read = is_read && space >= 0
             && hdf5.H5Sselect_hyperslab(space, H5S_SELECT_SET, block->start, block->stride, block->count, NULL) >= 0;
     }
     hid_t type = field->type;
     is_read = is_read
         && hdf5.H5VLdataset_read(1, &object, native, &type, &memory, &space, *hdf5.H5P_LST_DATASET_XFER_ID_g, &buffer, NULL) >= 0;
-    if (!plan->is_single && memory >= 0) hdf5.H5Sclose(memory);
     if (!plan->is_single && space >= 0) hdf5.H5Sclose(space);
-    if (is_read) return buffer;
-    free(buffer);
-    leave(dataset, "it can't be read again");
-    return NULL;
+    if (!is_read) {
+        free(buffer);
+        buffer = NULL;
+        leave(dataset, "it can't be read again");
+    } else if (field->is_text) {
+        /* It may make the arrays anew, and the field another one. */
+        hid_t type = hdf5.H5Tcopy(field->type);
+        void *packed = pack_texts(dataset, object, field, cells, buffer);
+        hdf5.H5Treclaim(type, memory, *hdf5.H5P_LST_DATASET_XFER_ID_g, buffer);
+        hdf5.H5Tclose(type);
+        free(buffer);
+        buffer = packed;
+    }
+    if (memory >= 0) hdf5.H5Sclose(memory);
+    return buffer;
 }
 
 /* Puts a block as the file has it. */
@@ -213,7 +251,7 @@ static const char *plan_once(struct dataset *dataset, void *object) {
     if (!is_named) return "its name can't be that of an array";
     if (!is_hard_path(object, H5I_DATASET, path)) return "it is reached by a soft link";
     plan_close(&dataset->plan);
-    return plan_dataset(object, &dataset->plan);
+    return plan_dataset(object, &dataset->plan, dataset->text_bytes ? dataset->text_bytes : TEXT_BYTES);
 }
 
 /* Makes the arrays; `fills`: with what the file has. */
@@ -230,6 +268,16 @@ void begin(struct dataset *dataset, void *object, bool fills) {
         dataset->state = CURRENT;
         if (create_arrays(dataset) && fills) put_from_file(dataset, object, &whole);
     }
+}
+
+void make_anew(struct dataset *dataset, void *object) {
+    char *name = strdup(dataset->name);
+    close_arrays(dataset);
+    count_arrays(dataset->file->container, -dataset->plan.field_count);
+    begin(dataset, object, true);
+    /* Those that could not be made again say something else than the file. */
+    if (dataset->state != CURRENT && (!name || !remove_all(name))) mirror_off(dataset->file, NULL);
+    free(name);
 }
 
 static bool plan_and_open(struct dataset *dataset, void *object) {

@@ -15,6 +15,7 @@
 
 #define H5VL_VERSION 3
 #define H5P_DEFAULT ((hid_t)0)
+#define H5T_VARIABLE ((size_t)-1)
 #define H5E_DEFAULT ((hid_t)0)
 #define H5S_ALL ((hid_t)0)
 #define H5S_BLOCK ((hid_t)1)
@@ -983,6 +984,7 @@ hid_t H5Tget_member_type(hid_t type_id, unsigned membno);
 herr_t H5Tget_member_value(hid_t type_id, unsigned membno, void *value );
 H5T_cset_t H5Tget_cset(hid_t type_id);
 htri_t H5Tis_variable_str(hid_t type_id);
+herr_t H5Treclaim(hid_t type_id, hid_t space_id, hid_t plist_id, void *buf);
 herr_t H5Tset_size(hid_t type_id, size_t size);
 herr_t H5Tset_cset(hid_t type_id, H5T_cset_t cset);
 herr_t H5Tset_strpad(hid_t type_id, H5T_str_t strpad);

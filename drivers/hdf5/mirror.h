@@ -29,6 +29,7 @@ struct dataset {
     long handles;
     enum state state;
     char *name; /* of its array, or of the container of its members' arrays */
+    size_t text_bytes; /* what a text of any length gets in its arrays; 0: none was too long for the usual */
     struct plan plan;
 };
 

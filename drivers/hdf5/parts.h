@@ -45,6 +45,8 @@ void leave(struct dataset *dataset, const char *why);
 void fail(struct dataset *dataset);
 /* Makes the arrays; `fills`: with what the file has. */
 void begin(struct dataset *dataset, void *object, bool fills);
+/* Makes them again where those that are there don't fit any more. */
+void make_anew(struct dataset *dataset, void *object);
 bool is_current(struct dataset *dataset, void *object);
 bool put(struct dataset *dataset, struct field *field, const struct block *block, const void *cells);
 /* Begins a put; `cells` stay until it was waited for. NULL: it can't be begun, and nothing was put. */

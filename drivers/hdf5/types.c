@@ -80,8 +80,10 @@ static hid_t complex_type(size_t part_bytes, struct field *field) {
     return type;
 }
 
+size_t memory_bytes(const struct field *field) { return field->is_text ? sizeof(char *) : field->bytes; }
+
 /* Fills what a field's cells are; its `type` is the caller's to close. */
-static const char *plan_type(hid_t type, struct field *field) {
+static const char *plan_type(hid_t type, struct field *field, size_t text_bytes) {
     H5T_class_t class = hdf5.H5Tget_class(type);
     const char *name = NULL;
     hid_t found = -1;
@@ -101,11 +103,11 @@ static const char *plan_type(hid_t type, struct field *field) {
         break;
     }
     case H5T_STRING: {
-        if (hdf5.H5Tis_variable_str(type)) return "its strings have no fixed length";
-        field->bytes = hdf5.H5Tget_size(type);
+        field->is_text = hdf5.H5Tis_variable_str(type) > 0;
+        field->bytes = field->is_text ? text_bytes : hdf5.H5Tget_size(type);
         field->type = hdf5.H5Tcopy(*hdf5.H5T_C_S1_g);
-        if (field->type < 0 || hdf5.H5Tset_size(field->type, field->bytes) < 0
-            || hdf5.H5Tset_strpad(field->type, H5T_STR_NULLPAD) < 0
+        if (field->type < 0 || hdf5.H5Tset_size(field->type, field->is_text ? H5T_VARIABLE : field->bytes) < 0
+            || (!field->is_text && hdf5.H5Tset_strpad(field->type, H5T_STR_NULLPAD) < 0)
             || hdf5.H5Tset_cset(field->type, hdf5.H5Tget_cset(type)) < 0)
             return NO_TYPE;
         snprintf(field->data_type, sizeof field->data_type, "S%zu", field->bytes);
@@ -129,32 +131,32 @@ static const char *plan_type(hid_t type, struct field *field) {
 }
 
 /* A member of a compound: its type in memory is a compound that has only this member. */
-static const char *plan_member(hid_t type, unsigned number, struct field *field) {
+static const char *plan_member(hid_t type, unsigned number, struct field *field, size_t text_bytes) {
     char *name = hdf5.H5Tget_member_name(type, number);
     field->member = name ? strdup(name) : NULL;
     hdf5.H5free_memory(name);
     hid_t own = hdf5.H5Tget_member_type(type, number);
     if (!field->member || own < 0) return NO_TYPE;
-    const char *why = plan_type(own, field);
+    const char *why = plan_type(own, field, text_bytes);
     hdf5.H5Tclose(own);
     if (why) return why;
-    hid_t only = hdf5.H5Tcreate(H5T_COMPOUND, field->bytes);
+    hid_t only = hdf5.H5Tcreate(H5T_COMPOUND, memory_bytes(field));
     bool is_made = only >= 0 && hdf5.H5Tinsert(only, field->member, 0, field->type) >= 0;
     hdf5.H5Tclose(field->type);
     field->type = only;
     return is_made ? NULL : NO_TYPE;
 }
 
-static const char *plan_fields(struct plan *plan) {
+static const char *plan_fields(struct plan *plan, size_t text_bytes) {
     bool is_compound = hdf5.H5Tget_class(plan->file_type) == H5T_COMPOUND && !complex_part(plan->file_type);
     int count = is_compound ? hdf5.H5Tget_nmembers(plan->file_type) : 1;
     plan->is_compound = is_compound;
     if (count <= 0 || !(plan->fields = calloc(count, sizeof *plan->fields))) return NO_TYPE;
     for (int number = 0; number < count; number++) plan->fields[number].type = -1;
     plan->field_count = count;
-    if (!is_compound) return plan_type(plan->file_type, plan->fields);
+    if (!is_compound) return plan_type(plan->file_type, plan->fields, text_bytes);
     for (int number = 0; number < count; number++) {
-        const char *why = plan_member(plan->file_type, number, &plan->fields[number]);
+        const char *why = plan_member(plan->file_type, number, &plan->fields[number], text_bytes);
         if (why) return why;
     }
     return NULL;
@@ -195,6 +197,7 @@ static const char *plan_fill(struct plan *plan, hid_t properties) {
     if (hdf5.H5Pfill_value_defined(properties, &kind) < 0) return why;
     for (int number = 0; kind == H5D_FILL_VALUE_USER_DEFINED && number < plan->field_count; number++) {
         struct field *field = &plan->fields[number];
+        if (field->is_text) return why;
         field->fill = calloc(1, field->bytes);
         if (!field->fill || hdf5.H5Pget_fill_value(properties, field->type, field->fill) < 0) return why;
     }
@@ -226,7 +229,7 @@ static const char *plan_storage(struct plan *plan, hid_t properties) {
     return NULL;
 }
 
-const char *plan_dataset(void *dataset, struct plan *plan) {
+const char *plan_dataset(void *dataset, struct plan *plan, size_t text_bytes) {
     memset(plan, 0, sizeof *plan);
     plan->file_type = -1;
     const char *why = plan_extent(dataset, plan);
@@ -236,7 +239,7 @@ const char *plan_dataset(void *dataset, struct plan *plan) {
     get.args.get_type.type_id = -1;
     if (hdf5.H5VLdataset_get(dataset, native, &get, transfer, NULL) < 0) return NO_TYPE;
     plan->file_type = get.args.get_type.type_id;
-    if ((why = plan_fields(plan))) return why;
+    if ((why = plan_fields(plan, text_bytes))) return why;
     get.op_type = H5VL_DATASET_GET_DCPL;
     get.args.get_dcpl.dcpl_id = -1;
     if (hdf5.H5VLdataset_get(dataset, native, &get, transfer, NULL) < 0) return NO_TYPE;
@@ -303,7 +306,10 @@ bool block_of_selection(const struct plan *plan, hid_t space, struct block *bloc
 
 bool is_direct(const struct plan *plan, hid_t memory_type) {
     bool is_exact = true;
-    for (int number = 0; number < plan->field_count; number++) is_exact &= plan->fields[number].is_exact;
+    for (int number = 0; number < plan->field_count; number++) {
+        if (plan->fields[number].is_text) return false;
+        is_exact &= plan->fields[number].is_exact;
+    }
     if (hdf5.H5Tequal(memory_type, plan->file_type) > 0) return true;
     return is_exact && !plan->is_compound && hdf5.H5Tget_class(memory_type) == hdf5.H5Tget_class(plan->file_type);
 }

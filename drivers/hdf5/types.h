@@ -10,7 +10,8 @@
 struct field {
     char *member; /* NULL: the dataset has no members */
     hid_t type; /* of one cell in memory; of a member: a compound that has nothing else */
-    size_t bytes;
+    size_t bytes; /* of one cell of the array */
+    bool is_text; /* of any length: in memory a pointer, in the array filled up with zeroes */
     char data_type[24];
     void *fill; /* one cell; NULL: zeroes */
     bool is_exact; /* but for the order of bytes the file has just this type */
@@ -31,8 +32,10 @@ struct plan {
     bool is_compound;
 };
 
-/* NULL, or why a dataset can't be arrays; "" if it has nothing to ask for. */
-const char *plan_dataset(void *dataset, struct plan *plan);
+/* NULL, or why a dataset can't be arrays; "" if it has nothing to ask for. `text_bytes`: what a text of any length gets. */
+const char *plan_dataset(void *dataset, struct plan *plan, size_t text_bytes);
+/* Of one cell of a field in a program's memory. */
+size_t memory_bytes(const struct field *field);
 void plan_close(struct plan *plan);
 
 struct block {

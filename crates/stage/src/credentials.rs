@@ -15,6 +15,25 @@ pub fn of_environment(prefix: &str) -> Vec<(String, String)> {
     named.collect()
 }
 
+/// Whether the server that settings name is one without TLS: then it is what was asked for.
+pub fn name_a_plain_server(settings: &[(String, String)]) -> bool {
+    let names_server = |name: &str| name.contains("endpoint") || name.contains("base_url");
+    settings.iter().any(|(name, value)| names_server(name) && value.starts_with("http://"))
+}
+
+/// The environment's settings, and whether they are for a server that asks nobody who he is: `STORAGE_EMULATOR_HOST` is Google's own
+/// clients' way to name one.
+pub fn google() -> (Vec<(String, String)>, bool) {
+    let mut settings = of_environment("google_");
+    let emulator = std::env::var("STORAGE_EMULATOR_HOST").ok().filter(|server| !server.is_empty());
+    let is_emulator = emulator.is_some();
+    settings.extend(emulator.map(|server| {
+        let url = if server.contains("://") { server } else { format!("http://{server}") };
+        ("google_base_url".into(), url)
+    }));
+    (settings, is_emulator)
+}
+
 /// The environment's settings; what it leaves out comes from `~/.aws/credentials` and `~/.aws/config` ([AWS CLI: configuration and
 /// credential file settings]), by `AWS_PROFILE`.
 pub fn aws() -> Result<Vec<(String, String)>> {

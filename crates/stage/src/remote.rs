@@ -1,14 +1,16 @@
 //! A place in an object store, by its URL.
 
 use crate::credentials;
+use futures::stream::BoxStream;
+use futures::{StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3Builder, Checksum};
 use object_store::azure::MicrosoftAzureBuilder;
-use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::gcp::{GcpCredential, GoogleCloudStorageBuilder};
 use object_store::http::HttpBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path as Key;
-use object_store::{ClientOptions, ObjectStore, ObjectStoreScheme, RetryConfig};
+use object_store::{ClientOptions, ObjectMeta, ObjectStore, ObjectStoreScheme, RetryConfig, StaticCredentialProvider};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +34,8 @@ pub struct Remote {
     pub in_parts: Option<Arc<dyn MultipartStore>>,
     pub prefix: Key,
     pub lists: bool,
+    /// Azure's lists have tags without the quotes that they have everywhere else.
+    lists_bare_tags: bool,
     /// Where credentials and the server's address come from.
     pub access: &'static str,
     /// Turns of requests that carry contents: bounds memory, and what a slow network has to carry in time.
@@ -56,10 +60,10 @@ impl Remote {
                  AWS_ENDPOINT_URL names a server that is not Amazon's, AWS_SKIP_SIGNATURE=true is for public buckets"
             }
             ObjectStoreScheme::GoogleCloudStorage => {
-                "GOOGLE_APPLICATION_CREDENTIALS names the file with the credentials"
+                "GOOGLE_APPLICATION_CREDENTIALS names the file with the credentials, GOOGLE_SKIP_SIGNATURE=true is for public buckets"
             }
             ObjectStoreScheme::MicrosoftAzure => {
-                "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY say who asks"
+                "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY say who asks, AZURE_SKIP_SIGNATURE=true is for public containers"
             }
             _ => "correct the URL",
         };
@@ -68,12 +72,11 @@ impl Remote {
         let bare = url.as_str();
         let options = ClientOptions::new().with_timeout(REQUEST_TIME).with_connect_timeout(CONNECT_TIME);
         let lists = scheme != ObjectStoreScheme::Http;
+        let lists_bare_tags = scheme == ObjectStoreScheme::MicrosoftAzure;
         let (store, in_parts): (Arc<dyn ObjectStore>, Option<Arc<dyn MultipartStore>>) = match scheme {
             ObjectStoreScheme::AmazonS3 => {
                 let settings = credentials::aws()?;
-                let plain =
-                    settings.iter().any(|(name, value)| name.contains("endpoint") && value.starts_with("http://"));
-                let options = options.with_allow_http(plain);
+                let options = options.with_allow_http(credentials::name_a_plain_server(&settings));
                 // What arrives is what was read here, or the store refuses it.
                 let mut builder = AmazonS3Builder::new()
                     .with_url(bare)
@@ -89,18 +92,27 @@ impl Remote {
                 (store.clone(), Some(store))
             }
             ObjectStoreScheme::GoogleCloudStorage => {
+                let (settings, is_emulator) = credentials::google();
+                let options = options.with_allow_http(credentials::name_a_plain_server(&settings));
                 let mut builder = GoogleCloudStorageBuilder::new().with_url(bare).with_client_options(options);
-                for (name, value) in credentials::of_environment("google_") {
+                for (name, value) in &settings {
                     if let Ok(key) = name.parse() {
                         builder = builder.with_config(key, value);
                     }
+                }
+                if is_emulator {
+                    // To leave out the signature is not enough: writes ask the machine's own account for a token all the same.
+                    let nobody = GcpCredential { bearer: String::new() };
+                    builder = builder.with_credentials(Arc::new(StaticCredentialProvider::new(nobody)));
                 }
                 let store = Arc::new(builder.with_retry(retry).build().map_err(refused)?);
                 (store.clone(), Some(store))
             }
             ObjectStoreScheme::MicrosoftAzure => {
+                let settings = credentials::of_environment("azure_");
+                let options = options.with_allow_http(credentials::name_a_plain_server(&settings));
                 let mut builder = MicrosoftAzureBuilder::new().with_url(bare).with_client_options(options);
-                for (name, value) in credentials::of_environment("azure_") {
+                for (name, value) in &settings {
                     if let Ok(key) = name.parse() {
                         builder = builder.with_config(key, value);
                     }
@@ -123,9 +135,18 @@ impl Remote {
             in_parts,
             prefix,
             lists,
+            lists_bare_tags,
             access,
             turns: Semaphore::new(REQUESTS),
         })
+    }
+
+    /// All objects below the prefix, with tags as an object's own answers have them.
+    pub fn objects(&self) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
+        let prefix = Some(&self.prefix).filter(|prefix| !prefix.as_ref().is_empty());
+        let (listed, is_bare) = (self.store.list(prefix), self.lists_bare_tags);
+        let quoted = move |tag: String| if is_bare && !tag.contains('"') { format!("\"{tag}\"") } else { tag };
+        listed.map_ok(move |object| ObjectMeta { e_tag: object.e_tag.map(quoted), ..object }).boxed()
     }
 
     /// The name that a directory for it has, where none is given.
@@ -163,6 +184,11 @@ impl fmt::Display for Remote {
     fn fmt(&self, to: &mut fmt::Formatter) -> fmt::Result {
         to.write_str(&self.url)
     }
+}
+
+/// Whether the parts of an upload are gone, or the upload is: S3 and Google don't know it, Azure does not have all of its blocks.
+pub fn parts_are_gone(error: &object_store::Error) -> bool {
+    matches!(error, object_store::Error::NotFound { .. }) || in_words(error).contains("<Code>InvalidBlockList</Code>")
 }
 
 /// The error without the client's own words around it.

@@ -73,9 +73,7 @@ pub fn wanted<'a>(
 
 /// Those below the prefix.
 async fn below(remote: &Remote) -> Result<BTreeMap<String, ObjectMeta>> {
-    let prefix = Some(&remote.prefix).filter(|prefix| !prefix.as_ref().is_empty());
-    let listed: Vec<ObjectMeta> =
-        remote.store.list(prefix).try_collect().await.map_err(|error| remote.not_listed(&error))?;
+    let listed: Vec<ObjectMeta> = remote.objects().try_collect().await.map_err(|error| remote.not_listed(&error))?;
     let named = listed.into_iter().filter_map(|object| {
         let parts = object.location.prefix_match(&remote.prefix)?;
         let name = parts.map(|part| part.as_ref().to_owned()).collect::<Vec<String>>().join("/");

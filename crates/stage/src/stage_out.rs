@@ -5,7 +5,7 @@
 
 use crate::Options;
 use crate::journal::{Journal, Upload, Way};
-use crate::remote::Remote;
+use crate::remote::{Remote, parts_are_gone};
 use crate::stage_in::is_transient;
 use crate::telling::{Telling, files_in_words};
 use crate::tree::{File, State, Tree, walk};
@@ -123,8 +123,7 @@ async fn objects(remote: &Remote) -> Result<Objects> {
     if !remote.lists {
         return Ok(Objects::new());
     }
-    let prefix = Some(&remote.prefix).filter(|prefix| !prefix.as_ref().is_empty());
-    let listed = remote.store.list(prefix).map_ok(|object| (object.location.to_string(), (object.size, object.e_tag)));
+    let listed = remote.objects().map_ok(|object| (object.location.to_string(), (object.size, object.e_tag)));
     listed.try_collect().await.map_err(|error| remote.not_listed(&error).code(code::NOT_DURABLE))
 }
 
@@ -253,7 +252,7 @@ impl Sender<'_> {
             match sent {
                 Ok(put) => return Ok(Some(put.e_tag.unwrap_or_default())),
                 // The store has ended the upload meanwhile, or has completed it without our knowing.
-                Err(object_store::Error::NotFound { .. }) if !anew => {
+                Err(error) if !anew && parts_are_gone(&error) => {
                     upload = self.begin(store, key, source.state, part_bytes).await?;
                 }
                 Err(error) => return Err(failed(error)),

@@ -154,6 +154,49 @@ fn every_claim_about_the_cpp_header_holds() {
     place.wait_for_the_agents_end();
 }
 
+/// The package of examples/r, in a library of its own; None without R.
+fn r_library(place: &Workplace) -> Option<String> {
+    if Command::new("Rscript").arg("--version").output().is_err() {
+        skipped("no R here (apt install r-base-core)");
+        return None;
+    }
+    let prefix = place.scratch().join("prefix");
+    let installed = Command::new(checkout().join("scripts/install.sh")).arg(&prefix).output().unwrap();
+    assert!(installed.status.success(), "{}", String::from_utf8_lossy(&installed.stderr));
+    let script = format!(
+        "cp -r {}/examples/r/terrace $SCRATCH/package; mkdir $SCRATCH/library
+        PKG_CONFIG_PATH={}/lib/pkgconfig R CMD INSTALL --no-test-load -l $SCRATCH/library $SCRATCH/package 2>&1",
+        checkout().display(),
+        prefix.display()
+    );
+    let built = place.native_sh(&script);
+    assert!(built.code == 0 && !built.stdout.contains("warning"), "{}", built.stdout);
+    Some(place.scratch().join("library").to_str().unwrap().into())
+}
+
+#[test]
+fn every_claim_about_arrays_holds_in_r() {
+    let place = Wish::default().tier("ram", "64MiB").build();
+    let Some(library) = r_library(&place) else { return };
+    let script = checkout().join("tests/tests/system/capi/claims.R");
+    let outcome = place.sh(&format!("R_LIBS={library} Rscript {}", script.display()));
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (0, "all claims hold\n"), "{}", outcome.stderr);
+}
+
+#[test]
+fn the_example_in_r_appends_steps_that_others_read() {
+    let place = Wish::default().tier("ram", "64MiB").build();
+    let Some(library) = r_library(&place) else { return };
+    let script = checkout().join("examples/r/heat.R");
+    let outcome = place.sh(&format!("R_LIBS={library} Rscript {}", script.display()));
+    let wanted = "5 steps of 64 x 48, the hottest cell of the last one has 997.620 K\n";
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (0, wanted), "{}", outcome.stderr);
+    place.wait_for_the_agents_end();
+    let text = std::fs::read_to_string(place.root().join("run/heat/zarr.json")).unwrap();
+    let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(found["shape"], serde_json::json!([5, 48, 64]), "dimensions the other way round");
+}
+
 #[test]
 fn a_cmake_project_finds_an_installed_terrace_wherever_it_was_moved() {
     if Command::new("cmake").arg("--version").output().is_err() {

@@ -1,4 +1,4 @@
-//! Workflow engines as they are on PyPI, with the examples that docs/guide/workflows.md shows: the same results natively and under
+//! Workflow engines as they are on PyPI and on Maven Central, with the examples that docs/guide/workflows.md shows: the same results natively and under
 //! Terrace on a slow durable tier, nothing done again by a second run, and what an interrupt or a kill of everything left is gone on with.
 //!
 //! Each example reduces 48 samples by `cksum`. Here that is a script before it in PATH, which notes that it began and may wait at a gate:
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Instant;
-use terrace_tests::{Outcome, SlowTier, Wish, Workplace, checkout, fetched, terrace_binary, told, wait_until};
+use terrace_tests::{Outcome, SlowTier, Wish, Workplace, checkout, fetched, skipped, terrace_binary, told, wait_until};
 
 const SAMPLES: usize = 48;
 /// So many jobs pass the gate while it is closed; the engines start four at a time.
@@ -73,6 +73,15 @@ const DASK: Engine = Engine {
     table: "results/table.txt",
 };
 
+const NEXTFLOW: Engine = Engine {
+    name: "nextflow",
+    example: "nextflow",
+    command: "nextflow -q run main.nf -resume -ansi-log false",
+    interrupted: "nextflow -q run main.nf -resume -ansi-log false",
+    after_kill: "nextflow -q run main.nf -resume -ansi-log false",
+    table: "results/table.txt",
+};
+
 impl Engine {
     fn files(&self) -> PathBuf {
         checkout().join("examples").join(self.example)
@@ -107,7 +116,9 @@ impl Site {
     /// The engine and the gate stand before all others in PATH.
     fn words(&self, script: &str) -> Vec<String> {
         let engines = fetched("engines-venv/bin");
-        let path = format!("PATH=$SCRATCH/bin:{}:$PATH", engines.display());
+        // Nextflow's own files are not the example's; and what it looks for in the network is none of the tests' business.
+        let nextflow = format!("{}; export NXF_HOME=$SCRATCH/nextflow NXF_OFFLINE=true", nextflow().display());
+        let path = format!("PATH=$SCRATCH/bin:{}:$PATH:{nextflow}", engines.display());
         ["bash", "-euc", &format!("{path}; {script}")].map(str::to_owned).to_vec()
     }
 
@@ -311,6 +322,40 @@ fn dask_goes_on_after_ctrl_c() {
 #[test]
 fn dask_goes_on_after_a_kill_of_everything() {
     goes_on_after_a_kill(&DASK);
+}
+
+fn nextflow() -> PathBuf {
+    checkout().join("build/nextflow")
+}
+
+/// It is not everywhere that Maven is.
+fn has_nextflow() -> bool {
+    let has = nextflow().join("nextflow").exists();
+    if !has {
+        skipped("Nextflow is missing (tests/setup.sh, with Maven)");
+    }
+    has
+}
+
+#[test]
+fn nextflow_gives_the_same_results_and_has_nothing_to_do_again() {
+    if has_nextflow() {
+        gives_the_same_results_and_nothing_to_do_again(&NEXTFLOW);
+    }
+}
+
+#[test]
+fn nextflow_goes_on_after_ctrl_c() {
+    if has_nextflow() {
+        goes_on_after_ctrl_c(&NEXTFLOW);
+    }
+}
+
+#[test]
+fn nextflow_goes_on_after_a_kill_of_everything() {
+    if has_nextflow() {
+        goes_on_after_a_kill(&NEXTFLOW);
+    }
 }
 
 /// Jobs that are processes here, by dask-jobqueue's kind without a batch system; each has a run of its own, and all share an agent.

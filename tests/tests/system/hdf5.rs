@@ -83,6 +83,23 @@ fn a_file_that_is_opened_again_has_the_arrays_that_it_had_while_nobody_else_has_
 }
 
 #[test]
+fn texts_of_any_length_are_as_wide_as_the_longest() {
+    let Some((place, python)) = room("64MiB") else { return };
+    holds(&place.run_with(&["--hdf5"], &[python.to_str().unwrap(), &program("texts.py")]));
+}
+
+/// It shrank so that its array had to be made anew, and was too large for that: the old one stayed.
+#[test]
+fn a_large_dataset_that_shrinks_leaves_no_array_that_says_what_it_was() {
+    let Some((place, python)) = room("64MiB") else { return };
+    let script = "import h5py, terrace\nsession = terrace.connect()\nfile = h5py.File('a.h5', 'w')\n\
+                  x = file.create_dataset('x', (80 << 20,), 'f8', maxshape=(None,), chunks=(1 << 17,))\nx[5] = 1\n\
+                  assert session.exists('.hdf5/a.h5/x')\nx.resize((40 << 20,))\n\
+                  assert not session.exists('.hdf5/a.h5/x')\nprint('all claims hold')";
+    holds(&place.run_with(&["--hdf5"], &[python.to_str().unwrap(), "-c", script]));
+}
+
+#[test]
 fn two_hdf5_libraries_in_one_process_each_have_the_connector() {
     let Some((place, python)) = room("64MiB") else { return };
     holds(&place.run_with(&["--hdf5"], &[python.to_str().unwrap(), &program("two_libraries.py")]));
@@ -141,6 +158,48 @@ fn an_older_hdf5_knows_of_no_connector_and_its_files_are_files() {
     assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{}", outcome.stdout);
     let check = "import h5py; print(h5py.File('old.h5')['x'][:].tolist())";
     assert_eq!(place.native(&[python.to_str().unwrap(), "-c", check]).ok().stdout, "[1, 2, 3]\n");
+}
+
+/// MPI-IO: HDF5 does it, as without the connector, which says so.
+#[test]
+fn files_of_a_parallel_hdf5_are_left_to_it() {
+    let Some((place, python)) = room("64MiB") else { return };
+    let prefix = checkout().join("build/parallel-hdf5");
+    if !prefix.join("lib/libhdf5.so").exists() {
+        return skipped("a parallel HDF5 that knows connectors is not there (tests/parallel-hdf5.sh)");
+    }
+    let (include, library) =
+        (format!("-I{}/include", prefix.display()), format!("{}/lib/libhdf5.so", prefix.display()));
+    let beside = format!("-Wl,-rpath,{}/lib", prefix.display());
+    let program = compiled(&place, "mpicc.openmpi", "parallel.c", &[&include, &library, &beside]);
+    let ranks = format!("mpirun.openmpi --allow-run-as-root --oversubscribe --quiet -n 3 {program} parallel.h5");
+    let outcome = place.run_with(&["--hdf5"], &["sh", "-c", &format!("{ranks} && ! ls .hdf5/parallel.h5 2>&1")]);
+    assert!(
+        outcome.code == 0 && outcome.stdout.starts_with("all claims hold\n"),
+        "{}{}",
+        outcome.stdout,
+        outcome.stderr
+    );
+    assert!(outcome.stderr.contains("parallel.h5 is in its file only"), "{}", outcome.stderr);
+    let check = "import h5py; print(h5py.File('parallel.h5')['g/x'][:].ravel().tolist() == list(range(12000)))";
+    assert_eq!(place.native(&[python.to_str().unwrap(), "-c", check]).ok().stdout, "True\n");
+}
+
+/// `--hdf5=both`, and policy that drops the files.
+#[test]
+fn zarr_alone_stays_where_policy_drops_the_files() {
+    let wish = Wish::default().tier("ram", "64MiB").policy("flush = [\"**\", \"!**/*.h5\"]\nevict = [\"**/*.h5\"]");
+    let Some(python) = python() else { return skipped("the Python environment is not there: make python") };
+    library("hdf5/libterrace_hdf5.so");
+    let (place, python) = (wish.build(), python.to_str().unwrap());
+    let script = "import h5py, numpy as np\nf = h5py.File('out/a.h5', 'w')\nf['g/x'] = np.arange(12.).reshape(3, 4)\nf.close()\n\
+                  assert h5py.File('out/a.h5')['g/x'][2, 3] == 11";
+    std::fs::create_dir(place.root().join("out")).unwrap();
+    place.run_with(&["--hdf5=both"], &[python, "-c", script]).ok();
+    place.wait_for_the_agents_end();
+    assert!(!place.root().join("out/a.h5").exists());
+    let check = "import zarr; print(zarr.open_array('.zarr/out/a.h5/g/x', mode='r')[:].sum())";
+    assert_eq!(place.native(&[python, "-c", check]).ok().stdout, "66.0\n");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! All tests of the whole system, in one program: what is linked once runs side by side.
 
+mod adios2;
 mod attack;
 mod audit;
 mod capi;
@@ -24,6 +25,7 @@ mod nodes_conformance;
 mod nodes_gone;
 mod nodes_open;
 mod nodes_taken;
+mod object_servers;
 mod object_storage;
 mod objects;
 mod objects_agents;

@@ -7,10 +7,11 @@ import terrace
 
 def is_held(dataset):
     """Whether a dataset can be arrays: by its type, its rank and its extent."""
-    kind, extent = dataset.dtype.kind, dataset.shape
-    if extent is None or len(extent) > 8 or dataset.dtype.kind == "O" or dataset.is_virtual:
+    extent = dataset.shape
+    if extent is None or len(extent) > 8 or dataset.is_virtual:
         return False
-    return kind in "biufcS" or (kind == "V" and dataset.dtype.names is not None)
+    members = [dataset.dtype[name] for name in dataset.dtype.names] if dataset.dtype.names else [dataset.dtype]
+    return all(member.kind in "biufcS" or h5py.check_string_dtype(member) for member in members)
 
 
 def cells(dataset):
@@ -21,6 +22,8 @@ def cells(dataset):
 def equal(array, wanted, name):
     found = array[...]
     assert found.shape == wanted.shape, f"{name}: {found.shape}, and {wanted.shape} in the file"
+    if wanted.dtype.kind == "O":
+        wanted = wanted.astype("S")
     same = np.array_equal(found, wanted, equal_nan=wanted.dtype.kind in "fc")
     assert same, f"{name}: {found!r}\nand in the file {wanted!r}"
 

@@ -11,6 +11,8 @@ seed, calls = int(sys.argv[1]), int(sys.argv[2])
 chance = np.random.default_rng(seed)
 session = terrace.connect()
 TYPES = ["i1", ">i2", "<i4", ">i8", "u1", "<u2", ">u4", "u8", "<f4", ">f8", "f2", "?", "c8", "c16", "S5"]
+TEXT = h5py.string_dtype()
+TYPES += [TEXT, TEXT, [("t", TEXT), ("a", "<i4"), ("ascii", h5py.string_dtype("ascii"))]]
 TYPES += [[("a", "<i4"), ("b", ">f8"), ("s", "S3")], [("flag", "?"), ("z", "c8"), ("h", "f2")]]
 file = h5py.File("random.h5", "w")
 number = 0
@@ -23,6 +25,12 @@ def values(dtype, shape):
         for member in dtype.names:
             made[member] = values(dtype[member], shape)
         return made
+    if dtype.kind == "O":
+        made = np.empty(shape, object)
+        for at in np.ndindex(made.shape):
+            letter = "x" if h5py.check_string_dtype(dtype).encoding == "ascii" else "é"
+            made[at] = letter * int(chance.integers(0, 9) if chance.random() < 0.9 else chance.integers(9, 200))
+        return made if made.shape else made[()]
     raw = chance.integers(0, 120, shape)
     return raw.astype("S").astype(dtype) if dtype.kind == "S" else raw.astype(dtype)
 
@@ -107,7 +115,9 @@ def write():
 
 
 def write_member():
-    named = [name for name in datasets() if file[name].dtype.names and file[name].shape and 0 not in file[name].shape]
+    # h5py can't write a text of any length as a member alone.
+    plain = [name for name in datasets() if not file[name].dtype.hasobject]
+    named = [name for name in plain if file[name].dtype.names and file[name].shape and 0 not in file[name].shape]
     if named:
         dataset = file[pick(named)]
         member = pick(list(dataset.dtype.names))
@@ -165,7 +175,9 @@ def alias():
 
 
 def chunk():
-    named = [name for name in datasets() if file[name].chunks and not file[name].compression and 0 not in file[name].shape]
+    # Raw chunks of texts would be places in the file.
+    plain = [name for name in datasets() if not file[name].dtype.hasobject]
+    named = [name for name in plain if file[name].chunks and not file[name].compression and 0 not in file[name].shape]
     if named:
         dataset = file[pick(named)]
         offset = tuple(int(chance.integers(0, -(-extent // size))) * size for extent, size in zip(dataset.shape, dataset.chunks))
