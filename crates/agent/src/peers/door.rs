@@ -9,6 +9,7 @@ use crate::error::{Context, Result};
 use crate::objects::gate::{self, Known};
 use crate::objects::server::{receive_request, send};
 use crate::shared::index_file::random_half;
+use crate::shared::runs::Serving;
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -159,6 +160,11 @@ impl Peers {
             }
             match request {
                 Request::Peer(Ask::Take { object, path, most }) => self.give(connection, &object, &path, most)?,
+                // Answered at once: no word is needed meanwhile.
+                Request::Peer(ask @ (Ask::Look { .. } | Ask::StatMany { .. })) => {
+                    let _serving = Serving::new(&self.runs);
+                    send(connection, &Response::Peer(self.do_for(ask, flush)), &[])?;
+                }
                 Request::Peer(ask) => {
                     self.answer(ask, flush, |answer| send(connection, &Response::Peer(answer), &[]))?
                 }

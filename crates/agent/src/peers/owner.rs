@@ -43,7 +43,7 @@ impl Peers {
         })
     }
 
-    fn do_for(&self, ask: Ask, flush: &FlushAll) -> Answer {
+    pub(super) fn do_for(&self, ask: Ask, flush: &FlushAll) -> Answer {
         match ask {
             Ask::Here => {
                 self.look_for_nodes();
