@@ -39,7 +39,8 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Bring objects into a directory
-    StageIn {
+    #[command(name = "stage-in")]
+    In {
         /// An object, or all objects below a prefix: s3://, gs://, az://, https://, file://
         url: String,
         /// Where they go; made if it is missing [default: the last part of the URL]
@@ -48,8 +49,8 @@ enum Command {
         options: Options,
     },
     /// Bring objects while a program runs that may ask for them
-    #[command(hide = true)]
-    StageBeside {
+    #[command(name = "stage-beside", hide = true)]
+    Beside {
         url: String,
         directory: PathBuf,
         #[command(flatten)]
@@ -58,7 +59,8 @@ enum Command {
         at: beside::Place,
     },
     /// Send the files of a directory
-    StageOut {
+    #[command(name = "stage-out")]
+    Out {
         directory: PathBuf,
         /// The prefix that they get
         url: String,
@@ -90,7 +92,7 @@ fn run(command: Command) -> Result<()> {
         .map_err(|error| Failure::new(format!("can't start the threads that transfer: {error}")))?;
     runtime.block_on(async {
         match command {
-            Command::StageIn { url, directory, options } => {
+            Command::In { url, directory, options } => {
                 let remote = Remote::of(&url)?;
                 let directory = match directory {
                     Some(directory) => directory,
@@ -98,8 +100,8 @@ fn run(command: Command) -> Result<()> {
                 };
                 stage_in::run(&remote, &directory, &options).await
             }
-            Command::StageBeside { url, directory, options, at } => beside::run(&url, &directory, &options, at).await,
-            Command::StageOut { directory, url, options, follow } => {
+            Command::Beside { url, directory, options, at } => beside::run(&url, &directory, &options, at).await,
+            Command::Out { directory, url, options, follow } => {
                 let remote = Remote::of(&url)?;
                 if follow {
                     return stage_out::follow(&remote, &directory, &options).await;
