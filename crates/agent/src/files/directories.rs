@@ -75,6 +75,8 @@ impl Files {
             self.index.free_record(number);
             return Err(NOT_HERE);
         }
+        // Before anything can fill the tier.
+        self.keep_link_room(device);
         Ok(number)
     }
 

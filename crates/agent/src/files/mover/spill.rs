@@ -111,6 +111,8 @@ impl Files {
 
     fn make_room_on(&self, device: usize, bytes: u64) -> bool {
         let _one_at_a_time = self.spilling.lock().unwrap();
+        self.forget_exchanged();
+        self.keep_link_room(device);
         let before = self.free_on(device);
         let mut freed = self.make_room(device, bytes, EVICTION_GRACE_URGENT);
         if freed < bytes {
