@@ -55,6 +55,18 @@ pub const INO_BASE: u64 = 1 << 52;
 pub const INO_SERIALS: u64 = 1 << 32;
 /// The name of the directory below the root that is ours; directory listings leave it out.
 pub const PRIVATE_DIR: &str = ".terrace";
+/// In it, files that come from an object store and are not whole: they lie in tiers and are flushed as any file of the root, and no listing
+/// shows them.
+pub const ARRIVING_DIR: &str = "arriving";
+
+/// This path, relative to the root, is Terrace's own: nothing there is placed.
+pub fn is_private(relative: &[u8]) -> bool {
+    let Some(inside) = relative.strip_prefix(PRIVATE_DIR.as_bytes()) else { return false };
+    let is_or_in = |rest: &[u8]| rest.is_empty() || rest[0] == b'/';
+    let arriving =
+        || inside.get(1..).and_then(|inside| inside.strip_prefix(ARRIVING_DIR.as_bytes())).is_some_and(is_or_in);
+    is_or_in(inside) && !arriving()
+}
 /// Where the library puts a page with nothing but `syscall; ret`, so that the supervisor's filter knows its calls by their
 /// address. Far from where Linux, Go, Java and the sanitizers put anything.
 pub const GATE: usize = 0x6720_0000_0000;

@@ -213,9 +213,5 @@ pub fn below_root(index: Index, path: &[u8]) -> bool {
     if !(rest.is_empty() || rest[0] == b'/') {
         return false;
     }
-    let private = terrace_index::PRIVATE_DIR.as_bytes();
-    match rest.get(1..).and_then(|rest| rest.strip_prefix(private)) {
-        Some(after) => !(after.is_empty() || after[0] == b'/'),
-        None => true,
-    }
+    !rest.get(1..).is_some_and(terrace_index::is_private)
 }

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use terrace_core::arrivals::{Arrival, object_name, object_of};
 use terrace_core::control::{Request, Response};
-use terrace_index::PRIVATE_DIR;
+use terrace_index::{ARRIVING_DIR, PRIVATE_DIR};
 use terrace_tool::control_client::{Client, lost, unexpected};
 use terrace_tool::failure::{Failure, Result};
 use terrace_tool::{errln, outln};
@@ -326,6 +326,16 @@ impl Beside {
         places.find(|place| link_at(place).is_some_and(|found| found == text))
     }
 
+    /// Where a file is until it is whole: no program's listing shows it, and nobody renames it or its directory.
+    fn part_of(&self, object: &ObjectMeta) -> PathBuf {
+        self.arriving()
+            .join(part_of(Path::new(object.location.as_ref()), object).file_name().expect("a part has a name"))
+    }
+
+    fn arriving(&self) -> PathBuf {
+        self.at.root.join(PRIVATE_DIR).join(ARRIVING_DIR)
+    }
+
     async fn come(&self, index: usize) {
         let coming = &self.coming[index];
         let told = match self.try_come(index).await {
@@ -344,16 +354,19 @@ impl Beside {
     /// False: its name is not where it was.
     async fn try_come(&self, index: usize) -> Result<bool> {
         let Coming { object, .. } = &self.coming[index];
-        let Some(place) = self.place_of(index) else { return Ok(false) };
-        let part = part_of(&place, object);
-        self.parts.lock().unwrap().insert(part.clone());
-        let state = fill(&self.remote, &part, &place, object, &self.telling).await?;
-        // It may have been renamed meanwhile, with its directory.
-        let Some(place) = self.place_of(index) else {
-            let _ = std::fs::remove_file(&part);
+        if self.place_of(index).is_none() {
             return Ok(false);
-        };
-        std::fs::rename(&part, &place).map_err(|error| Failure::io("make", &place, error))?;
+        }
+        let part = self.part_of(object);
+        self.parts.lock().unwrap().insert(part.clone());
+        let state = fill(&self.remote, &part, object, &self.telling).await?;
+        // It may have been renamed meanwhile, with its directory.
+        let Some(place) = self.place_of(index) else { return Ok(false) };
+        match std::fs::rename(&part, &place) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && part.exists() => return Ok(false),
+            Err(error) => return Err(Failure::io("make", &place, error)),
+        }
         self.parts.lock().unwrap().remove(&part);
         if let Some(etag) = &object.e_tag {
             self.journal.note_same(object.location.as_ref(), state, etag.clone())?;
@@ -382,9 +395,11 @@ impl Beside {
     }
 
     fn finish(&self, quiet: bool, end: Option<End>) -> Result<()> {
-        if end == Some(End::Unneeded) {
+        // After an interruption the next one goes on with them.
+        if end != Some(End::Interrupted) {
             self.parts.lock().unwrap().iter().for_each(|part| drop(std::fs::remove_file(part)));
         }
+        let _ = std::fs::remove_dir(self.arriving());
         let failed = std::mem::take(&mut *self.failures.lock().unwrap());
         let came = self.coming.iter().filter(|coming| coming.is_done.load(Acquire)).count();
         let left = self.coming.len() - came - failed.len();

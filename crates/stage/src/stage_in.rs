@@ -135,7 +135,7 @@ pub async fn bring(
         return Ok(());
     }
     let part = part_of(&place, object);
-    let state = fill(remote, &part, &place, object, telling).await?;
+    let state = fill(remote, &part, object, telling).await?;
     std::fs::rename(&part, &place).map_err(|error| Failure::io("make", &place, error))?;
     if let Some(etag) = &object.e_tag {
         journal.note_same(object.location.as_ref(), state, etag.clone())?;
@@ -145,8 +145,8 @@ pub async fn bring(
 }
 
 /// Makes the part file a whole one; begun by an earlier attempt or not.
-pub async fn fill(remote: &Remote, part: &Path, place: &Path, object: &ObjectMeta, telling: &Telling) -> Result<State> {
-    let parent = place.parent().expect("it lies in the directory");
+pub async fn fill(remote: &Remote, part: &Path, object: &ObjectMeta, telling: &Telling) -> Result<State> {
+    let parent = part.parent().expect("it lies in a directory");
     std::fs::create_dir_all(parent).map_err(|error| Failure::io("make", parent, error))?;
     let mut file = std::fs::File::options()
         .append(true)
@@ -175,6 +175,7 @@ pub async fn fill(remote: &Remote, part: &Path, place: &Path, object: &ObjectMet
 
 pub fn part_of(place: &Path, object: &ObjectMeta) -> PathBuf {
     let mut hash = Sha256::new();
+    hash.update(object.location.as_ref());
     hash.update(object.e_tag.as_deref().unwrap_or_default());
     hash.update(object.last_modified.to_rfc3339());
     hash.update(object.size.to_le_bytes());

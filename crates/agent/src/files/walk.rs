@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirEntryExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::*;
-use terrace_index::{DIRECTORY_SUFFIX, NAME_LEN, State, parse_name};
+use terrace_index::{ARRIVING_DIR, DIRECTORY_SUFFIX, NAME_LEN, PRIVATE_DIR, State, parse_name};
 
 /// A link into one of our object directories.
 pub struct FoundLink {
@@ -40,6 +40,8 @@ impl Files {
             return walked;
         }
         let mut pending: Vec<PathBuf> = vec![self.settings.root.clone()];
+        let arriving = self.settings.root.join(PRIVATE_DIR).join(ARRIVING_DIR);
+        pending.extend(Some(arriving).filter(|directory| directory.is_dir()));
         while let Some(directory) = pending.pop() {
             let entries = match std::fs::read_dir(&directory) {
                 Ok(entries) => entries,

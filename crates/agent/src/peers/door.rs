@@ -132,7 +132,7 @@ pub fn serve(peers: &Arc<Peers>, keeper: &DoorKeeper, flush: &Arc<FlushAll>) {
         let attend = move || {
             let _ = match connection {
                 Known::Plain(_) => Ok(()),
-                Known::Tls(mut connection) => peers.attend(&mut *connection, &*flush),
+                Known::Tls(mut connection) => peers.attend(&mut connection, &*flush),
             };
         };
         if let Err(error) = std::thread::Builder::new().name("peer".into()).spawn(attend) {

@@ -124,9 +124,7 @@ impl Shared {
     pub fn relative<'a>(&self, path: &'a [u8]) -> Option<&'a Path> {
         let rest = path.strip_prefix(self.settings.root.as_os_str().as_bytes())?;
         let rest = rest.strip_prefix(b"/")?;
-        let private = PRIVATE_DIR.as_bytes();
-        let is_ours = rest.starts_with(private) && matches!(rest.get(private.len()), None | Some(b'/'));
-        (!rest.is_empty() && !is_ours).then(|| Path::new(OsStr::from_bytes(rest)))
+        (!rest.is_empty() && !terrace_index::is_private(rest)).then(|| Path::new(OsStr::from_bytes(rest)))
     }
 
     pub fn mode(&self, path: &[u8]) -> Mode {
