@@ -133,7 +133,7 @@ impl Agent {
         }
         if is(CallKind::Look) {
             let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
-            let found = self.peers.look(&path[..end]).ok_or(libc::EAGAIN)?;
+            let found = self.peers.look(&path[..end], path.get(end + 1..).unwrap_or_default()).ok_or(libc::EAGAIN)?;
             let looks = Looks {
                 ino: found.ino,
                 size: found.size,

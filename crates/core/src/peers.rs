@@ -6,6 +6,7 @@
 //!
 //! Whoever may read the door's file is this user (or root): no other secret is needed, and it goes with the agent.
 
+use crate::policy::Mode;
 use serde::{Deserialize, Serialize};
 
 /// Where an agent is reached by the others, beside its registration. For this user's eyes only.
@@ -28,13 +29,14 @@ pub enum Ask {
     Settle { object: String, path: Vec<u8> },
     /// Give the file of this object, if nobody there has it open and it has no more than `most` bytes: answered by `Offer` and its bytes, or
     /// by `Stays`. `path`: where the asker met its link.
-    Take { object: String, path: Vec<u8>, most: u64 },
+    /// `mode`: what the asker's policy does with a file of that name; where the owner's does something else the file stays.
+    Take { object: String, path: Vec<u8>, most: u64, mode: Mode },
     /// After an `Offer`: the asker has all bytes, in the object that this text leads to. The owner is to put it in the place of its own link.
     Placed { text: Vec<u8> },
     /// After that: the asker's agent looks after the file. The owner lets go of its bytes.
     Taken,
     /// What the file of this object looks like, if it would be given to who asked now: answered by `Attributes`, or by `Stays`.
-    Look { object: String },
+    Look { object: String, mode: Mode },
     /// What the file of each of these objects looks like; answered by `Attributes`, in the same order.
     StatMany { objects: Vec<String> },
     /// Make durable what is below these paths of the root (none: everywhere), and what policy keeps, too, if `all`; answered by `Flushed`.
@@ -76,8 +78,10 @@ pub struct Offer {
     /// In bytes: its length, and what it occupies.
     pub size: u64,
     pub allocated: u64,
-    /// The tier that it lies in. It may go to one as slow or slower: what was synced stays synced.
+    /// The tier that it lies in. It may go to one as slow or slower.
     pub tier: u32,
+    /// If it does not lie in memory it goes to a disk, and is synced there: what was synced stays synced.
+    pub in_memory: bool,
     /// The inode number by which programs know it.
     pub ino: u64,
     /// Permission bits.

@@ -40,7 +40,8 @@ macro_rules! xattr_hooks {
             }
             let nr = if is_ours(CWD, path) { $through } else { $own };
             // SAFETY: the program's own arguments.
-            real::outcome(unsafe { xattr_call(nr, path as usize, &[$($arg as usize),*]) }) as $ret
+            let act = || unsafe { xattr_call(nr, path as usize, &[$($arg as usize),*]) };
+            real::outcome(elsewhere::retried(CWD, path, act)) as $ret
         }
     )*};
 }

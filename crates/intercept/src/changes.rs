@@ -149,7 +149,9 @@ fn change_at(dirfd: c_int, path: *const c_char, flags: c_int, set: impl Fn() -> 
             if let Err(error) = elsewhere::brought(index, dirfd, path, flags & NOFOLLOW == 0) {
                 return error;
             }
-            until_moved(|| change(index, || stat::kernel_stat(dirfd, path, flags & NOFOLLOW), &set, twin), &set)
+            let attempt = || change(index, || stat::kernel_stat(dirfd, path, flags & NOFOLLOW), &set, twin);
+            // It may go to another node at this moment.
+            elsewhere::retried(dirfd, path, || until_moved(&attempt, &set))
         }
         _ => set(),
     }

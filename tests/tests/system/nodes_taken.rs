@@ -133,6 +133,52 @@ fn an_update_whose_last_durable_version_is_held_stays_with_the_node_that_can_put
 }
 
 #[test]
+fn a_file_stays_with_the_policy_of_the_node_that_made_it() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let run = a.start("echo data >x.in; echo data >y.out");
+    for other in ["--flush=*.out", "--evict=x.*"] {
+        let read = b.terrace(&["run", "-q", "--tier", RAM[1], other, "--", "cat", "x.in"]);
+        assert_eq!(read.ok().stdout, "data\n", "{other}");
+        assert_eq!(a.native("cat x.in").ok().stdout, "data\n", "{other}");
+    }
+    a.end(run).ok();
+    assert_durable(&nodes, &[("x.in", "data\n"), ("y.out", "data\n")]);
+}
+
+#[test]
+fn a_change_by_name_finds_a_file_that_goes_to_another_node_at_that_moment() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let there = b.start("true");
+    let changes = "
+import os, time
+for i in range(150):
+    name = f\"f{i}\"
+    with open(name, \"w\") as file: file.write(\"abc\")
+    end = time.time() + 0.02
+    while time.time() < end:
+        os.chmod(name, 0o640); os.utime(name); os.setxattr(name, \"user.a\", b\"x\"); os.truncate(name, 3)
+        os.listxattr(name, follow_symlinks=False); os.lchown(name, 0, 0); os.removexattr(name, \"user.a\")
+    assert os.stat(name).st_size == 3 and os.stat(name).st_mode & 0o777 == 0o640
+open(\"made\", \"w\").close()";
+    let opens = "
+import os, time
+for i in range(150):
+    while not os.path.exists(\"made\"):
+        try:
+            assert open(f\"f{i}\").read() in (\"\", \"abc\")
+            break
+        except FileNotFoundError: time.sleep(0.001)";
+    std::thread::scope(|threads| {
+        let reader = threads.spawn(|| b.run(&format!("python3 -c '{opens}'")));
+        a.run(&format!("python3 -c '{changes}'")).ok();
+        reader.join().unwrap().ok();
+    });
+    b.end(there).ok();
+}
+
+#[test]
 fn programs_of_both_nodes_that_open_one_file_at_once_find_all_that_was_closed() {
     let Some(nodes) = Nodes::new() else { return };
     let (a, b) = two(&nodes);

@@ -99,13 +99,13 @@ impl Peers {
     }
 
     /// What the file looks like that the link `text` leads to, if its owner would give it now. `None`: it is to be brought.
-    pub fn look(&self, text: &[u8]) -> Option<Attributes> {
+    pub fn look(&self, text: &[u8], path: &[u8]) -> Option<Attributes> {
         let Place { tag, object } = place(text).filter(|place| place.tag != self.own_tag())?;
         // One that can't be reached is waited for once.
         if self.silent.lock().unwrap().contains_key(&tag) {
             return None;
         }
-        match self.ask(&tag, &Ask::Look { object }) {
+        match self.ask(&tag, &Ask::Look { object, mode: self.mode(path) }) {
             Ok(Answer::Attributes(found)) => found.into_iter().next()?,
             _ => None,
         }

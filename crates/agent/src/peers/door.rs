@@ -159,7 +159,9 @@ impl Peers {
                 return Ok(());
             }
             match request {
-                Request::Peer(Ask::Take { object, path, most }) => self.give(connection, &object, &path, most)?,
+                Request::Peer(Ask::Take { object, path, most, mode }) => {
+                    self.give(connection, &object, &path, (most, mode))?
+                }
                 // Answered at once: no word is needed meanwhile.
                 Request::Peer(ask @ (Ask::Look { .. } | Ask::StatMany { .. })) => {
                     let _serving = Serving::new(&self.runs);

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use terrace_core::nodes::{Owner, owner};
 use terrace_core::objects::wire::{Request, Response};
 use terrace_core::peers::{Answer, Ask};
+use terrace_core::policy::Mode;
 use terrace_index::{NAME_LEN, parse_name};
 
 /// Programs here may wait for the file meanwhile: a word of the asker's that does not come for so long ends it.
@@ -36,12 +37,19 @@ pub type Connection = StreamOwned<ServerConnection, TcpStream>;
 
 impl Peers {
     /// Answers a `Take`, to the end of its conversation. Err: the connection is of no use any more.
-    pub(super) fn give(&self, connection: &mut Connection, object: &str, path: &[u8], most: u64) -> Result<()> {
+    pub(super) fn give(
+        &self,
+        connection: &mut Connection,
+        object: &str,
+        path: &[u8],
+        (most, mode): (u64, Mode),
+    ) -> Result<()> {
         // The agent stays until it has answered.
         let _serving = Serving::new(&self.runs);
         let answer = |connection: &mut Connection, answer| send(connection, &Response::Peer(answer), &[]);
         let offered = self.record_of(object).and_then(|number| {
-            self.offer(number, most).or_else(|| self.note_name(number, path).then(|| self.offer(number, most))?)
+            self.offer(number, most, mode)
+                .or_else(|| self.note_name(number, path).then(|| self.offer(number, most, mode))?)
         });
         let Some(giving) = offered else {
             return answer(connection, Answer::Stays);

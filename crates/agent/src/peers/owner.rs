@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::*;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 use terrace_core::peers::{Answer, Ask, Attributes, Flushed};
+use terrace_core::policy::Mode;
 use terrace_index::{NAME_LEN, State};
 use terrace_tier::Stat;
 
@@ -52,7 +53,7 @@ impl Peers {
             Ask::Settle { object, path } => self.settle_for(&object, &path),
             // Words of a conversation that is not under way.
             Ask::Take { .. } | Ask::Placed { .. } | Ask::Taken => Answer::Stays,
-            Ask::Look { object } => self.look_for(&object),
+            Ask::Look { object, mode } => self.look_for(&object, mode),
             Ask::StatMany { objects } => {
                 Answer::Attributes(objects.iter().map(|object| self.attributes(object)).collect())
             }
@@ -137,9 +138,9 @@ impl Peers {
         }
     }
 
-    fn look_for(&self, object: &str) -> Answer {
+    fn look_for(&self, object: &str, mode: Mode) -> Answer {
         let Some(number) = self.record_of(object) else { return Answer::Stays };
-        let looks = self.looks_of_givable(number).filter(|_| self.record_of(object) == Some(number));
+        let looks = self.looks_of_givable(number, mode).filter(|_| self.record_of(object) == Some(number));
         looks.map_or(Answer::Stays, |(stat, xattrs)| {
             Answer::Attributes(vec![Some(Attributes { xattrs, ..self.attributes_of(number, &stat) })])
         })

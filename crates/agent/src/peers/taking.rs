@@ -22,7 +22,7 @@ impl Peers {
         if most == 0 || self.relative(path).is_none() {
             return false;
         }
-        let ask = Ask::Take { object: object.into(), path: path.to_vec(), most };
+        let ask = Ask::Take { object: object.into(), path: path.to_vec(), most, mode: self.mode(path) };
         match self.ask_on(tag, &ask) {
             Ok((link, Answer::Offer(offer))) => {
                 // Without an end to the conversation the connection is of no use: it is not kept.

@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_core::peers::Offer;
+use terrace_core::policy::Mode;
 use terrace_index::State;
 use terrace_index::guard::Domain;
 use terrace_tier::directory::replace;
@@ -48,13 +49,17 @@ pub struct Given<'a> {
 
 impl Files {
     /// `None`: it can't be given, or should not be.
-    pub fn offer(&self, number: u32, most: u64) -> Option<Giving<'_>> {
+    pub fn offer(&self, number: u32, most: u64, mode: Mode) -> Option<Giving<'_>> {
         let file = match self.prepare(number, &PrepareOptions { whatever_mode: true, snapshot: false }) {
             Ok(file) => file,
             Err(Declined::NotNeeded | Declined::Busy | Declined::Read | Declined::BlockReason(_)) => return None,
         };
         let stat = file.stat;
-        if self.stays(number, file.serial) || stat.size > most || stat.nlink != 1 || self.has_two_names(&file.path) {
+        if self.stays(number, file.serial, mode)
+            || stat.size > most
+            || stat.nlink != 1
+            || self.has_two_names(&file.path)
+        {
             return None;
         }
         let attributes = file.reading.attributes().ok()?;
@@ -64,6 +69,7 @@ impl Files {
             size: stat.size,
             allocated: stat.allocated,
             tier: device.tier.load(Relaxed),
+            in_memory: self.is_in_memory(self.device_of(number)),
             ino: self.record(number).ino.load(Acquire),
             mode: attributes.mode,
             uid: attributes.uid,
@@ -75,11 +81,14 @@ impl Files {
         Some(Giving { file, offer })
     }
 
-    /// The last durable version of a file that was rewritten stays with the node that can put it back; and see `REST`.
-    fn stays(&self, number: u32, serial: u64) -> bool {
+    /// The last durable version of a file that was rewritten stays with the node that can put it back; what another policy would treat
+    /// in another way stays with the one of who made it; and see `REST`.
+    fn stays(&self, number: u32, serial: u64, mode: Mode) -> bool {
         let catalogue = self.catalogue();
         let entry = catalogue.get(number, serial);
-        entry.is_none_or(|entry| entry.held || entry.came.is_some_and(|came| came.elapsed() < REST))
+        entry.is_none_or(|entry| {
+            entry.held || entry.came.is_some_and(|came| came.elapsed() < REST) || self.mode(&entry.path) != mode
+        })
     }
 
     /// The link itself may have got a second name from a program outside.
@@ -88,11 +97,11 @@ impl Files {
     }
 
     /// What a file looks like that would be given to who asked for it now, and how many extended attributes it has.
-    pub fn looks_of_givable(&self, number: u32) -> Option<(Stat, u32)> {
+    pub fn looks_of_givable(&self, number: u32, mode: Mode) -> Option<(Stat, u32)> {
         let _claim = self.claims.take(number, LOOKING)?;
         let serial = self.serial(number);
         let is_current = || self.record(number).state() == State::Current && !self.exchanges.is_awaited(number);
-        if !is_current() || self.stays(number, serial) {
+        if !is_current() || self.stays(number, serial, mode) {
             return None;
         }
         let reading = self.open_object(number).ok()?;

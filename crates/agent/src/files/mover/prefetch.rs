@@ -50,11 +50,14 @@ impl Files {
 
     /// Takes room for `bytes` in the fastest tier that has it, from tier `from` down, on another device than `except`.
     pub fn reserve(&self, bytes: i64, from: u32, except: Option<usize>) -> Option<usize> {
+        self.reserve_on(bytes, from, |device| Some(device) != except)
+    }
+
+    /// As `reserve`, of these devices.
+    pub fn reserve_on(&self, bytes: i64, from: u32, may: impl Fn(usize) -> bool) -> Option<usize> {
         for _ in 0..8 {
             let mut loads = self.device_loads();
-            if let Some(device) = except {
-                loads[device].accepts = false;
-            }
+            loads.iter_mut().enumerate().for_each(|(device, load)| load.accepts &= may(device));
             let chosen = match from.checked_sub(1) {
                 Some(above) => placement::choose_below(&loads, above, bytes.max(0) as u64),
                 None => placement::choose(&loads, bytes.max(0) as u64),

@@ -35,10 +35,16 @@ impl Files {
         takes.map(|device| device.free().max(0) as u64).max().unwrap_or(0)
     }
 
+    /// The device's file system keeps nothing when the machine stops.
+    pub fn is_in_memory(&self, device: usize) -> bool {
+        const KINDS: [i64; 2] = [libc::TMPFS_MAGIC, 0x8584_58f6]; // and ramfs
+        rustix::fs::statfs(&self.devices[device].dir).is_ok_and(|found| KINDS.contains(&(found.f_type as i64)))
+    }
+
     /// `None`: no tier has room for it.
     pub fn begin_taking(&self, offer: &Offer) -> Option<Taking<'_>> {
         let bytes = i64::try_from(offer.allocated.max(offer.size)).ok()?;
-        let device = self.reserve(bytes, offer.tier, None)?;
+        let device = self.reserve_on(bytes, offer.tier, |device| offer.in_memory || !self.is_in_memory(device))?;
         let made = self.index.take_record().and_then(|number| {
             let record = self.record(number);
             record.random.store(random_half(), Release);
@@ -88,7 +94,7 @@ impl Taking<'_> {
             return None;
         }
         // What its programs synced there, on a disk, stays synced.
-        if offer.tier > 0 {
+        if !offer.in_memory {
             sink.sync().ok()?;
         }
         let object = sink.commit(&self.name).ok()?;
