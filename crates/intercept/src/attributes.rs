@@ -2,8 +2,8 @@
 //! for a program is the file, and statfs, whose answer must be the root's. What changes attributes is in `changes`.
 
 use crate::placed::{self, Way};
-use crate::{elsewhere, gate, link, open, process, real, spill, stat};
-use core::ffi::{c_char, c_int, c_void};
+use crate::{elsewhere, gate, link, open, process, readable, real, spill, stat};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
 use terrace_index::calls::Looks;
@@ -33,15 +33,18 @@ macro_rules! xattr_hooks {
             if let Some(answer) = elsewhere::answered(CWD, path, false, $elsewhere) {
                 return real::outcome(answer) as $ret;
             }
-            if let Some(index) = process::index()
-                && let Err(error) = elsewhere::brought(index, CWD, path, false)
-            {
-                return real::outcome(error) as $ret;
-            }
-            let nr = if is_ours(CWD, path) { $through } else { $own };
-            // SAFETY: the program's own arguments.
-            let act = || unsafe { xattr_call(nr, path as usize, &[$($arg as usize),*]) };
-            real::outcome(elsewhere::retried(CWD, path, act)) as $ret
+            let act = || {
+                let nr = if is_ours(CWD, path) { $through } else { $own };
+                // SAFETY: the program's own arguments.
+                unsafe { xattr_call(nr, path as usize, &[$($arg as usize),*]) }
+            };
+            let result = match process::index() {
+                Some(index) if elsewhere::is_possible(index) => {
+                    elsewhere::until_here(index, CWD, path, false, || elsewhere::retried(CWD, path, act))
+                }
+                _ => act(),
+            };
+            real::outcome(result) as $ret
         }
     )*};
 }
@@ -80,6 +83,7 @@ fn may_access(looks: &Looks, mode: c_int) -> Option<isize> {
         return None;
     }
     let granted = match effective {
+        0 if !may_pass_modes() => return None,
         0 if looks.mode & 0o111 != 0 => 7,
         0 => 6,
         user if user == looks.uid => (looks.mode >> 6 & 7) as c_int,
@@ -88,8 +92,25 @@ fn may_access(looks: &Looks, mode: c_int) -> Option<isize> {
     Some(if mode & !granted == 0 { 0 } else { -(libc::EACCES as isize) })
 }
 
-fn no_xattr(looks: &Looks) -> Option<isize> {
-    (looks.xattrs == 0).then_some(-(libc::ENODATA as isize))
+/// This root has CAP_DAC_OVERRIDE (capabilities(7)).
+fn may_pass_modes() -> bool {
+    const VERSION_3: u32 = 0x2008_0522;
+    let (header, mut data) = ([VERSION_3, 0], [[0u32; 3]; 2]);
+    // SAFETY: structures of this frame, of the sizes that this version has.
+    let got = unsafe { gate::call2(libc::SYS_capget, header.as_ptr() as usize, data.as_mut_ptr() as usize) };
+    got == 0 && data[0][0] & 1 << 1 != 0
+}
+
+/// A file without any has none of this name, if the name is one that a file may have.
+fn no_xattr(looks: &Looks, name: *const c_char) -> Option<isize> {
+    if looks.xattrs > 0 || !readable::is_text(name) {
+        return None;
+    }
+    // SAFETY: it was looked at just now.
+    let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    let is_usual = |of: &&[u8]| name.len() > of.len() && name.starts_with(of);
+    let usual = [&b"user."[..], b"security.", b"system.posix_acl_"];
+    (name.len() <= 255 && usual.iter().any(is_usual)).then_some(-(libc::ENODATA as isize))
 }
 
 fn no_xattrs(looks: &Looks) -> Option<isize> {
@@ -102,7 +123,8 @@ look_hooks! {
     euidaccess(CWD, path; path: *const c_char, mode: c_int) -> c_int, |looks| may_access(looks, mode);
     faccessat(dirfd, path; dirfd: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int,
         |looks| if flags & !libc::AT_EACCESS == 0 { may_access(looks, mode) } else { None };
-    getxattr(CWD, path; path: *const c_char, name: *const c_char, value: *mut c_void, size: usize) -> isize, no_xattr;
+    getxattr(CWD, path; path: *const c_char, name: *const c_char, value: *mut c_void, size: usize) -> isize,
+        |looks| no_xattr(looks, name);
     listxattr(CWD, path; path: *const c_char, list: *mut c_char, size: usize) -> isize, no_xattrs;
 }
 
@@ -114,7 +136,7 @@ pub unsafe fn xattr_call(nr: i64, path: usize, rest: &[usize]) -> isize {
 
 xattr_hooks! {
     lgetxattr(name: *const c_char, value: *mut c_void, size: usize) -> isize, libc::SYS_lgetxattr, libc::SYS_getxattr,
-        no_xattr;
+        |looks| no_xattr(looks, name);
     llistxattr(list: *mut c_char, size: usize) -> isize, libc::SYS_llistxattr, libc::SYS_listxattr, no_xattrs;
 }
 

@@ -146,12 +146,12 @@ fn change_at(dirfd: c_int, path: *const c_char, flags: c_int, set: impl Fn() -> 
     match process::index() {
         // The supervisor knows what its paths lead to.
         Some(index) if caller::is_supervisor() || process::may_be_below_root(index, dirfd, path) => {
-            if let Err(error) = elsewhere::brought(index, dirfd, path, flags & NOFOLLOW == 0) {
-                return error;
-            }
+            let follow = flags & NOFOLLOW == 0;
             let attempt = || change(index, || stat::kernel_stat(dirfd, path, flags & NOFOLLOW), &set, twin);
-            // It may go to another node at this moment.
-            elsewhere::retried(dirfd, path, || until_moved(&attempt, &set))
+            // It may go to another node at any moment: then nothing is there, or its link was changed in its place.
+            elsewhere::until_here(index, dirfd, path, follow, || {
+                elsewhere::retried(dirfd, path, || until_moved(&attempt, &set))
+            })
         }
         _ => set(),
     }

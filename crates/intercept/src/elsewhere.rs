@@ -8,7 +8,7 @@
 //! While no other node is registered (`header.others`) nothing here makes a system call.
 
 use crate::agent_call::{Request, call};
-use crate::link::LINK_MAX;
+use crate::link::{self, LINK_MAX};
 use crate::path::{Parent, Path};
 use crate::{caller, gate, process, readable, stat};
 use core::ffi::{CStr, c_char};
@@ -224,6 +224,26 @@ pub fn retried(dirfd: i32, path: *const c_char, mut act: impl FnMut() -> isize) 
         }
     }
     result
+}
+
+/// A call on a name that may go to another node while it is made: brought before, and again as long as what was met is another node's link.
+pub fn until_here(
+    index: Index,
+    dirfd: i32,
+    path: *const c_char,
+    follow: bool,
+    mut act: impl FnMut() -> isize,
+) -> isize {
+    for _ in 0..TRIES {
+        if let Err(error) = brought(index, dirfd, path, follow) {
+            return error;
+        }
+        let result = act();
+        if follow || !link::is_elsewhere(index, dirfd, path) {
+            return result;
+        }
+    }
+    -(libc::EIO as isize)
 }
 
 /// Before a call that must find a file of the root's own at the name: none of another node's is there any more, or the error.

@@ -220,6 +220,33 @@ fn a_tree_of_small_files_is_copied_elsewhere_as_it_is() {
 }
 
 #[test]
+fn tar_finds_no_change_in_a_directory_whose_files_come_as_it_reads_them() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let run = a.start("mkdir d; for i in $(seq 20); do echo $i >d/$i; done");
+    let there = b.start("tar cf t d; tar xOf t d/7 | grep -qx 7");
+    a.end(run).ok();
+    b.end(there).ok();
+    assert_durable(&nodes, &[("d/7", "7\n")]);
+}
+
+#[test]
+fn what_policy_drops_or_keeps_stays_with_the_run_that_made_it() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let policy = ["--tier", RAM[1], "--flush", "*.out", "--evict", "*.tmp"];
+    let run = start_with(&a, &policy, None, "echo scratch >x.tmp; echo kept >y");
+    for name in ["x.tmp", "y"] {
+        let mut arguments = vec!["run", "-q"];
+        arguments.extend(policy);
+        arguments.extend(["--", "cat", name]);
+        let read = b.terrace(&arguments).ok().stdout;
+        assert_eq!(a.native(&format!("cat {name}")).ok().stdout, read);
+    }
+    a.end(run).ok();
+}
+
+#[test]
 fn an_agent_that_is_killed_at_any_step_leaves_the_file_whole_with_one_owner() {
     let Some(nodes) = Nodes::new() else { return };
     for (of_a, of_b) in

@@ -6,6 +6,8 @@
 use super::Peers;
 use crate::files::mover::give::PART_BYTES;
 use crate::files::mover::take::Taking;
+use crate::shared::path::as_path;
+use std::path::Path;
 use std::time::{Duration, Instant};
 use terrace_client::Link;
 use terrace_core::objects::wire::{Request, Response};
@@ -37,8 +39,13 @@ impl Peers {
                     Err(_) => return false,
                 }
                 let Some(text) = taking.finish(&offer) else { return false };
-                let Ok(()) = link.send(&Request::Peer(Ask::Placed { text }), &[]) else { return false };
-                match super::asking::heard(&mut link) {
+                // Programs here did not change the directory, either: `tar` looks whether it stays as it is.
+                let directory = as_path(&offer.path).parent().unwrap_or(Path::new("/"));
+                let placed = self.unseen_in(directory, || {
+                    link.send(&Request::Peer(Ask::Placed { text }), &[])?;
+                    super::asking::heard(&mut link)
+                });
+                match placed {
                     Ok(Answer::Done) => {
                         taking.named(&offer.path);
                         if link.send(&Request::Peer(Ask::Taken), &[]).is_ok()

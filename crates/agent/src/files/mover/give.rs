@@ -81,13 +81,14 @@ impl Files {
         Some(Giving { file, offer })
     }
 
-    /// The last durable version of a file that was rewritten stays with the node that can put it back; what another policy would treat
-    /// in another way stays with the one of who made it; and see `REST`.
+    /// The last durable version of a file that was rewritten stays with the node that can put it back; what policy does not flush goes at the
+    /// end of a run, which must be that of who made it, and so with what another policy treats in another way; and see `REST`.
     fn stays(&self, number: u32, serial: u64, mode: Mode) -> bool {
         let catalogue = self.catalogue();
         let entry = catalogue.get(number, serial);
         entry.is_none_or(|entry| {
-            entry.held || entry.came.is_some_and(|came| came.elapsed() < REST) || self.mode(&entry.path) != mode
+            let is_same = self.mode(&entry.path) == mode && mode.flushes();
+            entry.held || entry.came.is_some_and(|came| came.elapsed() < REST) || !is_same
         })
     }
 
