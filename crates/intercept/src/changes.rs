@@ -150,7 +150,7 @@ fn change_at(dirfd: c_int, path: *const c_char, flags: c_int, set: impl Fn() -> 
             let attempt = || change(index, || stat::kernel_stat(dirfd, path, flags & NOFOLLOW), &set, twin);
             // It may go to another node at any moment: then nothing is there, or its link was changed in its place.
             elsewhere::until_here(index, dirfd, path, follow, || {
-                elsewhere::retried(dirfd, path, || until_moved(&attempt, &set))
+                elsewhere::retried(dirfd, path, || until_moved(attempt, &set))
             })
         }
         _ => set(),

@@ -10,7 +10,7 @@
 use crate::agent_call::{Request, call};
 use crate::link::{self, LINK_MAX};
 use crate::path::{Parent, Path};
-use crate::{caller, gate, process, readable, stat};
+use crate::{caller, gate, open, process, readable, stat};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
@@ -207,6 +207,13 @@ fn ask(index: Index, dirfd: i32, path: *const c_char, text: &[u8], want: &mut Wa
     }
 }
 
+/// Something has this name, and it is not a link of the program's own that leads to nothing.
+fn is_there(index: Index, dirfd: i32, path: *const c_char) -> bool {
+    stat::kernel_stat(dirfd, path, 0).is_some()
+        || stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some()
+            && !open::is_programs_link(index, dirfd, path)
+}
+
 /// Makes a call by a name that the kernel follows, again when what it leads to has been brought.
 pub fn retried(dirfd: i32, path: *const c_char, mut act: impl FnMut() -> isize) -> isize {
     let mut result = act();
@@ -216,8 +223,8 @@ pub fn retried(dirfd: i32, path: *const c_char, mut act: impl FnMut() -> isize) 
         }
         let Some(index) = process::index() else { return result };
         match bring(index, dirfd, path, true) {
-            // Another node made it a real file between the kernel's look and ours.
-            Brought::Not if is_possible(index) && stat::kernel_stat(dirfd, path, 0).is_some() => result = act(),
+            // Another node made it a real file between the kernel's look and ours, or it went on to a third one.
+            Brought::Not if is_possible(index) && is_there(index, dirfd, path) => result = act(),
             Brought::Not => return result,
             Brought::Failed(error) => return error,
             Brought::Done => result = act(),
@@ -239,7 +246,15 @@ pub fn until_here(
             return error;
         }
         let result = act();
-        if follow || !link::is_elsewhere(index, dirfd, path) {
+        if follow || !is_possible(index) {
+            return result;
+        }
+        // To read a link changes its time of access, which may be what was set: one of another length is no node's.
+        let may_be = |status: libc::stat| {
+            status.st_mode & libc::S_IFMT == libc::S_IFLNK && index.is_link_len(status.st_size as u64)
+        };
+        let is_met = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(may_be);
+        if !is_met || !link::is_elsewhere(index, dirfd, path) {
             return result;
         }
     }

@@ -86,6 +86,11 @@ steps! {
 }
 
 impl Step {
+    /// No node alone reaches it.
+    pub fn is_between_nodes(self) -> bool {
+        matches!(self, Step::GiveRenamed | Step::GiveDone | Step::TakeReady | Step::TakeNamed)
+    }
+
     pub fn from_name(name: &str) -> Option<Step> {
         Step::ALL.iter().copied().find(|step| step.name() == name)
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use terrace_tests::history::{History, Killed, Rules, Unreachable};
-use terrace_tests::{Node, Nodes, Outcome, Random, compile, terrace_binary, wait_until};
+use terrace_tests::{Node, Nodes, Outcome, Random, compile, skipped, terrace_binary, wait_until};
 
 /// Groups of names, by the number at their ends; each has slots of another size.
 const NAMES: [&str; 9] = ["a0", "b0", "s/c0", "a1", "b1", "s/c1", "a2", "b2", "s/c2"];
@@ -197,6 +197,12 @@ struct Trouble {
     node_dies: bool,
 }
 
+impl Trouble {
+    fn is_any(self) -> bool {
+        self.kill_programs || self.kill_agents || self.stop_agents || self.node_dies
+    }
+}
+
 #[test]
 fn three_nodes_show_one_file_system_while_files_move() {
     rounds(5.0, Trouble::default());
@@ -214,6 +220,10 @@ fn two_nodes_show_one_file_system_when_a_third_one_dies() {
 
 /// One round; by request as many as there is time for, each with another seed.
 fn rounds(each: f64, trouble: Trouble) {
+    if trouble.is_any() && !is_long() {
+        skipped("histories with kills run on request, with TERRACE_HISTORY_SECONDS=10 (docs/design/histories.md)");
+        return;
+    }
     let (begun, whole) = (Instant::now(), seconds(each));
     let mut seed = seed();
     loop {

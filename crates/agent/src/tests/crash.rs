@@ -45,7 +45,7 @@ fn child_that_moves_files_until_it_is_killed() {
 
 #[test]
 fn a_crash_at_any_step_is_recovered() {
-    for &step in Step::ALL {
+    for &step in Step::ALL.iter().filter(|step| !step.is_between_nodes()) {
         let mut place = Place::unstarted(TIERS);
         std::fs::write(place.path("old"), b"old bytes").unwrap();
         std::fs::write(place.path("replaced"), b"to be truncated").unwrap();

@@ -38,7 +38,7 @@ impl Files {
     /// The device's file system keeps nothing when the machine stops.
     pub fn is_in_memory(&self, device: usize) -> bool {
         const KINDS: [i64; 2] = [libc::TMPFS_MAGIC, 0x8584_58f6]; // and ramfs
-        rustix::fs::statfs(&self.devices[device].dir).is_ok_and(|found| KINDS.contains(&(found.f_type as i64)))
+        rustix::fs::statfs(&self.devices[device].dir).is_ok_and(|found| KINDS.contains(&found.f_type))
     }
 
     /// `None`: no tier has room for it.
