@@ -39,10 +39,8 @@ macro_rules! xattr_hooks {
                 unsafe { xattr_call(nr, path as usize, &[$($arg as usize),*]) }
             };
             let result = match process::index() {
-                Some(index) if elsewhere::is_possible(index) => {
-                    elsewhere::until_here(index, CWD, path, false, || elsewhere::retried(CWD, path, act))
-                }
-                _ => act(),
+                Some(index) => elsewhere::until_here(index, CWD, path, false, || elsewhere::retried(CWD, path, act)),
+                None => act(),
             };
             real::outcome(result) as $ret
         }
@@ -59,14 +57,7 @@ macro_rules! look_hooks {
             let $path = way.path();
             // SAFETY: the program's own arguments, or the same path spelt out.
             let native = || real::raw(unsafe { real($($arg),*) } as isize);
-            let seen = native();
-            if seen == -(libc::ENOENT as isize)
-                && let Some(answer) = elsewhere::answered($dirfd, $path, true, $elsewhere)
-            {
-                return real::outcome(answer) as $ret;
-            }
-            let again = if seen == -(libc::ENOENT as isize) { elsewhere::retried($dirfd, $path, native) } else { seen };
-            real::outcome(again) as $ret
+            real::outcome(elsewhere::told_or_retried($dirfd, $path, $elsewhere, native)) as $ret
         }
     )*};
 }

@@ -50,20 +50,14 @@ enum Want<'a> {
 
 /// The file that the name leads to, through links of the program's own if `follow`, as a real one in the root.
 pub fn bring(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Brought {
-    match is_possible(index) {
-        true => bring_wanted(index, dirfd, path, follow, &mut Want::RootFile),
-        false => Brought::Not,
-    }
+    bring_if_possible(index, dirfd, path, follow, Want::RootFile)
 }
 
 /// As `bring`, to be opened: it may become one of this node's. A program without the library needs the root's own
 /// (`open::needs_roots_file`).
 pub fn bring_to_open(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Brought {
-    let mut want = if caller::is_supervisor() { Want::RootFile } else { Want::AnyFile };
-    match is_possible(index) {
-        true => bring_wanted(index, dirfd, path, follow, &mut want),
-        false => Brought::Not,
-    }
+    let want = if caller::is_supervisor() { Want::RootFile } else { Want::AnyFile };
+    bring_if_possible(index, dirfd, path, follow, want)
 }
 
 /// As `bring`, to be looked at: where that is enough, what it looks like is in `looks`, and it stays where it is.
@@ -74,7 +68,11 @@ pub fn bring_to_look(
     follow: bool,
     looks: &mut Option<Looks>,
 ) -> Brought {
-    let mut want = if caller::is_supervisor() { Want::RootFile } else { Want::Looks(looks) };
+    let want = if caller::is_supervisor() { Want::RootFile } else { Want::Looks(looks) };
+    bring_if_possible(index, dirfd, path, follow, want)
+}
+
+fn bring_if_possible(index: Index, dirfd: i32, path: *const c_char, follow: bool, mut want: Want<'_>) -> Brought {
     match is_possible(index) {
         true => bring_wanted(index, dirfd, path, follow, &mut want),
         false => Brought::Not,
@@ -231,6 +229,22 @@ pub fn retried(dirfd: i32, path: *const c_char, mut act: impl FnMut() -> isize) 
         }
     }
     result
+}
+
+/// As `retried`, of a call that only looks: where what a file in another node's tier looks like says enough, it stays there.
+pub fn told_or_retried(
+    dirfd: i32,
+    path: *const c_char,
+    answer: impl Fn(&Looks) -> Option<isize>,
+    mut act: impl FnMut() -> isize,
+) -> isize {
+    let mut seen = Some(act());
+    if seen == Some(-(libc::ENOENT as isize))
+        && let Some(told) = answered(dirfd, path, true, answer)
+    {
+        return told;
+    }
+    retried(dirfd, path, || seen.take().unwrap_or_else(&mut act))
 }
 
 /// A call on a name that may go to another node while it is made: brought before, and again as long as what was met is another node's link.
