@@ -14,7 +14,7 @@
 use crate::Options;
 use crate::journal::{Journal, Way};
 use crate::remote::Remote;
-use crate::stage_in::{bring, fill, is_there, list, part_of, wanted};
+use crate::stage_in::{bring, fill, is_there, list, part_name, wanted};
 use crate::telling::Telling;
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectMeta;
@@ -328,8 +328,7 @@ impl Beside {
 
     /// Where a file is until it is whole: no program's listing shows it, and nobody renames it or its directory.
     fn part_of(&self, object: &ObjectMeta) -> PathBuf {
-        self.arriving()
-            .join(part_of(Path::new(object.location.as_ref()), object).file_name().expect("a part has a name"))
+        self.arriving().join(part_name(object.location.filename().expect("an object has a name"), object))
     }
 
     fn arriving(&self) -> PathBuf {

@@ -174,6 +174,11 @@ pub async fn fill(remote: &Remote, part: &Path, object: &ObjectMeta, telling: &T
 }
 
 pub fn part_of(place: &Path, object: &ObjectMeta) -> PathBuf {
+    place.with_file_name(part_name(&place.file_name().expect("an object has a name").to_string_lossy(), object))
+}
+
+/// Of the file `name` while it is not whole.
+pub fn part_name(name: &str, object: &ObjectMeta) -> String {
     let mut hash = Sha256::new();
     hash.update(object.location.as_ref());
     hash.update(object.e_tag.as_deref().unwrap_or_default());
@@ -181,9 +186,8 @@ pub fn part_of(place: &Path, object: &ObjectMeta) -> PathBuf {
     hash.update(object.size.to_le_bytes());
     let tag: String = hash.finalize()[..6].iter().map(|byte| format!("{byte:02x}")).collect();
     // Names have at most 255 bytes; the object's own tag and place tell its part from others.
-    let name = place.file_name().expect("an object has a name").to_string_lossy();
     let short: String = name.chars().take(50).collect();
-    place.with_file_name(format!(".{short}.{tag}{PART_SUFFIX}"))
+    format!(".{short}.{tag}{PART_SUFFIX}")
 }
 
 async fn range(remote: &Remote, object: &ObjectMeta, range: std::ops::Range<u64>) -> Result<Bytes> {
