@@ -127,13 +127,12 @@ impl Agent {
             return self.link_across(from, to, caller.uid);
         }
         if is(CallKind::Bring) {
-            let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
-            let most = u64::try_from(call.size).unwrap_or(0);
-            return self.peers.bring(&path[..end], path.get(end + 1..).unwrap_or_default(), caller.pid, most);
+            let (text, met) = text_and_name(path);
+            return self.peers.bring(text, met, caller.pid, u64::try_from(call.size).unwrap_or(0));
         }
         if is(CallKind::Look) {
-            let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
-            let found = self.peers.look(&path[..end], path.get(end + 1..).unwrap_or_default()).ok_or(libc::EAGAIN)?;
+            let (text, met) = text_and_name(path);
+            let found = self.peers.look(text, met).ok_or(libc::EAGAIN)?;
             let looks = Looks {
                 ino: found.ino,
                 size: found.size,
@@ -245,6 +244,12 @@ impl Agent {
             _ => None,
         }
     }
+}
+
+/// Of `Bring` and `Look`: the link's text, and the link's own path where it is known.
+fn text_and_name(path: &[u8]) -> (&[u8], &[u8]) {
+    let end = path.iter().position(|&byte| byte == 0).unwrap_or(path.len());
+    (&path[..end], path.get(end + 1..).unwrap_or_default())
 }
 
 /// The calling thread acts as another user on file systems until this is dropped.

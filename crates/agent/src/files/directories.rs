@@ -333,19 +333,25 @@ pub fn give_attributes(from: &Path, to: &Path) -> std::io::Result<()> {
 /// Files below a directory, and the bytes that all take.
 pub fn count(directory: &Path) -> (u64, u64) {
     let (mut files, mut bytes) = (0, 0);
+    each_below(directory, |_, found| {
+        files += !found.is_dir() as u64;
+        bytes += found.blocks() * 512;
+    });
+    (files, bytes)
+}
+
+/// What lies below a directory, as far as it can be looked at.
+pub fn each_below(directory: &Path, mut see: impl FnMut(&std::fs::DirEntry, &std::fs::Metadata)) {
     let mut pending = vec![directory.to_owned()];
     while let Some(directory) = pending.pop() {
         for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
             let Ok(found) = entry.metadata() else { continue };
             if found.is_dir() {
                 pending.push(entry.path());
-            } else {
-                files += 1;
             }
-            bytes += found.blocks() * 512;
+            see(&entry, &found);
         }
     }
-    (files, bytes)
 }
 
 /// Also where a program took its own right to look into a directory, or to change it.

@@ -30,12 +30,12 @@ const REST_MAX: Duration = Duration::from_millis(100);
 const IDLE_MAX: usize = 8;
 
 /// What a link's text says.
-struct Place {
-    tag: String,
-    object: String,
+pub(super) struct Place {
+    pub tag: String,
+    pub object: String,
 }
 
-fn place(text: &[u8]) -> Option<Place> {
+pub(super) fn place(text: &[u8]) -> Option<Place> {
     let text = text.strip_suffix(DIRECTORY_SUFFIX.as_bytes()).unwrap_or(text);
     let path = Path::new(OsStr::from_bytes(text));
     let is_object = |name: &[u8]| name.len() == NAME_LEN && terrace_index::parse_name(name).is_some();
@@ -245,13 +245,9 @@ pub fn reach(registered_in: &Path) -> Result<Link, String> {
     Err(last)
 }
 
-fn hear(link: &mut Link, request: &Request) -> std::io::Result<Answer> {
+/// Asks, and gives the next answer that says something.
+pub(super) fn hear(link: &mut Link, request: &Request) -> std::io::Result<Answer> {
     link.send(request, &[])?;
-    heard(link)
-}
-
-/// The next answer that says something.
-pub(super) fn heard(link: &mut Link) -> std::io::Result<Answer> {
     loop {
         match link.receive()? {
             Response::Peer(Answer::Working) => {}

@@ -8,22 +8,18 @@
 //! it is known whether the asker has the file: a name that leads to nothing there is taken back.
 
 use super::Peers;
+use super::asking::{Place, place};
 use crate::files::mover::give::{Given, Giving};
 use crate::objects::server::{receive_request, send};
 use crate::shared::path::as_path;
 use crate::shared::runs::Serving;
 use rustls::{ServerConnection, StreamOwned};
-use std::ffi::OsStr;
 use std::io::Result;
 use std::net::TcpStream;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
-use terrace_core::nodes::{Owner, owner};
 use terrace_core::objects::wire::{Request, Response};
 use terrace_core::peers::{Answer, Ask};
 use terrace_core::policy::Mode;
-use terrace_index::{NAME_LEN, parse_name};
 
 /// Programs here may wait for the file meanwhile: a word of the asker's that does not come for so long ends it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -54,17 +50,17 @@ impl Peers {
         let Some(giving) = offered else {
             return answer(connection, Answer::Stays);
         };
-        connection.sock.set_write_timeout(Some(PATIENCE))?;
-        connection.sock.set_read_timeout(Some(PATIENCE))?;
-        let given = self.hand_over(connection, giving)?;
-        let Some(given) = given else { return answer(connection, Answer::Stays) };
+        hold_to(connection, Some(PATIENCE))?;
+        let Some(given) = self.hand_over(connection, giving)? else {
+            answer(connection, Answer::Stays)?;
+            return hold_to(connection, None);
+        };
         let told = answer(connection, Answer::Done).and_then(|()| receive_request(connection, 0).map_err(broken));
         match told {
             Ok(Some((Request::Peer(Ask::Taken), _))) => {
                 given.let_go();
                 answer(connection, Answer::Done)?;
-                connection.sock.set_write_timeout(None)?;
-                connection.sock.set_read_timeout(None)
+                hold_to(connection, None)
             }
             told => {
                 self.resolve(given);
@@ -86,7 +82,7 @@ impl Peers {
             Some((Request::Peer(Ask::Placed { text }), _)) => (text, Instant::now()),
             _ => return Err(std::io::ErrorKind::InvalidData.into()),
         };
-        let names_another = object_of(&text).is_some_and(|(tag, _)| tag != self.own_tag());
+        let names_another = place(&text).is_some_and(|place| place.tag != self.own_tag());
         if !names_another || since.elapsed() > NAMING {
             return Ok(None);
         }
@@ -102,7 +98,7 @@ impl Peers {
             if !given.is_named() {
                 return given.let_go();
             }
-            let (tag, object) = object_of(given.text()).expect("it was looked at before");
+            let Place { tag, object } = place(given.text()).expect("it was looked at before");
             match self.ask(&tag, &Ask::StatMany { objects: vec![object] }) {
                 Ok(Answer::Attributes(found)) if found.first().is_some_and(Option::is_some) => return given.let_go(),
                 Ok(Answer::Attributes(_)) if given.take_back() => return,
@@ -114,14 +110,10 @@ impl Peers {
     }
 }
 
-/// The node's tag and the object's name in a link's text.
-fn object_of(text: &[u8]) -> Option<(String, String)> {
-    let path = Path::new(OsStr::from_bytes(text));
-    let is_object = |name: &[u8]| name.len() == NAME_LEN && parse_name(name).is_some();
-    match owner(path, is_object)? {
-        Owner::Node(tag) => Some((tag, path.file_name()?.to_str()?.into())),
-        Owner::OlderBuild => None,
-    }
+/// Each word of the asker's comes, or is taken, within so long.
+fn hold_to(connection: &Connection, patience: Option<Duration>) -> Result<()> {
+    connection.sock.set_write_timeout(patience)?;
+    connection.sock.set_read_timeout(patience)
 }
 
 fn broken(error: terrace_core::objects::ObjectError) -> std::io::Error {

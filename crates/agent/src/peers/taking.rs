@@ -4,6 +4,7 @@
 //! Who does not hear whether the name was given looks where it leads, for longer than the owner may still give it.
 
 use super::Peers;
+use super::asking::hear;
 use crate::files::mover::give::PART_BYTES;
 use crate::files::mover::take::Taking;
 use crate::shared::path::as_path;
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use terrace_client::Link;
 use terrace_core::objects::wire::{Request, Response};
-use terrace_core::peers::{Answer, Ask};
+use terrace_core::peers::{Answer, Ask, Offer};
 
 /// Longer than the owner may take to give a name after it has heard that the bytes are here.
 const NAMING: Duration = Duration::from_secs(15);
@@ -26,47 +27,43 @@ impl Peers {
         }
         let ask = Ask::Take { object: object.into(), path: path.to_vec(), most, mode: self.mode(path) };
         match self.ask_on(tag, &ask) {
-            Ok((link, Answer::Offer(offer))) => {
-                // Without an end to the conversation the connection is of no use: it is not kept.
-                let Some(mut taking) = self.begin_taking(&offer) else { return false };
-                let mut link = link;
-                match receive_into(&mut link, &mut taking, offer.size) {
-                    Ok(true) => {}
-                    Ok(false) => {
-                        self.keep(tag, link);
-                        return false;
-                    }
-                    Err(_) => return false,
-                }
-                let Some(text) = taking.finish(&offer) else { return false };
-                // Programs here did not change the directory, either: `tar` looks whether it stays as it is.
-                let directory = as_path(&offer.path).parent().unwrap_or(Path::new("/"));
-                let placed = self.unseen_in(directory, || {
-                    link.send(&Request::Peer(Ask::Placed { text }), &[])?;
-                    super::asking::heard(&mut link)
-                });
-                match placed {
-                    Ok(Answer::Done) => {
-                        taking.named(&offer.path);
-                        if link.send(&Request::Peer(Ask::Taken), &[]).is_ok()
-                            && matches!(super::asking::heard(&mut link), Ok(Answer::Done))
-                        {
-                            self.keep(tag, link);
-                        }
-                        true
-                    }
-                    Ok(_) => {
-                        self.keep(tag, link);
-                        false
-                    }
-                    Err(_) => self.look_for_name(taking, &offer.path),
-                }
-            }
+            Ok((link, Answer::Offer(offer))) => self.accept(tag, link, &offer),
             Ok((link, _)) => {
                 self.keep(tag, link);
                 false
             }
             Err(_) => false,
+        }
+    }
+
+    /// A connection whose conversation has not come to its end is of no use, and is not kept.
+    fn accept(&self, tag: &str, mut link: Link, offer: &Offer) -> bool {
+        let Some(mut taking) = self.begin_taking(offer) else { return false };
+        match receive_into(&mut link, &mut taking, offer.size) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.keep(tag, link);
+                return false;
+            }
+            Err(_) => return false,
+        }
+        let Some(text) = taking.finish(offer) else { return false };
+        // Programs here did not change the directory, either: `tar` looks whether it stays as it is.
+        let directory = as_path(&offer.path).parent().unwrap_or(Path::new("/"));
+        let placed = self.unseen_in(directory, || hear(&mut link, &Request::Peer(Ask::Placed { text })));
+        match placed {
+            Ok(Answer::Done) => {
+                taking.named(&offer.path);
+                if matches!(hear(&mut link, &Request::Peer(Ask::Taken)), Ok(Answer::Done)) {
+                    self.keep(tag, link);
+                }
+                true
+            }
+            Ok(_) => {
+                self.keep(tag, link);
+                false
+            }
+            Err(_) => self.look_for_name(taking, &offer.path),
         }
     }
 

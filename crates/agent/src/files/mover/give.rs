@@ -13,7 +13,7 @@ use crate::files::mover::flush::{Declined, Flushing, PrepareOptions};
 use crate::shared::path::{as_path, read_link};
 use rustix::fs::CWD;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_core::peers::Offer;
@@ -92,6 +92,14 @@ impl Files {
         })
     }
 
+    /// A link with this text on its way into the tree, in the place of the record's file.
+    pub fn link_in_tmp(&self, number: u32, text: &Path) -> rustix::io::Result<PathBuf> {
+        let link = self.tmp_dir().join(self.object_name(number));
+        let _ = std::fs::remove_file(&link);
+        rustix::fs::symlink(text, &link)?;
+        Ok(link)
+    }
+
     /// The link itself may have got a second name from a program outside.
     fn has_two_names(&self, path: &[u8]) -> bool {
         rustix::fs::lstat(as_path(path)).is_ok_and(|link| link.st_nlink > 1)
@@ -147,9 +155,7 @@ impl<'a> Giving<'a> {
     pub fn give_name(mut self, files: &'a Files, text: &[u8]) -> Option<Given<'a>> {
         let (number, path) = (self.file.number, self.file.path.clone());
         let record = files.record(number);
-        let link = files.tmp_dir().join(files.object_name(number));
-        let _ = std::fs::remove_file(&link);
-        rustix::fs::symlink(text, &link).ok()?;
+        let link = files.link_in_tmp(number, as_path(text)).ok()?;
         let barrier = files.commit_barrier();
         let is_ours = barrier.is_some() && record.change_state(State::Current, State::Committing);
         let is_given = is_ours && files.synchronize(Domain::Names) && self.is_ready(files) && {
@@ -210,13 +216,9 @@ impl Given<'_> {
     /// The other node does not have it, and never will: the name leads here again. False: it leads elsewhere by now.
     pub fn take_back(&self) -> bool {
         let (files, number) = (self.files, self.giving.file.number);
-        let link = files.tmp_dir().join(files.object_name(number));
-        let _ = std::fs::remove_file(&link);
-        let put = rustix::fs::symlink(files.object_path(number), &link).is_ok()
-            && replace(CWD, &link, as_path(self.path()), &|| {
-                read_link(link.as_os_str().as_bytes()).is_some_and(|text| text == self.text)
-            })
-            .is_ok();
+        let Ok(link) = files.link_in_tmp(number, &files.object_path(number)) else { return false };
+        let is_theirs = || read_link(link.as_os_str().as_bytes()).is_some_and(|text| text == self.text);
+        let put = replace(CWD, &link, as_path(self.path()), &is_theirs).is_ok();
         let _ = std::fs::remove_file(&link);
         if put {
             files.record(number).change_state(State::Committing, State::Current);

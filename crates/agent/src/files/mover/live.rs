@@ -494,9 +494,7 @@ impl Files {
         let raw = Errno::raw_os_error;
         let new = place.record;
         if destination != Destination::Root {
-            let link = self.tmp_dir().join(self.object_name(new));
-            let _ = std::fs::remove_file(&link);
-            rustix::fs::symlink(self.object_path(new), &link).map_err(raw)?;
+            let link = self.link_in_tmp(new, &self.object_path(new)).map_err(raw)?;
             let ino = rustix::fs::lstat(&link).map_err(raw)?.st_ino;
             self.record(new).link_ino.store(ino, Release);
             self.index.table_put(root_key(ino), new);

@@ -8,6 +8,7 @@
 //! A file that somebody has open without the library, has mapped shared, locked, or named twice, does not move: it goes on to grow where
 //! it is as long as the file system has room.
 
+use crate::files::directories::each_below;
 use crate::files::exchange::MovedFile;
 use crate::files::mover::holders::{DELETED, Wanted, holders};
 use crate::files::mover::live::is_locked;
@@ -128,7 +129,11 @@ impl Files {
             .filter(|&number| self.is_directory(number) && self.device_of(number) == device);
         let mut files = vec![];
         for number in directories {
-            files_below(&self.object_path(number), &mut files);
+            each_below(&self.object_path(number), |entry, found| {
+                if found.is_file() && found.blocks() > 0 && found.nlink() == 1 {
+                    files.push((found.blocks() * 512, entry.path()));
+                }
+            });
         }
         files.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
         let mut freed = 0;
@@ -384,21 +389,6 @@ impl Files {
         self.index.table_remove(self.object_key(number), number);
         record.set_state(State::Dead);
         true
-    }
-}
-
-/// Files with the bytes that they take.
-fn files_below(directory: &Path, files: &mut Vec<(u64, PathBuf)>) {
-    let mut pending = vec![directory.to_owned()];
-    while let Some(directory) = pending.pop() {
-        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
-            let Ok(found) = entry.metadata() else { continue };
-            if found.is_dir() {
-                pending.push(entry.path());
-            } else if found.is_file() && found.blocks() > 0 && found.nlink() == 1 {
-                files.push((found.blocks() * 512, entry.path()));
-            }
-        }
     }
 }
 
