@@ -206,11 +206,19 @@ impl Node {
 
     /// A run that goes on until `end` is made in the root; returns when its script has got so far.
     pub fn start(&self, script: &str) -> Child {
+        self.start_with(&["--tier", "ram=/dev/shm:64MiB"], None, script)
+    }
+
+    /// As `start`, with these settings, and an agent that is killed at a step.
+    pub fn start_with(&self, settings: &[&str], kill_at: Option<&str>, script: &str) -> Child {
         let ready = self.root.join(format!("ready-on-{}", self.name));
         let whole =
             format!("{script}\n: >$ROOT/ready-on-{0}; while [ ! -e $ROOT/end-{0} ]; do sleep 0.02; done", self.name);
         let mut command = self.command(&terrace_binary());
-        command.args(["run", "--settle", "1h", "--tier", "ram=/dev/shm:64MiB", "--", "bash", "-euc", &whole]);
+        command.args(["run", "--settle", "1h"]).args(settings).args(["--", "bash", "-euc", &whole]);
+        if let Some(step) = kill_at {
+            command.env("TERRACE_KILL_AT", step);
+        }
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let is_there = || ready.symlink_metadata().is_ok();
         if !wait_until(60, || is_there() || child.try_wait().unwrap().is_some()) || !is_there() {

@@ -16,6 +16,15 @@ pub trait Model {
     fn broken(&self, state: &Self::State) -> Option<&'static str>;
 }
 
+/// By which a model tells what may happen to a state: its words, and what it changes.
+pub fn changes<S: Clone>(state: &S, happens: &mut dyn FnMut(Arguments, S)) -> impl FnMut(Arguments, &dyn Fn(&mut S)) {
+    |words, change| {
+        let mut changed = state.clone();
+        change(&mut changed);
+        happens(words, changed);
+    }
+}
+
 /// How much may happen on a way. `TERRACE_MODEL_BOUNDS=wide` takes minutes and gigabytes.
 #[derive(Clone, Copy)]
 pub struct Bounds {

@@ -9,7 +9,7 @@
 //!
 //! What is under way on a connection that breaks is lost. Each side hears of that at a time of its own.
 
-use super::explore::{Bounds, Model};
+use super::explore::{Bounds, Model, changes};
 use std::fmt::Arguments;
 
 const GIVER: usize = 0;
@@ -187,11 +187,7 @@ impl Model for Giving {
     }
 
     fn next(&self, state: &State, happens: &mut dyn FnMut(Arguments, State)) {
-        let mut add = |words: Arguments, change: &dyn Fn(&mut State)| {
-            let mut changed = state.clone();
-            change(&mut changed);
-            happens(words, changed);
-        };
+        let mut add = changes(state, happens);
         for at in [GIVER, TAKER] {
             if let Some(message) = state.to[at].filter(|_| state.open[at]) {
                 add(format_args!("arrives at {at}: {message:?}"), &|state| {

@@ -8,7 +8,7 @@
 //!
 //! No call of a file system compares and renames at once: all of the order between a commit and a rename elsewhere is the promise's.
 
-use super::explore::{Bounds, Model};
+use super::explore::{Bounds, Model, changes};
 use std::fmt::Arguments;
 
 const NODES: usize = 3;
@@ -200,11 +200,7 @@ impl Model for Names {
 
     fn next(&self, state: &State, happens: &mut dyn FnMut(Arguments, State)) {
         let slip = self.slip;
-        let mut add = |words: Arguments, change: &dyn Fn(&mut State)| {
-            let mut changed = state.clone();
-            change(&mut changed);
-            happens(words, changed);
-        };
+        let mut add = changes(state, happens);
         for at in (0..NODES).filter(|at| !state.dead[*at]) {
             for name in 0..NAMES {
                 // A program opens, writes and closes; what is in another node's tier is asked for first.

@@ -8,7 +8,7 @@
 //!
 //! Other files share nothing with this one; names are the model beside this one's matter (`names`).
 
-use super::explore::{Bounds, Model};
+use super::explore::{Bounds, Model, changes};
 use std::fmt::Arguments;
 
 const NODES: usize = 3;
@@ -211,11 +211,7 @@ impl Model for Replicas {
     }
 
     fn next(&self, state: &State, happens: &mut dyn FnMut(Arguments, State)) {
-        let mut add = |words: Arguments, change: &dyn Fn(&mut State)| {
-            let mut changed = state.clone();
-            change(&mut changed);
-            happens(words, changed);
-        };
+        let mut add = changes(state, happens);
         for (at, message) in state.messages.iter().copied().enumerate() {
             let to_dead = match message {
                 Message::Open { .. } => state.nodes[state.owner].dead,

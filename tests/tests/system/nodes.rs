@@ -14,7 +14,7 @@ fn private(nodes: &Nodes) -> Vec<String> {
 
 /// Nothing of Terrace is in the root, and each file has these bytes.
 #[track_caller]
-fn assert_durable(nodes: &Nodes, files: &[(&str, &str)]) {
+pub fn assert_durable(nodes: &Nodes, files: &[(&str, &str)]) {
     assert!(!nodes.root().join(".terrace").exists(), "{:?}", private(nodes));
     for (name, text) in files {
         assert!(!is_link(nodes, name), "{name} is a link");
@@ -22,7 +22,7 @@ fn assert_durable(nodes: &Nodes, files: &[(&str, &str)]) {
     }
 }
 
-fn two(nodes: &Nodes) -> (Node, Node) {
+pub fn two(nodes: &Nodes) -> (Node, Node) {
     (nodes.node("nodea"), nodes.node("nodeb"))
 }
 

@@ -1,5 +1,6 @@
 //! A node that will not come back is declared gone: what is done with its files, and that it has no more say.
 
+use crate::nodes::two;
 use std::process::{Child, Stdio};
 use terrace_tests::{Node, Nodes, Outcome, binaries, terrace_binary, wait_until};
 
@@ -26,10 +27,6 @@ fn text(nodes: &Nodes, name: &str) -> String {
     let path = nodes.root().join(name);
     assert!(!path.is_symlink(), "{name} is a link");
     std::fs::read_to_string(path).unwrap()
-}
-
-fn two(nodes: &Nodes) -> (Node, Node) {
-    (nodes.node("nodea"), nodes.node("nodeb"))
 }
 
 #[test]

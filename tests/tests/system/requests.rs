@@ -112,19 +112,21 @@ fn files_of_a_placed_scratch_directory_cost_no_request() {
     }
 }
 
+/// Makes so many files of 4 KiB in a new directory `work`.
+fn small_files(times: u32) -> String {
+    format!(
+        "import os\n\
+         os.mkdir('work')\n\
+         for i in range({times}):\n\
+         \twith open(f'work/f{{i}}', 'w') as f: f.write('x' * 4096)\n"
+    )
+}
+
 /// The copy is what nobody may see half-done: natively it is made elsewhere, with the times of the original, synced and renamed.
 #[test]
 fn a_small_file_is_made_and_flushed_with_two_requests_more_than_made_and_copied_natively() {
-    let made = |times: u32| {
-        format!(
-            "import os\n\
-             os.mkdir('work')\n\
-             for i in range({times}):\n\
-             \twith open(f'work/f{{i}}', 'w') as f: f.write('x' * 4096)\n"
-        )
-    };
     let copied = |times: u32| {
-        made(times)
+        small_files(times)
             + &format!(
                 "os.mkdir('tmp')\n\
                  for i in range({times}):\n\
@@ -139,7 +141,8 @@ fn a_small_file_is_made_and_flushed_with_two_requests_more_than_made_and_copied_
             )
     };
     let wish = Wish::default().settle("1h");
-    let Some([natively, ours]) = differences(wish, [&copied(10), &copied(210)], [&made(10), &made(210)]) else {
+    let Some([natively, ours]) = differences(wish, [&copied(10), &copied(210)], [&small_files(10), &small_files(210)])
+    else {
         return;
     };
     assert!(natively >= 2000 - STRAY, "making and copying are requests: {natively}");
@@ -149,14 +152,6 @@ fn a_small_file_is_made_and_flushed_with_two_requests_more_than_made_and_copied_
 /// What `cp -p` asks for, and a rename; beside that, the file's link is looked up, made and read, and each file is synced and looked at once.
 #[test]
 fn five_hundred_small_files_are_made_and_flushed_with_five_requests_more_than_cp_and_a_rename_need() {
-    let made = |times: u32| {
-        format!(
-            "import os\n\
-             os.mkdir('work')\n\
-             for i in range({times}):\n\
-             \twith open(f'work/f{{i}}', 'w') as f: f.write('x' * 4096)\n"
-        )
-    };
     let copied = |times: u32| {
         format!(
             "import os, subprocess, tempfile\n\
@@ -169,7 +164,8 @@ fn five_hundred_small_files_are_made_and_flushed_with_five_requests_more_than_cp
         )
     };
     let wish = Wish::default().settle("1h");
-    let Some([natively, ours]) = differences(wish, [&copied(10), &copied(510)], [&made(10), &made(510)]) else {
+    let Some([natively, ours]) = differences(wish, [&copied(10), &copied(510)], [&small_files(10), &small_files(510)])
+    else {
         return;
     };
     eprintln!("{ours} requests for 500 files, by cp and a rename {natively}");
