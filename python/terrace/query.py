@@ -108,6 +108,8 @@ class _Lending:
     def __init__(self, ours: socket.socket) -> None:
         self.socket = ours
         self._pid = os.getpid()
+        # Not by __del__: in a cycle the socket may be collected before this, with a warning.
+        weakref.finalize(self, ours.close)
 
     def tell(self, number: bytes) -> None:
         # A child's are its parent's, who has told that they stay.
@@ -116,9 +118,6 @@ class _Lending:
                 self.socket.send(number)
             except OSError:  # the program has ended
                 pass
-
-    def __del__(self) -> None:
-        self.socket.close()
 
 
 class _Lent:
@@ -203,6 +202,7 @@ class Worker:
         self._native = native
         self._target = target
         self._process: subprocess.Popen[bytes] | None = None
+        self._ending: weakref.finalize | None = None
         self._lending: _Lending | None = None
         self._pid = 0
         #: Whose rows are not all told, and whether a chunk of them was asked for and not received.
@@ -214,6 +214,7 @@ class Worker:
     def _started(self) -> subprocess.Popen[bytes]:
         # After a fork the pipes are the parent's.
         if self._process is None or self._pid != os.getpid() or self._process.poll() is not None:
+            self.end()
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._lending = _Lending(ours)
             command = [_program(), "worker", "--lend", str(theirs.fileno())]
@@ -227,6 +228,8 @@ class Worker:
             finally:
                 theirs.close()
             self._pid = os.getpid()
+            # Not by __del__: in a cycle the pipes may be collected before their worker, with a warning.
+            self._ending = weakref.finalize(self, _end, self._process, self._pid)
             self._open, self._is_asked = None, False
         return self._process
 
@@ -326,19 +329,10 @@ class Worker:
         return InvalidError(message, hint or None)
 
     def _died(self) -> TerraceError:
-        process, self._process = self._process, None
+        process = self._process
         said = process.stderr.read().decode(errors="replace").strip()
-        process.wait()
-        self._close(process)
+        self.end()
         return TerraceError(f"the program that answers queries has ended ({process.returncode})", said or None)
-
-    @staticmethod
-    def _close(process: subprocess.Popen[bytes]) -> None:
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            try:
-                pipe.close()
-            except OSError:
-                pass
 
     def states(self) -> list[QueryState]:
         """Of all programs on this root: those that run first, then by their start, the latest first."""
@@ -353,18 +347,23 @@ class Worker:
             self._lending.tell(_KEEP)
 
     def end(self) -> None:
-        process, self._process = self._process, None
-        if process is not None and self._pid == os.getpid():
-            self._close(process)
-            process.wait()
-            # What was lent is looked at for as long as it is mapped.
-            self._lending = None
+        self._process = None
+        # What was lent is looked at for as long as it is mapped.
+        self._lending = None
+        if self._ending is not None:
+            self._ending()
 
-    def __del__(self) -> None:
+
+def _end(process: subprocess.Popen[bytes], pid: int) -> None:
+    """Of process `pid`: a child leaves its parent's as it is."""
+    if pid != os.getpid():
+        return
+    for pipe in (process.stdin, process.stdout, process.stderr):
         try:
-            self.end()
-        except Exception:  # at the interpreter's end modules are gone
+            pipe.close()
+        except OSError:
             pass
+    process.wait()
 
 
 def _keep_all() -> None:

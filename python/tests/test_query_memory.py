@@ -130,6 +130,24 @@ def test_rows_outlive_their_session_and_the_program_that_made_them(query_program
     np.testing.assert_array_equal(rows, cells["v"].reshape(-1))
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_the_program_of_a_session_that_is_collected_in_a_cycle_ends_without_a_warning(query_program, cells, is_killed):
+    session = terrace.connect()
+    session.sql("SELECT 1 AS one").numpy()
+    process = session._worker._process
+    if is_killed:
+        process.kill()
+        process.wait()
+        # Another one is started.
+        session.sql("SELECT 1 AS one").numpy()
+        process = session._worker._process
+    pid = process.pid
+    session._worker.itself = session._worker
+    del session, process
+    gc.collect()
+    assert not Path(f"/proc/{pid}").exists()
+
+
 def state(session, id: str) -> str:
     return next(found.state for found in session.queries() if found.id == id)
 
