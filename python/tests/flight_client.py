@@ -5,6 +5,7 @@ Usage: flight_client.py LOCATION SEED CLIENTS SHAPE. Its standard input's end is
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import random
 import sys
@@ -20,6 +21,8 @@ MAY_END = "/* may end */"
 LONG = f"SELECT count(*) {MAY_END} FROM generate_series(1, 3000000) a(i) JOIN generate_series(1, 3000000) b(j) ON i + j < 0"
 is_over = threading.Event()
 answers = [0] * clients
+#: What each client does, and since when.
+doing = [("connects", 0.0)] * clients
 wrong: list[str] = []
 
 
@@ -99,17 +102,20 @@ def client(number: int) -> None:
     chance = random.Random(seed * 1000 + number)
     kinds = [complete_steps, column, groups, values, top, join, middle, cancelled]
     while not is_over.is_set():
+        doing[number] = "connects", time.monotonic()
         try:
             with connect(location) as connection, connection.cursor() as cursor:
                 for _ in range(10):
                     kind = chance.choice(kinds)
                     if is_over.is_set():
                         break
+                    doing[number] = kind.__name__, time.monotonic()
                     try:
                         kind(cursor, chance)
                     except BaseException as error:
                         raise AssertionError(f"{kind.__name__}: {type(error).__name__} {error}") from error
                     answers[number] += 1
+                doing[number] = "leaves", time.monotonic()
         except BaseException as error:
             wrong.append(str(error))
             return
@@ -121,10 +127,13 @@ for thread in threads:
 sys.stdin.read()
 is_over.set()
 end = time.monotonic() + 120
-for thread in threads:
+for number, thread in enumerate(threads):
     thread.join(max(0, end - time.monotonic()))
     if thread.is_alive():
-        wrong.append("a client got no answer for two minutes")
+        what, since = doing[number]
+        wrong.append(f"client {number} got no answer for two minutes: it {what} for {time.monotonic() - since:.0f} s")
+if any(thread.is_alive() for thread in threads):
+    faulthandler.dump_traceback(file=sys.stdout)
 for text in wrong:
     print("wrong:", text, flush=True)
 print(sum(answers), "answers", flush=True)
