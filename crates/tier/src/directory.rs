@@ -12,7 +12,7 @@
 mod attributes;
 mod file;
 
-pub use file::{FileReading, replace};
+pub use file::FileReading;
 
 use crate::tier::{Entry, EntryKind, Reading, Space, Tier, Writing};
 use crate::{Error, Result};
@@ -23,7 +23,7 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// What Terrace keeps in a root; never listed.
@@ -39,6 +39,8 @@ pub struct DirectoryTier {
     /// Held open: the tier stays the same directory whatever happens to its path.
     fd: Arc<OwnedFd>,
     temporaries: Option<Arc<Temporaries>>,
+    /// Its file system can exchange two names, as far as is known.
+    exchanges: Arc<AtomicBool>,
 }
 
 /// The directory of a root's temporaries, which is ours alone.
@@ -59,7 +61,13 @@ impl DirectoryTier {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(&directory, flags, Mode::empty())
             .map_err(|error| Error::io("open the directory", &directory, error))?;
-        Ok(DirectoryTier { label: label.into(), directory: Arc::new(directory), fd: Arc::new(fd), temporaries: None })
+        Ok(DirectoryTier {
+            label: label.into(),
+            directory: Arc::new(directory),
+            fd: Arc::new(fd),
+            temporaries: None,
+            exchanges: Arc::new(AtomicBool::new(true)),
+        })
     }
 
     /// A root: temporaries lie in `ROOT/.terrace/tmp`, which is made when the first one is.

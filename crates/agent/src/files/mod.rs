@@ -29,7 +29,7 @@ use crate::files::mover::directory_times::DirectoryTimes;
 use crate::shared::index_file::{is_dead, object_name};
 use crate::shared::path::{as_path, read_link};
 use crate::shared::{DECLARED_GONE, Shared};
-use rustix::fs::{AtFlags, StatxFlags};
+use rustix::fs::{AtFlags, Statx, StatxFlags};
 use std::ffi::OsStr;
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
@@ -155,12 +155,16 @@ impl Files {
     /// The name in the root is a link to this record's object.
     pub fn links_to(&self, path: &[u8], number: u32) -> bool {
         if self.index.header.others.load(Acquire) > 0 {
-            // What another node did to the name: a file system's cache of names may be a second old.
-            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
-            let _ =
-                rustix::fs::statx(rustix::fs::CWD, OsStr::from_bytes(path), flags, StatxFlags::TYPE | StatxFlags::INO);
+            let _ = self.looked_at(path);
         }
         self.is_link_to(as_path(path), number)
+    }
+
+    /// What has the name now, whatever another node did to it: a file system's cache of names may be a second old.
+    pub fn looked_at(&self, path: &[u8]) -> Option<Statx> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
+        let wanted = StatxFlags::TYPE | StatxFlags::INO | StatxFlags::NLINK;
+        rustix::fs::statx(rustix::fs::CWD, as_path(path), flags, wanted).ok()
     }
 
     /// As `links_to`, by what is known here.

@@ -20,6 +20,8 @@ const TICK: Duration = Duration::from_millis(100);
 const QUIET: Duration = Duration::from_secs(2);
 /// Stages on the root's own device are looked for so seldom: each look is a request to a server that all jobs share.
 const LOOK_FOR_ROOTS_STAGES: Duration = Duration::from_secs(2);
+/// While no array is staged at all.
+const LOOK_FOR_ROOTS_STAGES_IDLE: Duration = Duration::from_secs(10);
 /// A stage that no array leads to is somebody's who is just making it, or was removed with its directory.
 const ORPHAN: Duration = Duration::from_secs(30);
 /// Room of what has been sent on is given back at once if it is a tier's so-maniest part; else when the array is quiet, or others need it.
@@ -351,16 +353,19 @@ impl Objects {
         let (mut on_root, mut looked_at_root) = (vec![], None::<Instant>);
         while !self.schedule.has_ended() {
             self.schedule.rest(TICK);
-            if looked_at_root.is_none_or(|at| at.elapsed() >= LOOK_FOR_ROOTS_STAGES) {
+            let in_tiers = array::all_devices(place).filter(|&device| device != ROOT_DEVICE);
+            let mut stages: Vec<Stage> = in_tiers.flat_map(|device| array::stages_on(place, device)).collect();
+            let is_idle = stages.is_empty() && on_root.is_empty();
+            let wait = if is_idle { LOOK_FOR_ROOTS_STAGES_IDLE } else { LOOK_FOR_ROOTS_STAGES };
+            if looked_at_root.is_none_or(|at| at.elapsed() >= wait) {
                 (on_root, looked_at_root) = (array::stages_on(place, ROOT_DEVICE), Some(Instant::now()));
             }
-            let in_tiers = array::all_devices(place).filter(|&device| device != ROOT_DEVICE);
-            let stages = in_tiers.flat_map(|device| array::stages_on(place, device)).chain(on_root.iter().cloned());
-            self.flush_quiet_arrays(stages.collect());
+            stages.extend_from_slice(&on_root);
             if looked.elapsed() >= LOOK_FOR_ORPHANS {
                 looked = Instant::now();
-                self.remove_orphans();
+                self.remove_orphans(&stages);
             }
+            self.flush_quiet_arrays(stages);
         }
     }
 
@@ -410,13 +415,13 @@ impl Objects {
     }
 
     /// Stages whose array a program has removed or renamed by files.
-    fn remove_orphans(&self) {
+    fn remove_orphans(&self, stages: &[Stage]) {
         let place = &self.place;
         let mut lost = vec![];
-        for stage in array::stages(place) {
+        for stage in stages {
             let Ok(log) = Log::open(&stage.log(place)) else { continue };
-            if array::directory_of(place, &stage, &log).is_none() {
-                lost.push((stage, log));
+            if array::directory_of(place, stage, &log).is_none() {
+                lost.push((stage.clone(), log));
             }
         }
         let mut unlocated = self.unlocated.lock().unwrap();

@@ -44,8 +44,8 @@ impl Peers {
         let _serving = Serving::new(&self.runs);
         let answer = |connection: &mut Connection, answer| send(connection, &Response::Peer(answer), &[]);
         let offered = self.record_of(object).and_then(|number| {
-            self.offer(number, most, mode)
-                .or_else(|| self.note_name(number, path).then(|| self.offer(number, most, mode))?)
+            self.offer(number, path, most, mode)
+                .or_else(|| self.note_name(number, path).then(|| self.offer(number, path, most, mode))?)
         });
         let Some(giving) = offered else {
             return answer(connection, Answer::Stays);

@@ -7,6 +7,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, openat,
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A regular file open for reading; also made of a descriptor, for a file that has no name any more.
 #[derive(Debug)]
@@ -174,9 +175,8 @@ impl Writing for FileWriting {
 
     fn commit_over(mut self: Box<Self>, name: &Path, is_expected: &dyn Fn(&Path) -> bool) -> Result<Stat> {
         let name = checked(name)?;
-        let directory = &*self.tier.fd;
         self.fd = self.closed_for_writing().map_err(|error| Error::io("open", &self.path, error))?;
-        let replaced = replace(directory.as_fd(), &self.temporary, name, &|| is_expected(&self.path));
+        let replaced = self.tier.replace(&self.temporary, name, &|| is_expected(&self.path));
         // Whatever is under the temporary's name now: it is not ours to remove when it could not be put back.
         self.is_committed = !matches!(replaced, Err((_, Left::Ours)));
         replaced.map_err(|(error, _)| Error::io("put in place", self.tier.directory.join(name), error))?;
@@ -197,36 +197,39 @@ pub enum Left {
     Another,
 }
 
-/// Gives what is at `from` the name `to`, over what `is_expected` (which looks at `from`) only. No call compares and renames at once: the two
-/// exchange their names, and what comes out is looked at.
-pub fn replace(
-    directory: BorrowedFd<'_>,
-    from: &Path,
-    to: &Path,
-    is_expected: &dyn Fn() -> bool,
-) -> Result<(), (Errno, Left)> {
-    let exchange = || retry(|| renameat_with(directory, from, directory, to, RenameFlags::EXCHANGE));
-    match exchange() {
-        // An old kernel, or a file system of a network.
-        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-            retry(|| renameat(directory, from, directory, to)).map_err(|error| (error, Left::Ours))
-        }
-        Err(error) => Err((error, Left::Ours)),
-        Ok(()) if is_expected() => {
-            let _ = unlinkat(directory, from, AtFlags::empty());
-            Ok(())
-        }
-        Ok(()) => match exchange() {
-            Ok(()) => Err((Errno::NOENT, Left::Ours)),
-            // Somebody has removed the name, and has found the new file there.
-            Err(Errno::NOENT) => {
-                match retry(|| renameat_with(directory, from, directory, to, RenameFlags::NOREPLACE)) {
-                    Ok(()) => Err((Errno::NOENT, Left::Another)),
-                    Err(error) => Err((error, Left::Another)),
-                }
+impl DirectoryTier {
+    /// Gives what is at `from` the name `to`, over what `is_expected` (which looks at `from`) only; paths that are relative are below the
+    /// tier. No call compares and renames at once: the two exchange their names, and what comes out is looked at. Where the file system
+    /// can't exchange (an old kernel, NFS, GlusterFS), which is asked once, it is a rename.
+    pub fn replace(&self, from: &Path, to: &Path, is_expected: &dyn Fn() -> bool) -> Result<(), (Errno, Left)> {
+        let directory = self.fd.as_fd();
+        let exchange = || retry(|| renameat_with(directory, from, directory, to, RenameFlags::EXCHANGE));
+        let exchanged = match self.exchanges.load(Relaxed) {
+            true => exchange(),
+            false => Err(Errno::INVAL),
+        };
+        match exchanged {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                self.exchanges.store(false, Relaxed);
+                retry(|| renameat(directory, from, directory, to)).map_err(|error| (error, Left::Ours))
             }
-            Err(error) => Err((error, Left::Another)),
-        },
+            Err(error) => Err((error, Left::Ours)),
+            Ok(()) if is_expected() => {
+                let _ = unlinkat(directory, from, AtFlags::empty());
+                Ok(())
+            }
+            Ok(()) => match exchange() {
+                Ok(()) => Err((Errno::NOENT, Left::Ours)),
+                // Somebody has removed the name, and has found the new file there.
+                Err(Errno::NOENT) => {
+                    match retry(|| renameat_with(directory, from, directory, to, RenameFlags::NOREPLACE)) {
+                        Ok(()) => Err((Errno::NOENT, Left::Another)),
+                        Err(error) => Err((error, Left::Another)),
+                    }
+                }
+                Err(error) => Err((error, Left::Another)),
+            },
+        }
     }
 }
 

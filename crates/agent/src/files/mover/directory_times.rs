@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::Ordering::*;
+use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, SystemTime};
 use terrace_index::table::root_key;
 use terrace_index::{FLAG_RENAMING, State};
@@ -27,23 +27,40 @@ const QUIET: Duration = Duration::from_secs(1);
 /// More directories than this show the change times of commits.
 const DIRECTORIES_MAX: usize = 1 << 16;
 
-/// From a directory's inode to the number and serial of its record; in parts, so that commits elsewhere don't wait.
 #[derive(Default)]
-pub struct DirectoryTimes([Mutex<HashMap<u64, (u32, u64)>>; 16]);
+pub struct DirectoryTimes {
+    /// In parts, so that commits elsewhere don't wait.
+    parts: [Mutex<HashMap<u64, (u32, u64)>>; 16],
+    /// How many times a directory was left.
+    left: AtomicU64,
+}
+
+/// Who puts the modification time back.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum PutBack {
+    Here,
+    /// The node that renames.
+    Elsewhere,
+}
 
 impl Files {
     /// Does `rename`, which gives names in `directory` to other files, so that the directory's times don't tell.
-    pub fn unseen_in<R>(&self, directory: &Path, rename: impl FnOnce() -> R) -> R {
+    pub fn unseen_in<R>(&self, directory: &Path, put_back: PutBack, rename: impl FnOnce() -> R) -> R {
+        let DirectoryTimes { parts, left } = &self.directory_times;
+        let left_before = left.load(SeqCst);
         let Ok(found) = rustix::fs::stat(directory) else { return rename() };
-        let parts = &self.directory_times.0;
         let mut known = parts[found.st_ino as usize % parts.len()].lock().unwrap();
-        let Some(before) = rustix::fs::stat(directory).ok().filter(|before| before.st_ino == found.st_ino) else {
+        // Nobody has left a directory since: that is what it is still.
+        let again = || rustix::fs::stat(directory).ok().filter(|before| before.st_ino == found.st_ino);
+        let Some(before) = (if left.load(SeqCst) == left_before { Some(found) } else { again() }) else {
             return rename();
         };
         let Some(number) = self.note_directory(&mut known, &Stat::from(&before)) else { return rename() };
         let record = self.record(number);
         let result = rename();
-        keep_modification_time(directory, &before);
+        if put_back == PutBack::Here {
+            keep_modification_time(directory, &before);
+        }
         if let Ok(after) = rustix::fs::stat(directory)
             && after.st_ino == before.st_ino
         {
@@ -53,6 +70,7 @@ impl Files {
             record.durable_ctime_ns.store(after.ctime.as_ns(), Release);
         }
         record.flags.fetch_and(!FLAG_RENAMING, SeqCst);
+        left.fetch_add(1, SeqCst);
         result
     }
 
@@ -67,7 +85,7 @@ impl Files {
         });
         let number = match ours {
             Some((number, _)) => number,
-            None if known.len() >= DIRECTORIES_MAX / self.directory_times.0.len() => return None,
+            None if known.len() >= DIRECTORIES_MAX / self.directory_times.parts.len() => return None,
             None => self.index.take_record()?,
         };
         let record = self.record(number);

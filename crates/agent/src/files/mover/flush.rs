@@ -13,6 +13,7 @@
 use crate::error::text_of;
 use crate::files::Files;
 use crate::files::catalogue::BlockReason;
+use crate::files::mover::directory_times::PutBack;
 use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::give::TOLD;
 use crate::files::mover::lanes::spread;
@@ -66,11 +67,14 @@ pub enum Declined {
     BlockReason(BlockReason),
 }
 
-pub struct PrepareOptions {
+#[derive(Default)]
+pub struct PrepareOptions<'a> {
     /// Also what policy doesn't flush.
     pub whatever_mode: bool,
     /// Also what is open for writing.
     pub snapshot: bool,
+    /// Whoever asks has seen the file by this name, which is looked at again before it changes.
+    pub seen_as: Option<&'a [u8]>,
 }
 
 impl Files {
@@ -106,7 +110,7 @@ impl Files {
             self.schedule.after(TOLD, Work::Flush, number);
             return None;
         }
-        match self.prepare(number, &PrepareOptions { whatever_mode: wanted, snapshot: false }) {
+        match self.prepare(number, &PrepareOptions { whatever_mode: wanted, ..PrepareOptions::default() }) {
             Ok(file) => Some(file),
             Err(Declined::NotNeeded) => None,
             Err(Declined::Busy) => {
@@ -148,7 +152,7 @@ impl Files {
     }
 
     /// Opens and leases the object; nothing is written yet.
-    pub fn prepare(&self, number: u32, options: &PrepareOptions) -> Result<Flushing<'_>, Declined> {
+    pub fn prepare(&self, number: u32, options: &PrepareOptions<'_>) -> Result<Flushing<'_>, Declined> {
         debug_assert_ne!(number, NO_RECORD);
         let claim = self.claims.try_take(number).ok_or(Declined::Busy)?;
         let serial = self.serial(number);
@@ -162,7 +166,8 @@ impl Files {
             State::New => return Err(Declined::BlockReason(BlockReason::Changed)),
             _ => return Err(Declined::NotNeeded),
         }
-        let path = self.located(number, serial).ok_or_else(|| {
+        let known = self.catalogue().path(number, serial).filter(|known| options.seen_as == Some(known));
+        let path = known.or_else(|| self.located(number, serial)).ok_or_else(|| {
             // Between our looks it may have been removed.
             match record.state() {
                 State::Current if self.root_is_away() => Declined::BlockReason(BlockReason::Failed(self.away())),
@@ -332,7 +337,7 @@ impl Files {
         // None is left when programs changed all of them meanwhile.
         let lanes_inside = lanes / directories.len().max(1);
         let committed = spread(lanes, directories.into_iter().collect(), |(directory, files)| {
-            self.unseen_in(&directory, || {
+            self.unseen_in(&directory, PutBack::Here, || {
                 self.each(lanes_inside, files, |file| {
                     self.commit(file).inspect_err(|_| {
                         self.record(file.number).change_state(State::Committing, State::Current);

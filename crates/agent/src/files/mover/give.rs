@@ -9,9 +9,9 @@
 //! file; and it keeps its object until the other has said that it looks after the file.
 
 use crate::files::Files;
+use crate::files::mover::directory_times::PutBack;
 use crate::files::mover::flush::{Declined, Flushing, PrepareOptions};
 use crate::shared::path::{as_path, read_link};
-use rustix::fs::CWD;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
@@ -20,7 +20,6 @@ use terrace_core::peers::Offer;
 use terrace_core::policy::Mode;
 use terrace_index::State;
 use terrace_index::guard::Domain;
-use terrace_tier::directory::replace;
 use terrace_tier::{Lease, ReadingExt, Stat, Step, reached};
 
 /// A file that came from another node is not given on at once: one that several nodes want is best a real file in the root.
@@ -49,17 +48,14 @@ pub struct Given<'a> {
 
 impl Files {
     /// `None`: it can't be given, or should not be.
-    pub fn offer(&self, number: u32, most: u64, mode: Mode) -> Option<Giving<'_>> {
-        let file = match self.prepare(number, &PrepareOptions { whatever_mode: true, snapshot: false }) {
+    pub fn offer(&self, number: u32, path: &[u8], most: u64, mode: Mode) -> Option<Giving<'_>> {
+        let options = PrepareOptions { whatever_mode: true, snapshot: false, seen_as: Some(path) };
+        let file = match self.prepare(number, &options) {
             Ok(file) => file,
             Err(Declined::NotNeeded | Declined::Busy | Declined::Read | Declined::BlockReason(_)) => return None,
         };
         let stat = file.stat;
-        if self.stays(number, file.serial, mode)
-            || stat.size > most
-            || stat.nlink != 1
-            || self.has_two_names(&file.path)
-        {
+        if self.stays(number, file.serial, mode) || stat.size > most || stat.nlink != 1 {
             return None;
         }
         let attributes = file.reading.attributes().ok()?;
@@ -95,14 +91,15 @@ impl Files {
     /// A link with this text on its way into the tree, in the place of the record's file.
     pub fn link_in_tmp(&self, number: u32, text: &Path) -> rustix::io::Result<PathBuf> {
         let link = self.tmp_dir().join(self.object_name(number));
-        let _ = std::fs::remove_file(&link);
-        rustix::fs::symlink(text, &link)?;
+        match rustix::fs::symlink(text, &link) {
+            // Left by an agent that was killed.
+            Err(rustix::io::Errno::EXIST) => {
+                let _ = std::fs::remove_file(&link);
+                rustix::fs::symlink(text, &link)?;
+            }
+            made => made?,
+        }
         Ok(link)
-    }
-
-    /// The link itself may have got a second name from a program outside.
-    fn has_two_names(&self, path: &[u8]) -> bool {
-        rustix::fs::lstat(as_path(path)).is_ok_and(|link| link.st_nlink > 1)
     }
 
     /// What a file looks like that would be given to who asked for it now, and how many extended attributes it has.
@@ -162,8 +159,8 @@ impl<'a> Giving<'a> {
             let target = as_path(&path);
             files.forget_link(number);
             files
-                .unseen_in(target.parent().unwrap_or(Path::new("/")), || {
-                    replace(CWD, &link, target, &|| files.is_link_to(&link, number))
+                .unseen_in(target.parent().unwrap_or(Path::new("/")), PutBack::Here, || {
+                    files.root_tier.replace(&link, target, &|| files.is_link_to(&link, number))
                 })
                 .is_ok()
         };
@@ -181,12 +178,13 @@ impl<'a> Giving<'a> {
         Some(Given { files, giving: self, text: text.to_vec() })
     }
 
-    /// Nobody has it open, it is what was sent, and it has its name.
+    /// Nobody has it open, it is what was sent, and it has its name; and the link has one only, which a program outside may have given it more of.
     fn is_ready(&mut self, files: &Files) -> bool {
         self.file.lease.as_mut().is_some_and(Lease::upgrade)
             && self.is_still()
             && self.file.reading.stat().is_ok_and(|now| now.version() == self.file.stat.version())
-            && files.links_to(&self.file.path, self.file.number)
+            && files.looked_at(&self.file.path).is_none_or(|link| link.stx_nlink == 1)
+            && files.is_link_to(as_path(&self.file.path), self.file.number)
     }
 }
 
@@ -218,7 +216,7 @@ impl Given<'_> {
         let (files, number) = (self.files, self.giving.file.number);
         let Ok(link) = files.link_in_tmp(number, &files.object_path(number)) else { return false };
         let is_theirs = || read_link(link.as_os_str().as_bytes()).is_some_and(|text| text == self.text);
-        let put = replace(CWD, &link, as_path(self.path()), &is_theirs).is_ok();
+        let put = files.root_tier.replace(&link, as_path(self.path()), &is_theirs).is_ok();
         let _ = std::fs::remove_file(&link);
         if put {
             files.record(number).change_state(State::Committing, State::Current);

@@ -11,6 +11,7 @@ use crate::files::EVICTION_GRACE_URGENT;
 use crate::files::Files;
 use crate::files::catalogue::BlockReason;
 use crate::files::exchange::{MovedFile, birth_ns};
+use crate::files::mover::directory_times::PutBack;
 use crate::files::mover::evict::Eviction;
 use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::flush::{Declined, PrepareOptions};
@@ -20,7 +21,6 @@ use crate::shared::index_file::object_name;
 use crate::shared::index_file::random_half;
 use crate::shared::path::as_path;
 use crate::shared::schedule::Work;
-use rustix::fs::CWD;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,6 @@ use std::time::{Duration, Instant};
 use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
 use terrace_index::{FLAG_MAPPED, FLAG_UNLINKED, State};
-use terrace_tier::directory::replace;
 use terrace_tier::journal::Task;
 use terrace_tier::{CopyOptions, FileReading, Reading, Stat, Step, Tier, Writing, copy, reached};
 
@@ -124,7 +123,7 @@ impl Files {
         let mut walks = 0;
         loop {
             let serial = self.serial(number);
-            match self.prepare(number, &PrepareOptions { whatever_mode: true, snapshot: false }) {
+            match self.prepare(number, &PrepareOptions { whatever_mode: true, ..PrepareOptions::default() }) {
                 Ok(file) => {
                     self.flush_batch(vec![file], false);
                 }
@@ -520,7 +519,7 @@ impl Files {
         // Noted first: as soon as the name leads there, a program may rename it and tell so.
         self.catalogue().set_path(new, self.serial(new), path);
         self.forget_link(number);
-        let renamed = self.unseen_in(directory, || match (place.sink.take(), &place.link) {
+        let renamed = self.unseen_in(directory, PutBack::Here, || match (place.sink.take(), &place.link) {
             (Some(sink), _) => match self.relative(path) {
                 Some(relative) if self.has_others() => sink
                     .commit_over(relative, &|replaced| self.is_link_to(replaced, number))
@@ -536,7 +535,8 @@ impl Files {
             },
             (None, Some(link)) if self.has_others() => {
                 let is_ours = || self.is_link_to(link, number);
-                replace(CWD, link, target, &is_ours)
+                self.root_tier
+                    .replace(link, target, &is_ours)
                     .map_err(|(error, _)| if error == Errno::NOENT { libc::EBUSY } else { raw(error) })
             }
             (None, Some(link)) => rustix::fs::rename(link, target).map_err(raw),
