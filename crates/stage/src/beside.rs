@@ -274,12 +274,10 @@ impl Beside {
     fn say(&self, told: &mpsc::Receiver<Told>, arriving: &AtomicU64) {
         let mut client = None;
         while let Ok(first) = told.recv() {
-            let (mut objects, mut failed) = (vec![], vec![]);
+            let (mut objects, mut failed, mut is_all) = (vec![], vec![], false);
             for Told(name, reason) in std::iter::once(first).chain(told.try_iter()) {
-                if name.is_empty() {
-                    return;
-                }
                 match reason {
+                    _ if name.is_empty() => is_all = true,
                     None => objects.push(name),
                     Some(reason) => failed.push((name, reason)),
                 }
@@ -288,6 +286,9 @@ impl Beside {
             let mut connected = client.take().or_else(|| Client::connect_to(&self.at.control).ok());
             if connected.as_mut().is_some_and(|client| client.ask(&say, |_| {}).is_ok()) {
                 client = connected;
+            }
+            if is_all {
+                return;
             }
         }
     }
