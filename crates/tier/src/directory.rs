@@ -39,8 +39,8 @@ pub struct DirectoryTier {
     /// Held open: the tier stays the same directory whatever happens to its path.
     fd: Arc<OwnedFd>,
     temporaries: Option<Arc<Temporaries>>,
-    /// Its file system can exchange two names, as far as is known.
-    exchanges: Arc<AtomicBool>,
+    /// By the root's own file system.
+    refuses_exchange: Arc<AtomicBool>,
 }
 
 /// The directory of a root's temporaries, which is ours alone.
@@ -66,7 +66,7 @@ impl DirectoryTier {
             directory: Arc::new(directory),
             fd: Arc::new(fd),
             temporaries: None,
-            exchanges: Arc::new(AtomicBool::new(true)),
+            refuses_exchange: Arc::default(),
         })
     }
 

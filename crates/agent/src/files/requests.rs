@@ -260,8 +260,8 @@ impl Files {
     /// A mapped file can't be moved under its program: what it has now is made durable.
     fn snapshot(&self, number: u32) -> bool {
         for _ in 0..5 {
-            if let Ok(file) =
-                self.prepare(number, &PrepareOptions { whatever_mode: true, snapshot: true, seen_as: None })
+            if let Ok(file) = self
+                .prepare(number, &PrepareOptions { whatever_mode: true, snapshot: true, ..PrepareOptions::default() })
                 && self.flush_batch(vec![file], self.settings.mover.fsync) == 1
             {
                 return true;

@@ -4,7 +4,6 @@ use super::Peers;
 use crate::node::{gone, registered};
 use crate::shared::path::{as_path, read_link};
 use crate::shared::request::Scope;
-use rustix::fs::{AtFlags, StatxFlags};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -120,10 +119,9 @@ impl Peers {
         }
     }
 
-    /// The name is still this link. A file system's cache of names may be a second old.
+    /// The name is still this link.
     pub fn leads_to(&self, path: &[u8], text: &[u8]) -> bool {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_FORCE_SYNC;
-        let _ = rustix::fs::statx(rustix::fs::CWD, as_path(path), flags, StatxFlags::TYPE | StatxFlags::INO);
+        let _ = self.looked_at(path);
         read_link(path).is_some_and(|now| now == text)
     }
 

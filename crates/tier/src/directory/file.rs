@@ -198,19 +198,35 @@ pub enum Left {
 }
 
 impl DirectoryTier {
+    /// The two exchange their names. NOTSUP: the file system can't do that (an old kernel, NFS, GlusterFS), which the root's own is asked once;
+    /// one that is mounted below the root, where nothing is private, is asked each time.
+    pub fn exchange(&self, one: &Path, other: &Path) -> Result<(), Errno> {
+        if self.refuses_exchange.load(Relaxed) && self.is_private(one) {
+            return Err(Errno::NOTSUP);
+        }
+        let directory = self.fd.as_fd();
+        match retry(|| renameat_with(directory, one, directory, other, RenameFlags::EXCHANGE)) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                self.refuses_exchange.fetch_or(self.is_private(one), Relaxed);
+                Err(Errno::NOTSUP)
+            }
+            done => done,
+        }
+    }
+
+    /// Beside the root's temporaries, or one of them.
+    fn is_private(&self, path: &Path) -> bool {
+        let private = self.temporaries.as_ref().and_then(|own| own.directory.parent());
+        private.is_some_and(|private| path.strip_prefix(&*self.directory).unwrap_or(path).starts_with(private))
+    }
+
     /// Gives what is at `from` the name `to`, over what `is_expected` (which looks at `from`) only; paths that are relative are below the
     /// tier. No call compares and renames at once: the two exchange their names, and what comes out is looked at. Where the file system
-    /// can't exchange (an old kernel, NFS, GlusterFS), which is asked once, it is a rename.
+    /// can't exchange, it is a rename.
     pub fn replace(&self, from: &Path, to: &Path, is_expected: &dyn Fn() -> bool) -> Result<(), (Errno, Left)> {
         let directory = self.fd.as_fd();
-        let exchange = || retry(|| renameat_with(directory, from, directory, to, RenameFlags::EXCHANGE));
-        let exchanged = match self.exchanges.load(Relaxed) {
-            true => exchange(),
-            false => Err(Errno::INVAL),
-        };
-        match exchanged {
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                self.exchanges.store(false, Relaxed);
+        match self.exchange(from, to) {
+            Err(Errno::NOTSUP) => {
                 retry(|| renameat(directory, from, directory, to)).map_err(|error| (error, Left::Ours))
             }
             Err(error) => Err((error, Left::Ours)),
@@ -218,7 +234,7 @@ impl DirectoryTier {
                 let _ = unlinkat(directory, from, AtFlags::empty());
                 Ok(())
             }
-            Ok(()) => match exchange() {
+            Ok(()) => match self.exchange(from, to) {
                 Ok(()) => Err((Errno::NOENT, Left::Ours)),
                 // Somebody has removed the name, and has found the new file there.
                 Err(Errno::NOENT) => {

@@ -83,6 +83,27 @@ fn a_file_is_committed_over_what_is_expected_and_nothing_else() {
 }
 
 #[test]
+fn an_exchange_that_was_refused_is_asked_for_no_more_but_below_other_mounts() {
+    let scratch = tempfile::tempdir_in("/var/tmp").unwrap();
+    let tier = DirectoryTier::open_root("root", scratch.path()).unwrap();
+    drop(tier.create(Path::new("file")).unwrap());
+    for name in ["one", "other", ".terrace/tmp/mine"] {
+        std::fs::write(scratch.path().join(name), name).unwrap();
+    }
+    let (mine, one, other) = (Path::new(".terrace/tmp/mine"), Path::new("one"), Path::new("other"));
+    let holds = |name: &Path, text: &str| std::fs::read(scratch.path().join(name)).unwrap() == text.as_bytes();
+    tier.exchange(mine, one).unwrap();
+    assert!(holds(mine, "one") && holds(one, ".terrace/tmp/mine"));
+    tier.refuses_exchange.store(true, Ordering::Relaxed);
+    assert_eq!(tier.exchange(&scratch.path().join(mine), one), Err(Errno::NOTSUP));
+    assert!(holds(mine, "one"));
+    tier.exchange(one, other).unwrap();
+    assert!(holds(one, "other"));
+    tier.replace(mine, one, &|| true).unwrap();
+    assert!(holds(one, "one") && !scratch.path().join(mine).exists());
+}
+
+#[test]
 fn a_temporary_is_made_with_its_files_mode_and_gets_it_whatever_the_umask() {
     use std::os::unix::fs::MetadataExt;
     let scratch = tempfile::tempdir_in("/var/tmp").unwrap();

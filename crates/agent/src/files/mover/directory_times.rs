@@ -29,7 +29,7 @@ const DIRECTORIES_MAX: usize = 1 << 16;
 
 #[derive(Default)]
 pub struct DirectoryTimes {
-    /// In parts, so that commits elsewhere don't wait.
+    /// From a directory's inode to the number and serial of its record; in parts, so that commits elsewhere don't wait.
     parts: [Mutex<HashMap<u64, (u32, u64)>>; 16],
     /// How many times a directory was left.
     left: AtomicU64,

@@ -166,7 +166,8 @@ impl Files {
             State::New => return Err(Declined::BlockReason(BlockReason::Changed)),
             _ => return Err(Declined::NotNeeded),
         }
-        let known = self.catalogue().path(number, serial).filter(|known| options.seen_as == Some(known));
+        let is_known = |seen: &&[u8]| self.catalogue().path(number, serial).as_deref() == Some(*seen);
+        let known = options.seen_as.filter(is_known).map(<[u8]>::to_vec);
         let path = known.or_else(|| self.located(number, serial)).ok_or_else(|| {
             // Between our looks it may have been removed.
             match record.state() {

@@ -49,7 +49,7 @@ pub struct Given<'a> {
 impl Files {
     /// `None`: it can't be given, or should not be.
     pub fn offer(&self, number: u32, path: &[u8], most: u64, mode: Mode) -> Option<Giving<'_>> {
-        let options = PrepareOptions { whatever_mode: true, snapshot: false, seen_as: Some(path) };
+        let options = PrepareOptions { whatever_mode: true, seen_as: Some(path), ..PrepareOptions::default() };
         let file = match self.prepare(number, &options) {
             Ok(file) => file,
             Err(Declined::NotNeeded | Declined::Busy | Declined::Read | Declined::BlockReason(_)) => return None,
@@ -178,7 +178,7 @@ impl<'a> Giving<'a> {
         Some(Given { files, giving: self, text: text.to_vec() })
     }
 
-    /// Nobody has it open, it is what was sent, and it has its name; and the link has one only, which a program outside may have given it more of.
+    /// Nobody has it open, it is what was sent, and it has its name, to which no program outside has added another.
     fn is_ready(&mut self, files: &Files) -> bool {
         self.file.lease.as_mut().is_some_and(Lease::upgrade)
             && self.is_still()

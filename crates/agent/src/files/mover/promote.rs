@@ -12,7 +12,7 @@ use crate::files::mover::directory_times::PutBack;
 use crate::shared::index_file::object_name;
 use crate::shared::index_file::random_half;
 use crate::shared::path::as_path;
-use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
@@ -138,13 +138,11 @@ impl Files {
             })
         };
         let result = self.unseen_in(directory, PutBack::Here, || {
-            match rustix::fs::renameat_with(CWD, &held, CWD, target, RenameFlags::EXCHANGE) {
+            match self.root_tier.exchange(&held, target) {
                 Ok(()) if is_the_one(&held) => Ok(()),
                 // The name was given to another file a moment ago: give it back.
-                Ok(()) => rustix::fs::renameat_with(CWD, &held, CWD, target, RenameFlags::EXCHANGE)
-                    .map_err(raw)
-                    .and(Err(libc::EBUSY)),
-                Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => self.put_link_in_two(target, &held, is_the_one),
+                Ok(()) => self.root_tier.exchange(&held, target).map_err(raw).and(Err(libc::EBUSY)),
+                Err(Errno::NOTSUP) => self.put_link_in_two(target, &held, is_the_one),
                 Err(errno) => Err(raw(errno)),
             }
         });
