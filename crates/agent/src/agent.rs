@@ -50,6 +50,8 @@ impl Agent {
             self.files.end_directories(scope, &mut outcome);
             self.objects.remove_arrays(scope, &mut outcome);
             removed.release();
+        } else {
+            self.files.flush_directories(scope, &mut outcome);
         }
         outcome
     }

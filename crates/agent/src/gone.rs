@@ -2,7 +2,7 @@
 //!
 //!   nodes/TAG              ─▶ nodes/TAG.gone-0, and a file takes the name
 //!   nodes/TAG.gone-0/tmp   ─▶ removed
-//!   links with that tag    ─▶ the held version is renamed over them; without one they stay, and are told as lost
+//!   links with that tag    ─▶ the held version, or the mirror of a directory, takes their name; without one they stay, and are told as lost
 //!   nodes/TAG.gone-0       ─▶ removed; the file stays until the node's next agent
 //!
 //! Invariant: when the first name changes, an agent of that node that lives after all, behind a broken network, can't put anything in
@@ -12,6 +12,7 @@
 //! Every step may be repeated: a declaration that was interrupted is declared again.
 
 use crate::error::{Context, Error, Result};
+use crate::files::mover::mirror;
 use crate::node::{gone, registered};
 use crate::peers::reach;
 use crate::shared::index_file::make_private;
@@ -202,11 +203,29 @@ fn restore(link: &Link, places: &[PathBuf]) -> Result<Option<bool>> {
     if std::fs::read_link(&link.path).ok().as_ref() != Some(&link.text) {
         return Ok(None);
     }
-    let held = places.iter().map(|place| place.join("held").join(&link.object));
+    if link.is_directory {
+        return restore_directory(link, places);
+    }
+    let mut held = places.iter().map(|place| place.join("held").join(&link.object));
     let is_file = |held: &PathBuf| std::fs::symlink_metadata(held).is_ok_and(|found| found.is_file());
-    let Some(held) = held.filter(|_| !link.is_directory).find(is_file) else { return Ok(Some(false)) };
+    let Some(held) = held.find(is_file) else { return Ok(Some(false)) };
     std::fs::rename(&held, &link.path).context("put the last durable version in place of", &link.path)?;
     Ok(Some(true))
+}
+
+/// What its mirror has of a placed directory. Where the root's file system exchanges no names, the name is absent for a moment.
+fn restore_directory(link: &Link, places: &[PathBuf]) -> Result<Option<bool>> {
+    for kept in places.iter().map(|place| place.join("kept").join(&link.object)) {
+        let Some(tree) = mirror::restore(&kept).context("read", &kept)? else { continue };
+        let aside = kept.join("link");
+        std::fs::rename(&link.path, &aside).context("move aside", &link.path)?;
+        if let Err(error) = std::fs::rename(&tree, &link.path) {
+            let _ = std::fs::rename(&aside, &link.path);
+            return Err(error).context("put its last copy in place of", &link.path);
+        }
+        return Ok(Some(true));
+    }
+    Ok(Some(false))
 }
 
 /// True: this node had been declared gone, and is here. Its agent begins anew with what the names still say, as soon as those that

@@ -542,7 +542,7 @@ impl Agent {
         self.withdraw_node();
         let nodes = terrace_core::nodes::directory(&self.settings.root, terrace_index::PRIVATE_DIR);
         self.remove_spill_dirs();
-        for directory in [self.tmp_dir(), self.held_dir(), own, nodes, private] {
+        for directory in [self.tmp_dir(), self.held_dir(), self.kept_dir(), own, nodes, private] {
             let _ = std::fs::remove_dir(directory);
         }
         for place in &self.devices {

@@ -87,8 +87,8 @@ pub fn undo_start(settings: &Settings, before: &Before) {
         is_empty && !place.exists()
     });
     let own = settings.root.join(nodes::private(PRIVATE_DIR, settings.node.as_deref()));
-    let _ = [own.join("tmp"), own.join("held")].map(std::fs::remove_dir);
-    if is_empty && !before.unfinished && !own.join("held").exists() {
+    let _ = [own.join("tmp"), own.join("held"), own.join("kept")].map(std::fs::remove_dir);
+    if is_empty && !before.unfinished && !own.join("held").exists() && !own.join("kept").exists() {
         let _ = std::fs::remove_file(own.join(nodes::REGISTRATION));
         let all = nodes::directory(&settings.root, PRIVATE_DIR);
         let _ = [own, all, settings.root.join(PRIVATE_DIR)].map(std::fs::remove_dir);

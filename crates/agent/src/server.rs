@@ -256,6 +256,12 @@ impl Agent {
                 tier.files += files;
                 tier.written_files += files;
                 tier.written_bytes += bytes;
+                let path = self.catalogue().path(number, self.serial(number)).unwrap_or_default();
+                if !self.is_scratch(&path) {
+                    let (files, bytes) = self.unmirrored(number);
+                    unflushed_files += files;
+                    unflushed_bytes += bytes;
+                }
                 continue;
             }
             if !is_newest && state != State::Clean {

@@ -5,7 +5,7 @@ use crate::args::PathArgs;
 use crate::places::{below_root, object_directories};
 use terrace_core::control::{Request, Response, Status};
 use terrace_core::policy::{Decision, Mode, Policy};
-use terrace_core::settings::{Directories, Settings};
+use terrace_core::settings::Settings;
 use terrace_core::size::show_bytes;
 use terrace_tool::control_client::running;
 use terrace_tool::failure::{Failure, Result};
@@ -61,8 +61,11 @@ pub fn explain(args: &PathArgs) -> Result<i32> {
     outln!("  rule      {}", rule(&decision));
     outln!("  prefetch  {}", if decision.prefetch { "yes: brought up at the start of a run" } else { "no" });
     outln!("  placed in {tier}: {reason}");
-    if settings.directories == Directories::Scratch && policy.drops_all_below(relative) {
-        outln!("  directory placed as a whole if a program makes one of this name: policy drops all that may be in it");
+    if settings.directories.places(&policy, relative) {
+        let does = if policy.drops_all_below(relative) { "drops" } else { "flushes" };
+        outln!(
+            "  directory placed as a whole if a program makes one of this name: policy {does} all that may be in it"
+        );
     }
     outln!("  now       {now}");
     Ok(0)

@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use terrace_core::control::Request;
 use terrace_core::policy::Policy;
-use terrace_core::settings::{Directories, Settings};
+use terrace_core::settings::Settings;
 use terrace_supervise::{Filter, HOPELESS};
 use terrace_tool::control_client::Client;
 use terrace_tool::errln;
@@ -92,8 +92,7 @@ pub struct Supervised {
 /// What a run's filter lets pass is learned while its agent starts.
 pub fn learn(settings: &Settings) -> JoinHandle<Filter> {
     let policy = Policy::compile(&settings.policy);
-    let directories =
-        settings.directories != Directories::Off && policy.is_ok_and(|policy| policy.may_drop_directories());
+    let directories = policy.is_ok_and(|policy| settings.directories.may_place(&policy));
     std::thread::spawn(move || Filter::new(terrace_supervise::learn_loader(), directories))
 }
 

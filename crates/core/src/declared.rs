@@ -126,7 +126,7 @@ pub const SETTINGS: [Declaration; 24] = [
         "directories",
         Kind::Choice(&Directories::WORDS),
         "scratch",
-        "Directories that programs make and that lie in a tier as a whole: those in which policy drops every file (`scratch`), or none (`off`).",
+        "Directories that programs make and that lie in a tier as a whole: those in which policy drops every file (`scratch`), also those in which it flushes every file (`all`), or none (`off`).",
     ),
     setting("mover.threads", "threads", Kind::Count, "2", "Files moved at the same time."),
     setting(

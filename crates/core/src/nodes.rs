@@ -2,7 +2,7 @@
 //!
 //!   TIERPATH/terrace-UID-ROOTID.TAG/NAME        an object: the directory exists on its node alone
 //!   ROOT/.terrace/nodes/TAG/node.json           what the node says of itself, until its agent has left
-//!                           tmp/, held/         its unfinished copies, and last durable versions
+//!                           tmp/, held/, kept/  its unfinished copies, last durable versions, and mirrors of directories
 //!   STATE/node                                  the tag, made once
 //!
 //! Invariant: an agent touches the links, copies and held versions of its own tag, and no others. A link of another tag is "on

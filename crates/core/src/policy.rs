@@ -143,6 +143,16 @@ impl Policy {
         self.flush.all_below(directory) == Some(false) && self.evict.all_below(directory) == Some(true)
     }
 
+    /// True: every file that there may ever be below this directory is made durable. False also where that can't be told.
+    pub fn flushes_all_below(&self, directory: &Path) -> bool {
+        self.flush.all_below(directory.as_os_str().as_bytes()) == Some(true)
+    }
+
+    /// There may be a directory that `flushes_all_below`.
+    pub fn may_flush_directories(&self) -> bool {
+        self.flush.may_have_all_below()
+    }
+
     /// There may be a directory that `drops_all_below`. Where there is none, nothing has to look for them.
     pub fn may_drop_directories(&self) -> bool {
         self.evict.may_have_all_below() && !self.flush.has_everything()

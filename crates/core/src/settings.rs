@@ -5,7 +5,7 @@
 
 use crate::members::{self, Membership};
 use crate::paths;
-use crate::policy::PolicySettings;
+use crate::policy::{Policy, PolicySettings};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
@@ -78,13 +78,31 @@ pub enum Directories {
     /// Those in which policy drops every file at the end of the run.
     #[default]
     Scratch,
+    /// Also those in which policy flushes every file.
+    All,
 }
 
 impl Directories {
-    pub const WORDS: [&'static str; 2] = ["off", "scratch"];
+    pub const WORDS: [&'static str; 3] = ["off", "scratch", "all"];
 
     pub fn of(word: &str) -> Directories {
-        if word == "scratch" { Directories::Scratch } else { Directories::Off }
+        match word {
+            "all" => Directories::All,
+            "scratch" => Directories::Scratch,
+            _ => Directories::Off,
+        }
+    }
+
+    /// A directory of this name, relative to the root, lies in a tier when a program makes it.
+    pub fn places(self, policy: &Policy, relative: &Path) -> bool {
+        self != Directories::Off && policy.drops_all_below(relative)
+            || self == Directories::All && policy.flushes_all_below(relative)
+    }
+
+    /// There may be such a directory. Where there can be none, nothing has to look for them.
+    pub fn may_place(self, policy: &Policy) -> bool {
+        self != Directories::Off && policy.may_drop_directories()
+            || self == Directories::All && policy.may_flush_directories()
     }
 
     pub fn as_str(self) -> &'static str {

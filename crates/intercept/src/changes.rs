@@ -447,6 +447,8 @@ impl Value {
 
     /// An attribute that the tier's file system can't keep (older kernels' tmpfs): the file becomes a real one first.
     fn set_at(&self, path: *const c_char, follow: bool) -> c_int {
+        let way = Way::of(CWD, path);
+        let path = way.path();
         let follows = follow || is_ours(CWD, path);
         let nr = if follows { libc::SYS_setxattr } else { libc::SYS_lsetxattr };
         let again = |object: *const c_char| unsafe { self.set(libc::SYS_setxattr, object as usize) };
@@ -501,6 +503,8 @@ pub unsafe extern "C" fn fsetxattr(
 }
 
 fn remove_at(path: *const c_char, name: *const c_char, follow: bool) -> c_int {
+    let way = Way::of(CWD, path);
+    let path = way.path();
     let follows = follow || is_ours(CWD, path);
     let nr = if follows { libc::SYS_removexattr } else { libc::SYS_lremovexattr };
     let remove = |nr: i64, path: *const c_char| unsafe { gate::call2(nr, path as usize, name as usize) };

@@ -37,7 +37,7 @@ pub struct SettingArgs {
     /// How to intercept programs: both, preload or supervise
     #[arg(long, value_name = "DOOR", help_heading = "Settings")]
     pub door: Option<String>,
-    /// Place whole directories that programs make: off, or scratch (those in which policy drops every file)
+    /// Place whole directories that programs make: off, scratch (those in which policy drops every file), or all (also those in which it flushes every file)
     #[arg(long, value_name = "WHICH", help_heading = "Settings")]
     pub directories: Option<String>,
     /// Files to move in parallel

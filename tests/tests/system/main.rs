@@ -43,6 +43,7 @@ mod objects_values;
 mod pjdfstest;
 mod placed;
 mod placed_full;
+mod placed_kept;
 mod predecessors;
 mod predict;
 mod programs;

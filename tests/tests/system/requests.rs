@@ -113,6 +113,22 @@ fn files_of_a_placed_scratch_directory_cost_no_request() {
 }
 
 /// Makes so many files of 4 KiB in a new directory `work`.
+/// A directory that a run makes is copied and committed as a whole: what is made in it costs what `cp` would ask.
+#[test]
+fn files_of_a_directory_that_is_committed_as_a_whole_cost_what_copies_cost() {
+    let script = |times: u32| {
+        format!(
+            "import os\nos.mkdir('out')\nfor i in range({times}):\n\topen(f'out/f{{i}}', 'w').write('data')\n\
+             for i in range({times}):\n\tassert open(f'out/f{{i}}').read() == 'data'\n"
+        )
+    };
+    let wish = Wish::default().tier("ram", "64MiB").top("directories = \"all\"");
+    let Some([natively, ours]) = difference(wish, &script(10), &script(510)) else { return };
+    eprintln!("{ours} requests for 500 files, natively {natively}");
+    assert!(natively >= 1000 - STRAY, "making and opening are requests: {natively}");
+    assert!(ours <= natively + STRAY, "{ours} requests for 500 files of a directory, natively {natively}");
+}
+
 fn small_files(times: u32) -> String {
     format!(
         "import os\n\

@@ -111,6 +111,7 @@ impl Files {
             State::Current | State::Committing | State::New | State::Moving => {
                 self.schedule.after(self.settle_time(), Work::Look, number);
             }
+            State::Directory => self.plan_mirror(number),
             // Unlinked before it was closed: nobody else will give its room back.
             State::Dead => {
                 self.unreserve(number);
@@ -127,7 +128,8 @@ impl Files {
             State::Committing | State::New | State::Moving => {
                 return self.schedule.after(self.settle_time(), Work::Look, number);
             }
-            _ => return,
+            State::Directory => return self.look_into(number),
+            _ => return self.forget_mirror(number),
         }
         if let Some(rest) = self.unquiet(number) {
             return self.schedule.after(rest, Work::Look, number);

@@ -13,6 +13,7 @@
 
 use crate::files::Files;
 use crate::files::directories::{CONTAINER_MODE, used_places};
+use crate::files::mover::mirror::{Look, Mirror};
 use crate::shared::index_file::{object_name, random_half};
 use crate::shared::path::{as_path, read_link};
 use rustix::fs::{AtFlags, CWD, FileType, RenameFlags};
@@ -369,7 +370,7 @@ impl Files {
         if claims.is_none() || !numbers.iter().all(is_durable) || !self.may_be_copied(source) || is_used() {
             return Err(libc::EXDEV);
         }
-        let unnamed = self.unnamed_in(directory);
+        let mut copy = Mirror::new(source.to_owned(), self.unnamed_in(directory));
         let written = |link: &Path| {
             let text = std::fs::read_link(link)?;
             let below = link.parent().and_then(|above| above.strip_prefix(source).ok()).unwrap_or(Path::new(""));
@@ -377,11 +378,11 @@ impl Files {
             let stored = self.stored_in(place.as_os_str().as_bytes(), text.as_os_str().as_bytes());
             Ok(as_path(&stored.map_err(std::io::Error::from_raw_os_error)?).to_owned())
         };
-        let discard = |copy: &Path| drop(std::fs::remove_dir_all(copy));
-        let entered = crate::files::mover::publish::copy_tree(source, &unnamed, false, &|_| None, &written)
-            .map_err(|_| libc::EXDEV)
-            .and_then(|_| self.exchange_for_copy(source, &unnamed, target, is_used));
-        entered.inspect_err(|_| discard(&unnamed))?;
+        let how = Look { fsync: false, cap: None, spilled: &|_| None, written: &written, ..self.last_look(1) };
+        let copied = copy.look(&how).map_err(|_| libc::EXDEV);
+        let entered = copied.and_then(|_| self.exchange_for_copy(source, &copy.tree(), target, is_used));
+        copy.discard();
+        entered?;
         for number in numbers {
             if matches!(self.record(number).state(), State::Clean | State::Durable) {
                 self.record(number).flags.fetch_or(FLAG_UNLINKED, SeqCst);
@@ -504,7 +505,7 @@ impl Files {
         // Nobody has it open for writing, and who wants to waits until it is gone.
         let lease = Lease::exclusive(source.as_fd()).ok().flatten().ok_or_else(busy)?;
         let unnamed = self.unnamed_in(directory);
-        let copied = crate::files::mover::publish::copy_one(&mut source, &unnamed);
+        let copied = crate::files::mover::mirror::copy_one(&mut source, &unnamed);
         let entered = copied.and_then(|()| match lease.is_broken() {
             true => Err(busy()),
             false => std::fs::rename(&unnamed, as_path(to)),

@@ -1,18 +1,20 @@
 //! Placed directories: in the root a link, in a tier a directory with all that programs make in it.
 //!
-//!   asked for by a program ─▶ policy drops all below? ─▶ record, container ─▶ (the program makes directory and link)
-//!   end of the run ─▶ an empty directory takes the link's place ─▶ what was in the tier goes
+//!   asked for by a program ─▶ policy drops, or flushes, all below? ─▶ record, container ─▶ (the program makes directory and link)
+//!   end of the run ─▶ an empty directory, or the mirror (`kept`), takes the link's place ─▶ what was in the tier goes
 //!
 //! What lies below has no record, no event and no request to the root: the kernel walks the tier.
 //!
-//! Invariant: the name in the root is a link to the whole directory, or a directory; it is never absent in between (two names are
-//! exchanged). What policy does not drop is copied into the root, and synced, before.
+//! Invariant: the name in the root is a link to the whole directory, or a directory. It is never absent in between where the root's file
+//! system exchanges names. What policy does not drop is copied into the root, and synced, before.
 
 use crate::files::Files;
-use crate::shared::index_file::random_half;
+use crate::files::mover::mirror;
+use crate::shared::index_file::{object_name, random_half};
 use crate::shared::path::{as_path, read_link};
 use crate::shared::request::{Outcome, Scope};
-use rustix::fs::{CWD, Mode, RenameFlags};
+use rustix::fs::Mode;
+use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -20,9 +22,9 @@ use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_core::control::Failure;
 use terrace_core::policy::Mode as PolicyMode;
-use terrace_core::settings::Directories;
 use terrace_index::climbing::told;
 use terrace_index::{DIRECTORY_SUFFIX, State};
+use terrace_tier::{Step, reached};
 
 /// A device with less than this free takes no directories.
 const ROOM_MIN: i64 = 1 << 20;
@@ -33,7 +35,7 @@ const COUNT_SHARE: u32 = 20;
 const COUNT_MIN: Duration = Duration::from_millis(200);
 /// A file system is nearly full, and nothing that is there can move.
 const LOW_WAIT: Duration = Duration::from_millis(500);
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What lies in placed directories is counted by walking through them.
 #[derive(Default)]
@@ -46,7 +48,7 @@ pub struct RoomCount {
 impl Files {
     /// As settings and policy are, some directory may be placed. Where none can be, programs aren't asked for what only they need.
     pub fn places_directories(&self) -> bool {
-        self.settings.directories != Directories::Off && self.policy.may_drop_directories()
+        self.settings.directories.may_place(&self.policy)
     }
 
     /// A program is about to make this directory: its record, with a container that waits for it. Err: an errno for mkdir(2), where
@@ -58,7 +60,7 @@ impl Files {
             && !self.has_others() // to them it would lead nowhere
             && self.index.header.accepts.load(Acquire) != 0
             && uid == rustix::process::geteuid().as_raw()
-            && self.policy.drops_all_below(relative);
+            && self.settings.directories.places(&self.policy, relative);
         if !is_wanted {
             return Err(NOT_HERE);
         }
@@ -96,10 +98,14 @@ impl Files {
 
     /// What becomes of a record's file, or of the files in its directory.
     pub fn mode_of(&self, number: u32, path: &[u8]) -> PolicyMode {
-        if self.is_directory(number) && self.is_scratch(path) { PolicyMode::Remove } else { self.mode(path) }
+        match self.is_directory(number) {
+            true if self.is_scratch(path) => PolicyMode::Remove,
+            true => PolicyMode::Move,
+            false => self.mode(path),
+        }
     }
 
-    fn directories_in(&self, scope: &Scope) -> Vec<(u32, u64, Vec<u8>)> {
+    pub fn directories_in(&self, scope: &Scope) -> Vec<(u32, u64, Vec<u8>)> {
         let catalogue = self.catalogue();
         let numbers = (0..self.index.records_end()).filter(|&number| self.is_directory(number));
         let named = numbers.filter_map(|number| {
@@ -115,22 +121,14 @@ impl Files {
             return;
         }
         for (number, serial, path) in self.directories_in(scope) {
-            if self.serial(number) != serial {
-                continue;
-            }
-            let is_scratch = self.is_scratch(&path);
-            let done = if is_scratch { self.drop_directory(number) } else { self.publish_directory(number) };
-            match done {
-                Ok(()) if is_scratch => {}
-                Ok(()) => {
-                    outcome.files += 1;
-                    outcome.done.push(as_path(&path).into());
-                }
-                Err(error) => {
-                    outcome.failures.push(Failure { path: as_path(&path).into(), reason: error.to_string() });
-                }
+            if self.serial(number) == serial
+                && self.is_scratch(&path)
+                && let Err(error) = self.drop_directory(number)
+            {
+                outcome.failures.push(Failure { path: as_path(&path).into(), reason: error.to_string() });
             }
         }
+        self.flush_directories(scope, outcome);
         self.end_spilled();
     }
 
@@ -143,64 +141,32 @@ impl Files {
         let _ = std::fs::remove_dir(&empty);
         std::fs::create_dir(&empty)?;
         give_attributes(&self.object_path(number), &empty)?;
-        self.put_directory(number, &empty, &path)?;
+        self.put_directory(number, &empty, &path, || Ok(())).inspect_err(|_| drop(std::fs::remove_dir(&empty)))?;
         self.totals.removed_files.fetch_add(files, Relaxed);
         self.totals.removed_bytes.fetch_add(bytes, Relaxed);
         Ok(())
     }
 
-    /// As `publish_directory`, while programs may be at work: those who are in it, or have something of it open, would go on in a
-    /// directory that has lost its name. EBUSY: there are some.
-    pub fn publish_directory_for_others(&self, number: u32) -> std::io::Result<()> {
-        let container = self.container(number);
-        if used_places().iter().any(|place| place.starts_with(&container)) {
-            return Err(errno(libc::EBUSY));
-        }
-        self.publish_directory(number).map_err(|error| match error.raw_os_error() {
-            None => errno(libc::EBUSY), // it changed meanwhile
-            Some(_) => error,
-        })
-    }
-
-    /// All that is in it becomes durable, with the directory itself.
-    pub fn publish_directory(&self, number: u32) -> std::io::Result<()> {
-        let _claim = self.claims.take(number, PATIENCE).ok_or_else(|| errno(libc::EBUSY))?;
-        let Some(path) = self.located_directory(number) else { return Ok(()) };
-        let copy = self.tmp_dir().join(self.object_name(number));
-        let _ = std::fs::remove_dir_all(&copy);
-        let published = crate::files::mover::publish::copy_tree(
-            &self.object_path(number),
-            &copy,
-            self.settings.mover.fsync,
-            &|link| self.spilled_at(link),
-            &|link| self.written_in(link),
-        );
-        let (files, bytes) = published.inspect_err(|_| drop(std::fs::remove_dir_all(&copy)))?;
-        self.put_directory(number, &copy, &path)?;
-        if let Some(parent) = as_path(&path).parent().filter(|_| self.settings.mover.fsync) {
-            std::fs::File::open(parent)?.sync_all()?;
-        }
-        self.totals.flushed_files.fetch_add(files, Relaxed);
-        self.totals.flushed_bytes.fetch_add(bytes, Relaxed);
-        Ok(())
-    }
-
-    /// `directory` (below our private one) and the link at `path` exchange their names; then the link and all in the tier go.
-    fn put_directory(&self, number: u32, directory: &Path, path: &[u8]) -> std::io::Result<()> {
+    /// `directory` (below our private one) and the link at `path` exchange their names; then the link and all in the tier go. If it
+    /// `is_not_as_copied` after that, all is as it was.
+    pub fn put_directory(
+        &self,
+        number: u32,
+        directory: &Path,
+        path: &[u8],
+        is_as_copied: impl Fn() -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
         let Some(barrier) = self.commit_barrier() else { return Err(errno(libc::EBUSY)) };
-        let exchange = || {
-            rustix::fs::renameat_with(CWD, directory, CWD, as_path(path), RenameFlags::EXCHANGE)
-                .map_err(std::io::Error::from)
-        };
-        exchange().inspect_err(|_| drop(std::fs::remove_dir_all(directory)))?;
-        if read_link(directory.as_os_str().as_bytes())
-            .is_none_or(|text| text != self.object_path(number).as_os_str().as_bytes())
-        {
-            // A program was faster, and what has the name is not ours to take away.
-            exchange()?;
-            let _ = std::fs::remove_dir_all(directory);
-            return Err(errno(libc::EBUSY));
+        self.exchange_names(directory, as_path(path))?;
+        let is_ours = read_link(directory.as_os_str().as_bytes())
+            .is_some_and(|text| text == self.object_path(number).as_os_str().as_bytes());
+        // A program was faster, and what has the name is not ours to take away.
+        let checked = if is_ours { is_as_copied() } else { Err(errno(libc::EBUSY)) };
+        if let Err(error) = checked {
+            self.exchange_names(directory, as_path(path))?;
+            return Err(error);
         }
+        reached(Step::FlushRenamed);
         std::fs::remove_file(directory)?;
         drop(barrier);
         let contents = self.object_path(number);
@@ -209,6 +175,23 @@ impl Files {
         self.index.header.removals_seq.fetch_add(1, SeqCst);
         remove_tree(&contents, &container);
         Ok(())
+    }
+
+    /// In one step where the root's file system can do that; elsewhere the name is absent for a moment.
+    fn exchange_names(&self, own: &Path, name: &Path) -> std::io::Result<()> {
+        match self.root_tier.exchange(own, name) {
+            Err(Errno::NOTSUP) => {
+                let aside = self.tmp_dir().join(object_name(terrace_index::RECORDS as u32 - 1, random_half()));
+                let give_back = |error: Errno| {
+                    let _ = rustix::fs::rename(&aside, name);
+                    error
+                };
+                rustix::fs::rename(name, &aside)?;
+                rustix::fs::rename(own, name).map_err(give_back)?;
+                Ok(rustix::fs::rename(&aside, own)?)
+            }
+            done => Ok(done?),
+        }
     }
 
     /// The text that a program gave a symbolic link in a placed directory, or one that leads to the same place.
@@ -248,7 +231,7 @@ impl Files {
         catalogue.entry(number, serial).since = Instant::now();
     }
 
-    fn located_directory(&self, number: u32) -> Option<Vec<u8>> {
+    pub fn located_directory(&self, number: u32) -> Option<Vec<u8>> {
         let serial = self.serial(number);
         if !self.is_directory(number) {
             return None;
@@ -290,6 +273,7 @@ impl Files {
         self.record(number).object_ino.store(found.ino(), Release);
         self.index.table_put(self.object_key(number), number);
         self.record(number).set_state(State::Directory);
+        self.plan_mirror(number);
     }
 
     pub fn object_path_of_directory(&self, number: u32) -> PathBuf {
@@ -297,14 +281,20 @@ impl Files {
     }
 
     /// A link to a placed directory that is not there any more (the machine was restarted, or its program killed as it removed it).
-    pub fn replace_lost_directory(&self, path: &[u8]) -> std::io::Result<()> {
+    /// True: what its mirror has is back; else it is an empty directory.
+    pub fn replace_lost_directory(&self, path: &[u8], object: &Path) -> std::io::Result<bool> {
+        let kept = self.kept_dir().join(object);
+        if let Some(tree) = mirror::restore(&kept)? {
+            self.exchange_names(&tree, as_path(path))?;
+            std::fs::remove_dir_all(&kept)?;
+            return Ok(true);
+        }
         let empty = self.tmp_dir().join("lost-directory");
         let _ = std::fs::remove_dir(&empty);
         std::fs::create_dir(&empty)?;
-        let exchanged = rustix::fs::renameat_with(CWD, &empty, CWD, as_path(path), RenameFlags::EXCHANGE);
-        match exchanged {
-            Ok(()) => std::fs::remove_file(&empty),
-            Err(error) => std::fs::remove_dir(&empty).and(Err(error.into())),
+        match self.exchange_names(&empty, as_path(path)) {
+            Ok(()) => std::fs::remove_file(&empty).map(|()| false),
+            Err(error) => std::fs::remove_dir(&empty).and(Err(error)),
         }
     }
 
@@ -315,7 +305,7 @@ impl Files {
     }
 }
 
-fn errno(number: i32) -> std::io::Error {
+pub fn errno(number: i32) -> std::io::Error {
     std::io::Error::from_raw_os_error(number)
 }
 

@@ -197,6 +197,7 @@ impl Files {
             if container.is_dir() {
                 self.discard_container(&container);
             }
+            self.schedule.now(Work::Look, number); // its mirror goes
         }
         if matches!(record.state(), State::Clean | State::Durable) {
             // The root's file is gone; its replica goes as well, when no reader has it open.

@@ -11,6 +11,7 @@ mod events;
 pub mod exchange;
 mod existing;
 mod growth;
+pub mod kept;
 pub mod mover;
 mod records;
 pub mod recover;
@@ -25,6 +26,7 @@ use crate::files::closings::Closings;
 use crate::files::events::EventReader;
 use crate::files::exchange::Exchanges;
 use crate::files::growth::GrowthTracker;
+use crate::files::kept::Mirrors;
 use crate::files::mover::directory_times::DirectoryTimes;
 use crate::shared::index_file::{is_dead, object_name};
 use crate::shared::path::{as_path, read_link};
@@ -61,6 +63,7 @@ pub struct Files {
     /// Keys of evicted objects, and since when: oldest first.
     late_keys: Mutex<Vec<(Instant, u64, u32)>>,
     directory_times: DirectoryTimes,
+    mirrors: Mirrors,
     /// One file of a placed directory moves at a time.
     spilling: Mutex<()>,
     /// Files on their way from object stores.
@@ -111,6 +114,7 @@ impl Files {
             cap,
             late_keys: Mutex::default(),
             directory_times: DirectoryTimes::default(),
+            mirrors: Mirrors::default(),
             spilling: Mutex::default(),
             arrivals: Default::default(),
             other_nodes: Mutex::default(),

@@ -67,7 +67,7 @@ impl Files {
             let record = self.record(number);
             let serial = record.serial.load(Acquire);
             if record.state() == State::Directory {
-                return self.catalogue().path(number, serial).is_some_and(|path| !self.mode_of(number, &path).evicts());
+                return self.catalogue().path(number, serial).is_some_and(|path| !self.is_scratch(&path));
             }
             if serial == 0 || !matches!(record.state(), State::Current | State::Committing | State::Moving) {
                 return false;

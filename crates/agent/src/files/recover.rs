@@ -67,9 +67,13 @@ impl Files {
             self.resume(&walked, &snapshot);
         }
         self.look_for_losses(&walked, &mut report);
+        (0..self.index.records_end())
+            .filter(|&number| self.is_directory(number))
+            .for_each(|number| self.plan_mirror(number));
         self.sort_held(&walked);
         if walked.closed_directories == 0 {
             report.discarded_objects = self.discard_orphans(&walked, is_fresh);
+            self.discard_mirrors(|name| walked.links.iter().any(|link| (link.number, link.random) == name));
             self.end_spilled();
         } else {
             let count = walked.closed_directories;
@@ -100,6 +104,7 @@ impl Files {
             || !snapshot.files.is_empty()
             || !snapshot.steps.is_empty()
             || has_entries(&self.held_dir())
+            || has_entries(&self.kept_dir())
             || self.devices.iter().any(|place| has_entries(&place.dir))
     }
 
@@ -342,8 +347,12 @@ impl Files {
             }
             let path = PathBuf::from(as_path(&link.path));
             if link.is_directory {
-                if let Err(error) = self.replace_lost_directory(&link.path) {
-                    self.warn(format!("can't make the directory {} again: {error}", path.display()));
+                let name = crate::shared::index_file::object_name(link.number, link.random);
+                match self.replace_lost_directory(&link.path, &name) {
+                    Ok(true) => report.restored.push(path),
+                    Ok(false) if self.is_scratch(&link.path) => {}
+                    Ok(false) => report.lost.push((path, self.lost_with(link.device))),
+                    Err(error) => self.warn(format!("can't make the directory {} again: {error}", path.display())),
                 }
                 continue;
             }
@@ -352,14 +361,15 @@ impl Files {
             if is_file && rustix::fs::rename(&held, &path).is_ok() {
                 report.restored.push(path);
             } else {
-                let device = &self.devices[link.device];
-                let tier = &self.settings.tiers[device.tier].name;
-                report.lost.push((
-                    path,
-                    format!("its bytes were only in tier `{tier}`, and {} no longer has them", device.dir.display()),
-                ));
+                report.lost.push((path, self.lost_with(link.device)));
             }
         }
+    }
+
+    fn lost_with(&self, device: usize) -> String {
+        let place = &self.devices[device];
+        let tier = &self.settings.tiers[place.tier].name;
+        format!("its bytes were only in tier `{tier}`, and {} no longer has them", place.dir.display())
     }
 
     /// A held version is needed while its object is newer, that is while the link to the object is in the tree.

@@ -7,6 +7,7 @@ pub mod path;
 pub mod request;
 pub mod runs;
 pub mod schedule;
+pub mod threads;
 pub mod totals;
 
 use crate::error::{Context, Result};
@@ -114,6 +115,11 @@ impl Shared {
 
     pub fn held_dir(&self) -> PathBuf {
         self.settings.root.join(self.private_name()).join("held")
+    }
+
+    /// Mirrors of placed directories that are to be durable.
+    pub fn kept_dir(&self) -> PathBuf {
+        self.settings.root.join(self.private_name()).join("kept")
     }
 
     pub fn tmp_dir(&self) -> PathBuf {
