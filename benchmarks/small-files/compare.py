@@ -1,4 +1,4 @@
-"""Small files: made, read, looked at and removed, natively on a durable tier and on tmpfs, and by Terrace in three ways, by turns.
+"""Small files: made, read, looked at and removed, natively on a durable tier and on tmpfs, and by Terrace in four ways, by turns.
 
 The durable tier is a slow file system (tools/slowfs, 0.5 ms a metadata request) or a local disk. On the slow one its server's metadata
 requests are counted, of a whole run with its end.
@@ -23,6 +23,7 @@ SCRATCH = ["--flush", "**", "--flush", "!work/**", "--evict", "work/**"]
 WAYS: dict[str, list[str] | None] = {
     "native, durable tier": None,
     "Terrace, everything flushed": [],
+    "Terrace, everything flushed, by directories": ["--directories", "all"],
     "Terrace, scratch by files": [*SCRATCH, "--directories", "off"],
     "Terrace, scratch by directories": SCRATCH,
     "native, tmpfs": None,

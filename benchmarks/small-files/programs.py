@@ -1,4 +1,5 @@
-"""Everyday programs of small files on a slow durable tier: natively, under Terrace by two doors, and natively on tmpfs, by turns.
+"""Everyday programs of small files on a slow durable tier: natively, under Terrace by two doors and with whole
+directories, and natively on tmpfs, by turns.
 
 The durable tier is tools/slowfs: 121 MiB/s for writes, 1,381 MiB/s for reads, 0.5 ms a metadata request, which it counts. What is timed is
 the whole: under Terrace with the start of the run, its final flush and its end. What the program reads is there before, on the durable tier.
@@ -20,8 +21,14 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from provenance import RESULTS, provenance, provenance_line  # noqa: E402
 
-#: The door of each way; none: natively.
-WAYS = {"native": None, "preload": "preload", "default": "both", "tmpfs": None}
+#: The settings of each way; none: natively.
+WAYS = {
+    "native": None,
+    "preload": ["--door", "preload"],
+    "default": ["--door", "both"],
+    "whole": ["--door", "both", "--directories", "all"],
+    "tmpfs": None,
+}
 SLOW = ["--write-mib", "121", "--read-mib", "1381", "--latency-us", "500", "--cache-ttl-ms", "1000", "--write-back"]
 
 
@@ -91,6 +98,13 @@ printf 'rule all:\n    input: "all.txt"\nrule one:\n    output: "{i}.txt"\n    s
 """
 
 
+TREE = r"""
+mkdir tree; for d in $(seq 40); do mkdir tree/d$d; for f in $(seq 50); do seq $f 600 >tree/d$d/f$f; done; done
+"""
+ARCHIVE = TREE + "tar cf ../archive.tar tree; rm -r tree\n"
+REPOSITORY = TREE + "cd tree; git init -q; git add .; git -c user.name=a -c user.email=a@b commit -qm all; cd ..; mv tree ../repository\n"
+
+
 def script(text: str) -> str:
     return f"cat >script.py <<'EOF'\n{text}EOF\n"
 
@@ -98,6 +112,8 @@ def script(text: str) -> str:
 PROGRAMS = [
     Program("make -j4, 121 C files, -MMD", ("make", "cc"), SOURCES, "make -s -j4 prog"),
     Program("Python, 64 directories, 450 files", (), script(PYTHON), "python3 script.py"),
+    Program("tar, 2,000 files in 40 directories", ("tar",), ARCHIVE, "tar xf ../archive.tar"),
+    Program("git clone, 2,000 files", ("git",), REPOSITORY, "git clone -q ../repository clone"),
     Program("ffmpeg and ImageMagick, 100 frames", ("ffmpeg", "convert -version | grep -q 'Version: ImageMagick'"), ":", "ffmpeg -loglevel error -f lavfi -i testsrc=duration=4:size=320x240:rate=25 f%03d.png && for f in f0[0-4]*.png; do convert $f -resize 50% s$f; done"),
     Program("snakemake -j4, 30 jobs", ("snakemake",), SNAKEMAKE, "snakemake -q -j4"),
     Program("sqlite", (), script(SQLITE), "python3 script.py"),
@@ -141,8 +157,8 @@ def measure(program: Program, way: str, arguments: argparse.Namespace) -> dict[s
             until("mount", mount.is_mount)
             root = mount
         prefix = []
-        if door := WAYS[way]:
-            prefix = [arguments.terrace, "run", "--quiet", "--door", door, "--root", str(root), "--tier", f"ram={fast}:4GiB", *arguments.setting,
+        if settings := WAYS[way]:
+            prefix = [arguments.terrace, "run", "--quiet", *settings, "--root", str(root), "--tier", f"ram={fast}:4GiB", *arguments.setting,
                       "--state", str(base / "state"), "--runtime", str(fast / "run"), "--"]  # fmt: skip
         begin = time.monotonic()
         sh(program.run, root, prefix)
@@ -162,7 +178,7 @@ def measure(program: Program, way: str, arguments: argparse.Namespace) -> dict[s
 
 
 def table(rows: list[dict]) -> str:
-    text = "| program | native s | `--preload-only` | default | native, tmpfs | requests: native | `--preload-only` | default |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+    text = "| program | native s | `--preload-only` | default | `--directories all` | native, tmpfs | requests: native | `--preload-only` | default | `--directories all` |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
     for row in rows:
         middle = {way: {key: statistics.median(one[key] for one in found) for key in found[0]} for way, found in row["rounds"].items()}
         seconds = " | ".join(f"{middle[way]['s']:.2f}" for way in WAYS)
