@@ -53,7 +53,7 @@ fn programs_leave_what_they_leave_natively() {
         "mkdir src; for i in $(seq 60); do mkdir -p src/d$((i % 7)); echo $i > src/d$((i % 7))/f$i; done; tar cf a.tar src; rm -r src; tar xf a.tar; rm a.tar; \
          mv src/d1 src/e1; mv src moved; cd moved/d2; pwd -P | sed 's/.*\\(moved\\)/\\1/'; cd ..; ls | sort; rm -r d3; cp -a d4 ../copy; find .. | sort",
         "git init -q repo; cd repo; git config user.email a@b; git config user.name a; echo one > f; git add f; git commit -qm one; \
-         git clone -q . ../clone; cd ../clone; git status --short; git worktree add -q ../tree; ls ../tree; git log --format=%s; rm -rf .git/hooks",
+         git clone -q . ../clone; cd ../clone; git status --short; git worktree add -q ../tree; ls ../tree; git log --format=%s; cd ..; cat */f; rm -rf repo/.git clone/.git tree/.git",
         "mkdir scratch; echo new > scratch/new; mv scratch/new result; mkdir build; cd build; echo x > x; ln x y; cd ..; mv result build/; cat build/result; mv build/x up; \
          ls build up; mkdir -p deep/er; mv build deep/er/; ls deep/er/build; rmdir scratch",
     ];

@@ -27,6 +27,8 @@ const LOOK_SHARE: u32 = 10;
 /// Requests to the root that are under way at once when somebody waits for them: a server's time is mostly waiting.
 const THREADS: usize = 8;
 
+const TRIES: usize = 3;
+
 /// By their directories' records.
 #[derive(Default)]
 pub struct Mirrors(Mutex<HashMap<u32, OfSerial>>);
@@ -151,7 +153,7 @@ impl Files {
             let is_used = used.iter().any(|place| place.starts_with(&container));
             let flushed = match is_used {
                 true => self.mirror(*number, Some(Duration::ZERO), THREADS / outer, &|| true).map(|_| None),
-                false => self.publish_directory(*number, THREADS / outer).map(Some),
+                false => self.publish_patiently(*number, THREADS / outer).map(Some),
             };
             let mut done = done.lock().unwrap();
             match flushed {
@@ -188,6 +190,12 @@ impl Files {
             None => errno(libc::EBUSY), // it changed meanwhile
             Some(_) => error,
         })
+    }
+
+    /// A file of it that has a name in another directory changes when that one goes.
+    fn publish_patiently(&self, number: u32, threads: usize) -> std::io::Result<(Seen, PathBuf)> {
+        let published = (1..TRIES).map(|_| self.publish_directory(number, threads)).find(Result::is_ok);
+        published.unwrap_or_else(|| self.publish_directory(number, threads))
     }
 
     /// All that is in it becomes durable, and the copy takes its name: what was copied, and the name.

@@ -94,7 +94,8 @@ impl Copier<'_> {
         let to = beside.clone().unwrap_or_else(|| self.mirror.tree().join(relative));
         let is_still = || lease.as_ref().is_none_or(|lease| !lease.is_broken());
         let copied = self.contents(&source, &to, &one.status, &is_still);
-        let is_same = || Ok::<_, io::Error>(Version::of(&source.metadata()?) == version && is_still());
+        let is_as = |now: Version| now == version || one.kind == Kind::Linked && version.is_renamed(&now);
+        let is_same = || Ok::<_, io::Error>(is_as(Version::of(&source.metadata()?)) && is_still());
         match copied.map(|hash| hash.filter(|_| is_same().unwrap_or(false))) {
             Ok(Some(hash)) => Ok(Done::Copied(Copied::File { version, hash }, beside)),
             not_copied => {

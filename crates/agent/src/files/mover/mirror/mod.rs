@@ -11,6 +11,8 @@
 
 mod copying;
 mod list;
+#[cfg(test)]
+mod tests;
 
 pub use copying::copy_one;
 pub use list::restore;
@@ -242,9 +244,10 @@ impl Mirror {
         let found = self.walk(how)?;
         let is_new = |relative: &Path, one: &Found| match one.kind {
             Kind::Directory => !relative.as_os_str().is_empty() && !self.directories.contains(relative),
-            // Its names in the copy are names of the file itself.
-            Kind::InRoot => {
-                self.copied.get(relative).is_none_or(|copied| !copied.version().is_renamed(&Version::of(&one.status)))
+            // Its names elsewhere come and go: those in the copy, if it lies in the root, and those in other placed directories.
+            Kind::InRoot | Kind::Linked => {
+                let copied = self.copied.get(relative);
+                copied.is_none_or(|copied| !copied.version().is_renamed(&Version::of(&one.status)))
             }
             _ => self.copied.get(relative).is_none_or(|copied| *copied.version() != Version::of(&one.status)),
         };
