@@ -54,7 +54,7 @@ fn programs_leave_what_they_leave_natively() {
          mv src/d1 src/e1; mv src moved; cd moved/d2; pwd -P | sed 's/.*\\(moved\\)/\\1/'; cd ..; ls | sort; rm -r d3; cp -a d4 ../copy; find .. | sort",
         "git init -q repo; cd repo; git config user.email a@b; git config user.name a; echo one > f; git add f; git commit -qm one; \
          git clone -q . ../clone; cd ../clone; git status --short; git worktree add -q ../tree; ls ../tree; git log --format=%s; cd ..; cat */f; rm -rf repo/.git clone/.git tree/.git",
-        "mkdir scratch; echo new > scratch/new; mv scratch/new result; mkdir build; cd build; echo x > x; ln x y; cd ..; mv result build/; cat build/result; mv build/x up; \
+        "mkdir scratch; echo new > scratch/new; mv scratch/new result; mkdir build; cd build; echo x > x; echo y > y; cd ..; mv result build/; cat build/result; mv build/x up; \
          ls build up; mkdir -p deep/er; mv build deep/er/; ls deep/er/build; rmdir scratch",
     ];
     for door in DOORS {
