@@ -3,6 +3,8 @@
 use terrace_client::{ArraySpec, Create, DataType, Region, Session};
 use terrace_tests::{Random, Served, Workplace, skipped};
 
+const ALONE: &str = "TERRACE_TEST_ALONE";
+
 fn choose(provider: &str) {
     // SAFETY: the one test of this process, and its sessions have no threads.
     unsafe { std::env::set_var("TERRACE_FABRIC", provider) };
@@ -10,6 +12,14 @@ fn choose(provider: &str) {
 
 #[test]
 fn cells_go_by_libfabric_where_it_is_and_are_the_same() {
+    // Other tests of this process would have the variable, too.
+    if std::env::var_os(ALONE).is_none() {
+        let name = "objects_fabric::cells_go_by_libfabric_where_it_is_and_are_the_same";
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        let done = alone.args(["--exact", name, "--nocapture"]).env(ALONE, "1").status().unwrap();
+        assert!(done.success(), "{done}");
+        return;
+    }
     let place = Workplace::new();
     let served = Served::begin(&place, &[]);
     let here = Session::open(&served.index).unwrap();
