@@ -147,8 +147,8 @@ impl Files {
         Ok(())
     }
 
-    /// `directory` (below our private one) and the link at `path` exchange their names; then the link and all in the tier go. If it
-    /// `is_not_as_copied` after that, all is as it was.
+    /// `directory` (below our private one) and the link at `path` exchange their names; then the link and all in the tier go. If
+    /// what is there differs from the copy (`is_as_copied` fails), all is as it was.
     pub fn put_directory(
         &self,
         number: u32,

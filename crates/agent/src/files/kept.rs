@@ -215,8 +215,8 @@ impl Files {
             Some(name) => Err(std::io::Error::other(format!("{} changed while it was copied", name.display()))),
         };
         self.put_directory(number, &mirror.tree(), &path, is_as_copied)?;
-        mirror.discard();
-        self.mirrors.0.lock().unwrap().remove(&number);
+        drop(mirror);
+        self.forget_mirror(number);
         self.totals.flushed_files.fetch_add(seen.files, Relaxed);
         self.totals.flushed_bytes.fetch_add(seen.bytes, Relaxed);
         Ok((seen, as_path(&path).into()))

@@ -95,8 +95,8 @@ impl Copier<'_> {
         let is_still = || lease.as_ref().is_none_or(|lease| !lease.is_broken());
         let copied = self.contents(&source, &to, &one.status, &is_still);
         let is_as = |now: Version| now == version || one.kind == Kind::Linked && version.is_renamed(&now);
-        let is_same = || Ok::<_, io::Error>(is_as(Version::of(&source.metadata()?)) && is_still());
-        match copied.map(|hash| hash.filter(|_| is_same().unwrap_or(false))) {
+        let is_same = || source.metadata().is_ok_and(|now| is_as(Version::of(&now))) && is_still();
+        match copied.map(|hash| hash.filter(|_| is_same())) {
             Ok(Some(hash)) => Ok(Done::Copied(Copied::File { version, hash }, beside)),
             not_copied => {
                 let _ = std::fs::remove_file(&to);
