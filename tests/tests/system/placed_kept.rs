@@ -50,7 +50,7 @@ fn a_directory_that_a_run_makes_lies_in_the_tier_until_its_end_and_is_whole_in_t
 #[test]
 fn programs_leave_what_they_leave_natively() {
     let scripts = [
-        "mkdir src; for i in $(seq 60); do mkdir -p src/d$((i % 7)); echo $i > src/d$((i % 7))/f$i; done; tar cf a.tar src; rm -r src; tar xf a.tar; rm a.tar; \
+        "mkdir src; for i in $(seq 60); do mkdir -p src/d$((i % 7)); echo $i > src/d$((i % 7))/f$i; done; find src -exec touch -d @1000 {} +; tar cf a.tar src; rm -r src; tar xf a.tar; rm a.tar; \
          mv src/d1 src/e1; mv src moved; cd moved/d2; pwd -P | sed 's/.*\\(moved\\)/\\1/'; cd ..; ls | sort; rm -r d3; cp -a d4 ../copy; find .. | sort",
         "git init -q repo; cd repo; git config user.email a@b; git config user.name a; echo one > f; git add f; git commit -qm one; \
          git clone -q . ../clone; cd ../clone; git status --short; git worktree add -q ../tree; ls ../tree; git log --format=%s; cd ..; cat */f; rm -rf repo/.git clone/.git tree/.git",
