@@ -1,5 +1,5 @@
-"""Everyday programs of small files on a slow durable tier: natively, under Terrace by two doors and with whole
-directories, and natively on tmpfs, by turns.
+"""Everyday programs of small files on a slow durable tier: natively, under Terrace by its defaults, by the preload library alone, with
+small files in tiers, and with whole directories, and natively on tmpfs, by turns.
 
 The durable tier is tools/slowfs: 121 MiB/s for writes, 1,381 MiB/s for reads, 0.5 ms a metadata request, which it counts. What is timed is
 the whole: under Terrace with the start of the run, its final flush and its end. What the program reads is there before, on the durable tier.
@@ -24,9 +24,10 @@ from provenance import RESULTS, provenance, provenance_line  # noqa: E402
 #: The settings of each way; none: natively.
 WAYS = {
     "native": None,
-    "preload": ["--door", "preload"],
     "default": ["--door", "both"],
-    "whole": ["--door", "both", "--directories", "all"],
+    "`--preload-only`": ["--door", "preload"],
+    "`--small-files place`": ["--door", "both", "--small-files", "place"],
+    "`--directories all`": ["--door", "both", "--directories", "all"],
     "tmpfs": None,
 }
 SLOW = ["--write-mib", "121", "--read-mib", "1381", "--latency-us", "500", "--cache-ttl-ms", "1000", "--write-back"]
@@ -178,11 +179,13 @@ def measure(program: Program, way: str, arguments: argparse.Namespace) -> dict[s
 
 
 def table(rows: list[dict]) -> str:
-    text = "| program | native s | `--preload-only` | default | `--directories all` | native, tmpfs | requests: native | `--preload-only` | default | `--directories all` |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
+    counted = [way for way in WAYS if way != "tmpfs"]
+    head = ["program", *(f"{way}, s" for way in WAYS), *(f"{way}, requests" for way in counted)]
+    text = "| " + " | ".join(head) + " |\n| --- |" + " ---: |" * (len(head) - 1) + "\n"
     for row in rows:
         middle = {way: {key: statistics.median(one[key] for one in found) for key in found[0]} for way, found in row["rounds"].items()}
         seconds = " | ".join(f"{middle[way]['s']:.2f}" for way in WAYS)
-        requests = " | ".join(f"{middle[way]['requests']:,.0f}" for way in WAYS if way != "tmpfs")
+        requests = " | ".join(f"{middle[way]['requests']:,.0f}" for way in counted)
         text += f"| {row['program']} | {seconds} | {requests} |\n"
     return text
 

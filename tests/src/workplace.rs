@@ -119,8 +119,10 @@ impl Workplace {
         if tiers.is_empty() {
             tiers.push(("ram".into(), "4MiB".into()));
         }
+        // Files of tests are small, and most tests are about files in tiers.
+        let small_files = if wish.top.contains("small_files") { "" } else { "small_files = \"place\"" };
         let mut toml = format!(
-            "root = {:?}\nstate = {:?}\nruntime = {:?}\n{}\n",
+            "root = {:?}\nstate = {:?}\nruntime = {:?}\n{small_files}\n{}\n",
             root,
             durable.path().join("state"),
             fast.path().join("run"),
@@ -186,6 +188,8 @@ impl Workplace {
         command.arg(subcommand).arg("--config").arg(&self.config);
         // `make test-doors` runs the tests with each way to reach programs.
         command.envs(std::env::var_os("TERRACE_DOOR").filter(|_| !by_mount()).map(|door| ("TERRACE_DOOR", door)));
+        // Conformance suites with habits learnt, by hand.
+        command.envs(std::env::var_os("TERRACE_SMALL_FILES").map(|word| ("TERRACE_SMALL_FILES", word)));
         command
     }
 

@@ -149,6 +149,8 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
     let quota = agent.settings.quota_bytes.unwrap_or(0).min(i64::MAX as u64) as i64;
     agent.index.header.quota.store(quota, Relaxed);
     agent.index.header.places_directories.store(agent.places_directories() as u32, Relaxed);
+    let learning = agent.settings.small_files.learning(&agent.policy);
+    agent.index.header.learning.store(learning as u32, Relaxed);
     agent.adjust_capacity();
     let report = agent.recover_at_start();
     agent.make_spill_dirs()?;

@@ -306,6 +306,7 @@ impl Agent {
                 opens_durable: header.opens_durable.load(Relaxed),
                 creates_tier: header.creates_tier.load(Relaxed),
                 creates_durable: header.creates_durable.load(Relaxed),
+                creates_small: header.creates_small.load(Relaxed),
                 input_bytes: reads.input_bytes.load(Relaxed),
                 read_back_bytes: reads.read_back_bytes.load(Relaxed),
                 reread_bytes: reads.reread_bytes.load(Relaxed),

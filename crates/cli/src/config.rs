@@ -76,6 +76,7 @@ fn in_force(resolved: &Resolved, key: &str) -> String {
         "root" => settings.root.display().to_string(),
         "door" => Door::of(resolved).to_string(),
         "directories" => settings.directories.as_str().into(),
+        "small_files" => settings.small_files.as_str().into(),
         "quota" => settings.quota_bytes.map_or("-".into(), show_bytes),
         "policy.flush" => list(&settings.policy.flush),
         "policy.evict" => list(&settings.policy.evict),

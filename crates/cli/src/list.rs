@@ -101,11 +101,15 @@ fn print_status(status: &Status) {
         counters.removed_files
     );
     outln!(
-        "opens: {} in a faster tier, {} in the durable one; new files: {} and {}",
+        "opens: {} in a faster tier, {} in the durable one; new files: {} and {}{}",
         counters.opens_tier,
         counters.opens_durable,
         counters.creates_tier,
-        counters.creates_durable
+        counters.creates_durable,
+        match counters.creates_small {
+            0 => String::new(),
+            small => format!(", {small} of these because they are small"),
+        }
     );
     print_staging(status);
     for run in &status.runs {

@@ -182,6 +182,7 @@ fn since(before: &Counters, after: &Counters) -> Counters {
         opens_durable: n(after.opens_durable, before.opens_durable),
         creates_tier: n(after.creates_tier, before.creates_tier),
         creates_durable: n(after.creates_durable, before.creates_durable),
+        creates_small: n(after.creates_small, before.creates_small),
         flushed_files: n(after.flushed_files, before.flushed_files),
         flushed_bytes: n(after.flushed_bytes, before.flushed_bytes),
         flush_s: s(after.flush_s, before.flush_s),

@@ -41,6 +41,7 @@ impl Settings {
         compare("tier", self.tiers_in_words(), wanted.tiers_in_words());
         compare("quota", self.quota_in_words(), wanted.quota_in_words());
         compare("directories", self.directories.as_str().into(), wanted.directories.as_str().into());
+        compare("small_files", self.small_files.as_str().into(), wanted.small_files.as_str().into());
         let (before, now) = (&self.policy, &wanted.policy);
         for (key, before, now) in [
             ("policy.flush", &before.flush, &now.flush),

@@ -241,6 +241,9 @@ pub struct Counters {
     pub opens_durable: u64,
     pub creates_tier: u64,
     pub creates_durable: u64,
+    /// Of these: small files, which cost more by a tier (`small_files`).
+    #[serde(default)]
+    pub creates_small: u64,
     pub flushed_files: u64,
     pub flushed_bytes: u64,
     pub flush_s: f64,

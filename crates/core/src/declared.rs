@@ -3,7 +3,7 @@
 //! `terrace.toml`, the environment and the flags are checked against this table and `terrace config` prints it, so
 //! they can't disagree.
 
-use crate::settings::Directories;
+use crate::settings::{Directories, SmallFiles};
 use crate::size::{DURATION_HINT, SIZE_HINT, Size, parse_duration};
 use toml::Value;
 
@@ -69,7 +69,7 @@ pub fn is_list_of_tables(key: &str) -> bool {
     key == TIER || key == FORWARD
 }
 
-pub const SETTINGS: [Declaration; 24] = [
+pub const SETTINGS: [Declaration; 25] = [
     setting("root", "root", Kind::Path, ".", "The directory to accelerate. Programs keep using its real path."),
     setting("quota", "quota", Kind::Size, "", "Most bytes that all faster tiers together may hold."),
     setting(
@@ -127,6 +127,13 @@ pub const SETTINGS: [Declaration; 24] = [
         Kind::Choice(&Directories::WORDS),
         "scratch",
         "Directories that programs make and that lie in a tier as a whole: those in which policy drops every file (`scratch`), also those in which it flushes every file (`all`), or none (`off`).",
+    ),
+    setting(
+        "small_files",
+        "small-files",
+        Kind::Choice(&SmallFiles::WORDS),
+        "learn",
+        "Small files of a program that was seen to make such: in the root at once, where policy flushes every file (`learn`), or in a tier as all others (`place`).",
     ),
     setting("mover.threads", "threads", Kind::Count, "2", "Files moved at the same time."),
     setting(

@@ -148,6 +148,11 @@ impl Policy {
         self.flush.all_below(directory.as_os_str().as_bytes()) == Some(true)
     }
 
+    /// True: every file that there may ever be is made durable. False also where that can't be told.
+    pub fn flushes_everything(&self) -> bool {
+        self.flush.has_everything()
+    }
+
     /// There may be a directory that `flushes_all_below`.
     pub fn may_flush_directories(&self) -> bool {
         self.flush.may_have_all_below()

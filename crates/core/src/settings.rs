@@ -37,6 +37,8 @@ pub struct Settings {
     /// Which directories that programs make are placed as a whole.
     #[serde(default)]
     pub directories: Directories,
+    #[serde(default)]
+    pub small_files: SmallFiles,
     /// Most bytes over all tiers together.
     #[serde(default)]
     pub quota_bytes: Option<u64>,
@@ -108,6 +110,47 @@ impl Directories {
     pub fn as_str(self) -> &'static str {
         Directories::WORDS[self as usize]
     }
+}
+
+/// Where a program's small files are made (docs/design/small-files.md).
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum SmallFiles {
+    /// In a tier, as all others.
+    Place,
+    /// In the root, where policy flushes every file, as soon as the program was seen to make small ones.
+    #[default]
+    Learn,
+}
+
+impl SmallFiles {
+    pub const WORDS: [&'static str; 2] = ["place", "learn"];
+
+    pub fn of(word: &str) -> SmallFiles {
+        if word == "learn" { SmallFiles::Learn } else { SmallFiles::Place }
+    }
+
+    pub fn as_str(self) -> &'static str {
+        SmallFiles::WORDS[self as usize]
+    }
+
+    /// Which habits of programs are learnt.
+    pub fn learning(self, policy: &Policy) -> Learning {
+        match self {
+            SmallFiles::Learn if policy.flushes_everything() => Learning::OfPrograms,
+            SmallFiles::Learn if policy.may_flush_directories() => Learning::InDirectories,
+            _ => Learning::Nothing,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Learning {
+    Nothing = 0,
+    /// In each directory anew: policy does not flush what is in others.
+    InDirectories = 1,
+    OfPrograms = 2,
 }
 
 /// A rule: regions of these containers are sent to other agents as they are published.
@@ -234,6 +277,7 @@ impl Settings {
             policy: PolicySettings::default(),
             mover: MoverSettings::default(),
             directories: Directories::default(),
+            small_files: SmallFiles::default(),
             quota_bytes: None,
             state: user_dir(Path::new("/var/tmp"), uid).join(&id),
             runtime: user_dir(Path::new("/dev/shm"), uid).join(&id),

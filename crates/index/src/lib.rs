@@ -15,6 +15,7 @@
 pub mod calls;
 pub mod climbing;
 pub mod guard;
+pub mod habits;
 pub mod proxy;
 pub mod reads;
 pub mod ring;
@@ -22,7 +23,7 @@ pub mod table;
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"terrace4");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"terrace5");
 /// What the library and the programs that share its memory must agree on: the version, and the source of this crate.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("TERRACE_LAYOUT"));
 /// Name of the library's symbol that has `VERSION` as its bytes.
@@ -212,6 +213,9 @@ pub const FLAG_SPILLED: u32 = 64;
 /// The same, in the root.
 pub const FLAG_SPILLED_ROOT: u32 = 128;
 
+/// What its program's habit is to learn of the file has been told.
+pub const FLAG_LEARNT: u32 = 256;
+
 /// One placed file; 128 bytes.
 #[repr(C)]
 pub struct Record {
@@ -247,7 +251,10 @@ pub struct Record {
     /// When the root's file was made, if programs are awaited with descriptors of an object that it took the place of: an inode number alone
     /// may be another file's by now. 0: not known.
     pub durable_birth_ns: AtomicI64,
-    _pad: [u64; 1],
+    /// By which habit of a program it was made (`habits::Key`); 0: by none.
+    pub habit: AtomicU32,
+    /// How often it was opened for reading, if it was made by a habit.
+    pub opens: AtomicU32,
 }
 
 impl Record {
@@ -302,6 +309,8 @@ pub struct Header {
     pub opens_durable: AtomicU64,
     pub creates_tier: AtomicU64,
     pub creates_durable: AtomicU64,
+    /// Of these: small files, by a habit.
+    pub creates_small: AtomicU64,
     pub fallbacks: AtomicU64,
     /// 1 while the agent sleeps: a program that fills the ring stores 0 and wakes it (a futex).
     pub bell: AtomicU32,
@@ -323,6 +332,9 @@ pub struct Header {
     pub places_directories: AtomicU32,
     /// 1: files of placed directories may be spilled. While it is 0 nobody looks for links in them.
     pub spilling: AtomicU32,
+    /// Habits of making small files are learnt: 0 none, 1 of a program in a directory, 2 of a program.
+    pub learning: AtomicU32,
+    _pad5: u32,
     /// What this index adds to the `st_ino` that it gives: a file keeps its number when it goes to another node, where it must be nobody
     /// else's. Below `INO_BASE`, a multiple of `INO_SERIALS`.
     pub inode_salt: AtomicU64,
@@ -349,6 +361,7 @@ pub struct Layout {
     pub filter: [AtomicU64; FILTER_WORDS],
     pub table: [table::Slot; TABLE_SLOTS],
     pub reads: reads::Reads,
+    pub habits: habits::Habits,
     pub ring: ring::Ring,
 }
 
@@ -412,6 +425,8 @@ impl Index {
         record.durable_ino.store(0, Relaxed);
         record.durable_birth_ns.store(0, Relaxed);
         record.ctime_ns.store(0, Relaxed);
+        record.habit.store(0, Relaxed);
+        record.opens.store(0, Relaxed);
         record.ino.store(self.shown_ino(serial), Relaxed);
         record.set_state(State::New);
         record.serial.store(serial, Release);

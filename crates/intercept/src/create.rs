@@ -4,14 +4,16 @@
 //!
 //! Invariant: the link is made last, so whoever finds the name finds a whole, registered object; and making it is the one
 //! atomic step that says who created the file (EEXIST: somebody else did).
+//! A small file of a program that makes such is made natively (`habits`).
 //! What can't be placed (no room, another file system, a mode its owner may not read) is created natively.
 
 use crate::events::{publish, wake_agent};
 use crate::link::{LINK_MAX, record};
 use crate::path::{Parent, Path, below_root, descriptor_link, split};
-use crate::{caller, data, gate, link, open, process, recent, spill, stat};
+use crate::{caller, data, gate, habits, link, open, process, recent, spill, stat};
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicU64, Ordering::*};
+use terrace_index::habits::Key;
 use terrace_index::ring::EventKind;
 use terrace_index::{Device, Index, NAME_LEN, State};
 
@@ -34,12 +36,21 @@ pub fn create(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
     if open::needs_roots_file(index) {
         return create_in_root(index, dirfd, path, flags, mode);
     }
+    // Its directory has to be looked at for a tier only.
+    if habits::makes_small_file(index, path) {
+        return create_in_root(index, dirfd, path, flags, mode);
+    }
     let place = match directory_of(index, dirfd, path) {
         Ok(Some(place)) => place,
         Ok(None) => return spill::create(index, dirfd, path, flags, mode).map_or(Created::Native, spilled),
         Err(error) => return Created::Done(error),
     };
+    let habit = habits::of(index, place.directory, place.name.get());
+    if habits::is_in_directories(index) && habit.is_some_and(|key| habits::is_for_root(index, key)) {
+        return create_in_root(index, dirfd, path, flags, mode);
+    }
     let Some(number) = index.take_record() else { return Created::Native };
+    record(&index, number).habit.store(habit.map_or(0, Key::number), Relaxed);
     match create_object(index, number, flags, mode, place.group) {
         Some(object) => link_object(index, number, object, dirfd, path, &place.name),
         None => {
@@ -72,6 +83,8 @@ fn create_in_root(index: Index, dirfd: i32, path: *const c_char, flags: i32, mod
 struct Place {
     /// Its canonical path.
     name: Path,
+    /// The inode number of its directory.
+    directory: u64,
     /// The group that it inherits (setgid directory), or -1.
     group: i32,
 }
@@ -105,7 +118,8 @@ fn directory_of(index: Index, dirfd: i32, path: *const c_char) -> Result<Option<
     if !name.push(b"/") || !name.push(base) {
         return Ok(None);
     }
-    Ok(Some(Place { name, group: if status.st_mode & libc::S_ISGID != 0 { status.st_gid as i32 } else { -1 } }))
+    let group = if status.st_mode & libc::S_ISGID != 0 { status.st_gid as i32 } else { -1 };
+    Ok(Some(Place { name, directory: status.st_ino, group }))
 }
 
 fn known_directory(index: Index, dirfd: i32, text: &[u8], status: &libc::stat, name: &mut Path) -> bool {

@@ -13,7 +13,7 @@
 
 use crate::agent_call::{Request, call};
 use crate::events::publish;
-use crate::{gate, link, process, real};
+use crate::{gate, habits, link, process, real};
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::*};
 use terrace_index::calls::CallKind;
 use terrace_index::guard::{Domain, Entered};
@@ -460,6 +460,16 @@ pub fn mapped(index: Index, fd: i32) -> Option<Entered> {
         }
     }
     None
+}
+
+/// The program is about to wait until the file is on its disk, for which it does not wait in a tier.
+pub fn synced(fd: i32) {
+    let Some(index) = process::index().filter(|index| index.header.learning.load(Relaxed) != 0) else { return };
+    if left(fd) != NOT_PLACED
+        && let Some(number) = fstat(fd).and_then(|status| record_of(index, fd, &status))
+    {
+        habits::synced(index, link::record(&index, number));
+    }
 }
 
 /// Calls that nobody waits for are about to change the file.

@@ -73,6 +73,22 @@ read_hooks! {
     readahead(offset: i64, count: usize);
 }
 
+macro_rules! sync_hooks {
+    ($($name:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(fd: c_int) -> c_int {
+            let real = $crate::real_named!($name: fn(c_int) -> c_int);
+            data::synced(fd);
+            reading(fd, || unsafe { real(fd) as isize }) as c_int
+        }
+    )*};
+}
+
+sync_hooks! {
+    fsync;
+    fdatasync;
+}
+
 fn bytes_of(vector: iov, count: c_int) -> i64 {
     /// The kernel refuses more (UIO_MAXIOV).
     const VECTORS_MAX: usize = 1024;

@@ -43,6 +43,7 @@ mod entry;
 mod events;
 mod exec;
 mod gate;
+mod habits;
 mod link;
 mod make_directory;
 mod names;

@@ -12,10 +12,11 @@ use crate::events::publish;
 use crate::objects::Object;
 use crate::path::{Path, below_root};
 use crate::placed::{self, Way};
-use crate::{caller, data, gate, link, process, readable, real, spill, stat};
+use crate::{caller, data, gate, habits, link, process, readable, real, spill, stat};
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use terrace_index::calls::CallKind;
+use terrace_index::habits::SMALL_BYTES;
 use terrace_index::proxy::LEAVE;
 use terrace_index::ring::EventKind;
 use terrace_index::{Index, Record, State};
@@ -177,6 +178,7 @@ fn open_replica(index: Index, status: &libc::stat, flags: i32) -> Option<(i32, u
     record.used_at.store(index.header.now.load(Relaxed), Relaxed);
     index.header.opens_tier.fetch_add(1, Relaxed);
     index.reads.of_object(record.object_ino.load(Relaxed), status.st_size as u64, 1);
+    habits::opened(index, record);
     Some((replica, number))
 }
 
@@ -215,7 +217,7 @@ pub fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mod
     {
         return fd;
     }
-    if flags & NEW_MASK == libc::O_CREAT && NAMES_ARE_NEW.load(Relaxed) {
+    if flags & NEW_MASK == libc::O_CREAT && (NAMES_ARE_NEW.load(Relaxed) || habits::makes_small_files(index, path)) {
         match create(index, dirfd, path, flags, mode) {
             Created::Done(fd) if fd >= 0 => return fd,
             _ => NAMES_ARE_NEW.store(false, Relaxed),
@@ -611,6 +613,7 @@ fn accept_object(
     index.header.opens_tier.fetch_add(opens, Relaxed);
     if !writable {
         index.reads.of_object(status.st_ino, status.st_size as u64, opens);
+        habits::opened(index, record);
     }
     data::opened(index, fd, number, writable);
     Opened::Done(truncated(fd, flags))
@@ -642,7 +645,11 @@ fn accept_durable_writing(index: Index, fd: i32, status: &libc::stat, flags: i32
     let truncates = flags & libc::O_TRUNC != 0 && status.st_size > 0;
     if truncates && *replace && status.st_nlink == 1 && index.header.accepts.load(Relaxed) != 0 {
         let mut name = Path::new();
-        if name.of_descriptor(fd) && below_root(index, name.get()) {
+        let is_small = status.st_size as u64 <= SMALL_BYTES;
+        if name.of_descriptor(fd)
+            && below_root(index, name.get())
+            && !(is_small && habits::stays_in_root(index, name.get()))
+        {
             // The agent replaces it only if nobody has it open: not even we.
             close(fd);
             *replace = false;

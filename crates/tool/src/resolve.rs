@@ -17,7 +17,8 @@ use terrace_core::policy::{Patterns, PolicySettings};
 use terrace_core::refusal::nearest;
 use terrace_core::sea;
 use terrace_core::settings::{
-    Directories, ForwardSettings, MoverSettings, Settings, TARGETS_MAX, TargetSettings, TierSettings, root_id, user_dir,
+    Directories, ForwardSettings, MoverSettings, Settings, SmallFiles, TARGETS_MAX, TargetSettings, TierSettings,
+    root_id, user_dir,
 };
 use terrace_core::size::Size;
 use terrace_core::wanted::{Wanted, WantedTier};
@@ -142,6 +143,7 @@ pub fn resolve(args: &SettingArgs) -> Result<Resolved> {
         },
         mover,
         directories: Directories::of(wanted.text("directories").unwrap_or_default()),
+        small_files: SmallFiles::of(wanted.text("small_files").unwrap_or_default()),
         quota_bytes: wanted.size("quota").map(|quota| quota.bytes(tiers_available(&wanted_tiers))),
         state: own_directory("state")?,
         runtime: own_directory("runtime")?,

@@ -40,6 +40,9 @@ pub struct SettingArgs {
     /// Place whole directories that programs make: off, scratch (those in which policy drops every file), or all (also those in which it flushes every file)
     #[arg(long, value_name = "WHICH", help_heading = "Settings")]
     pub directories: Option<String>,
+    /// Where small files are made: learn (in the root, by programs that were seen to make many) or place (in a tier)
+    #[arg(long, value_name = "WHERE", help_heading = "Settings")]
+    pub small_files: Option<String>,
     /// Files to move in parallel
     #[arg(long, value_name = "N", help_heading = "Settings")]
     pub threads: Option<String>,
@@ -98,6 +101,7 @@ impl SettingArgs {
             ("quota", &self.quota),
             ("door", &self.door),
             ("directories", &self.directories),
+            ("small_files", &self.small_files),
             ("mover.threads", &self.threads),
             ("mover.bandwidth", &self.bandwidth),
             ("mover.settle", &self.settle),

@@ -56,6 +56,7 @@ mod runs;
 mod savime;
 mod semantics;
 mod slurm;
+mod small_files;
 mod stage_beside;
 mod staging;
 mod supervise;

@@ -87,6 +87,27 @@ fn a_file_is_made_with_as_many_requests_as_natively_and_removed_with_one_more() 
     assert!(ours <= natively + 1000 + natively / 20 + STRAY, "{ours} requests, natively {natively}");
 }
 
+/// Once it is known that the program makes small files. One in 32 goes to a tier all the same.
+#[test]
+fn a_small_file_of_a_program_that_makes_such_costs_what_it_costs_natively() {
+    let script = |times: u32| {
+        format!(
+            "import time\n\
+             def make(name): open(name, 'w').write('data')\n\
+             for i in range(12):\n\
+             \tmake(f'lesson{{i}}.o')\n\
+             \ttime.sleep(0.05)\n\
+             for i in range({times}): make(f'f{{i}}.o')\n\
+             for i in range({times}): open(f'f{{i}}.o').read()\n"
+        )
+    };
+    let wish = Wish::default().top("small_files = \"learn\"");
+    let Some([natively, ours]) = difference(wish, &script(10), &script(522)) else { return };
+    eprintln!("{ours} requests for 512 files, natively {natively}");
+    assert!(natively >= 1024 - STRAY, "making and opening are requests: {natively}");
+    assert!(ours <= natively + 16 * 25 + natively / 10 + STRAY, "{ours} requests, natively {natively}");
+}
+
 /// What lies in a placed directory is made, read and removed without any request to the durable tier.
 #[test]
 fn files_of_a_placed_scratch_directory_cost_no_request() {
@@ -112,7 +133,6 @@ fn files_of_a_placed_scratch_directory_cost_no_request() {
     }
 }
 
-/// Makes so many files of 4 KiB in a new directory `work`.
 /// A directory that a run makes is copied and committed as a whole: what is made in it costs what `cp` would ask.
 #[test]
 fn files_of_a_directory_that_is_committed_as_a_whole_cost_what_copies_cost() {

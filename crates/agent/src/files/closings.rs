@@ -22,9 +22,12 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use terrace_index::{FLAG_MAPPED, State};
+use terrace_index::habits::{Key, SMALL_BYTES as SMALL_FILE_BYTES};
+use terrace_index::{FLAG_LEARNT, FLAG_MAPPED, Record, State};
 use terrace_tier::Lease;
 
+/// Most programs have written a small file in this time.
+const LEARNING: Duration = Duration::from_millis(10);
 /// A closing between the look and the watch is not told: one more look finds it.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// How often an open file is looked at that can't be watched (the kernel's limit), and one that is.
@@ -134,12 +137,12 @@ impl Files {
         if let Some(rest) = self.unquiet(number) {
             return self.schedule.after(rest, Work::Look, number);
         }
-        if self.yields(number) {
-            return self.schedule.after(YIELDING, Work::Look, number);
-        }
         match self.trim(number) {
             Trimmed::Open => return self.postpone(number, serial, BlockReason::Open),
             Trimmed::Done | Trimmed::Busy => {}
+        }
+        if self.yields(number) {
+            return self.schedule.after(YIELDING, Work::Look, number);
         }
         let catalogue = self.catalogue();
         let entry = catalogue.get(number, serial);
@@ -213,9 +216,39 @@ impl Files {
             let surplus = record.reserved.load(Acquire) - stat.allocated.max(stat.size) as i64;
             let before = record.reserved.fetch_sub(surplus, AcqRel);
             self.index.header.devices[self.device_of(number)].unreserve(surplus);
-            self.catalogue().entry(number, serial).trimmed_to = before - surplus;
+            let mut catalogue = self.catalogue();
+            let entry = catalogue.entry(number, serial);
+            entry.trimmed_to = before - surplus;
+            self.learn(record, &entry.path, stat.size);
         }
         Trimmed::Done
+    }
+
+    /// A program has made a file: if its habit is not known yet, its size is looked at as soon as it may be closed.
+    pub fn plan_learning(&self, number: u32) {
+        let key = Key::from_number(self.record(number).habit.load(Relaxed));
+        if key.is_some_and(|key| self.index.habits.is_open(key)) {
+            self.schedule.after(LEARNING, Work::Learn, number);
+        }
+    }
+
+    /// A mover thread's job.
+    pub fn learn_early(&self, number: u32) {
+        if self.record(number).state() == State::Current {
+            self.trim(number);
+        }
+    }
+
+    /// A program has closed a file that it made: by its size the next ones find their place.
+    fn learn(&self, record: &Record, path: &[u8], bytes: u64) {
+        let Some(key) = Key::from_number(record.habit.load(Relaxed)) else { return };
+        let is_first = record.flags.fetch_or(FLAG_LEARNT, Relaxed) & FLAG_LEARNT == 0;
+        if (is_first || bytes > SMALL_FILE_BYTES)
+            && let Some(directory) = self.relative(path).and_then(Path::parent)
+            && (self.policy.flushes_everything() || self.policy.flushes_all_below(directory))
+        {
+            self.index.habits.closed(key, bytes);
+        }
     }
 
     /// Gives back the room of files that were unlinked while they were open, and are closed by now: no name leads to them, so

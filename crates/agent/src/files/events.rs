@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use terrace_core::policy::Mode as PolicyMode;
 use terrace_index::ring::{EventKind, EventPaths, NO_RECORD, Next};
 use terrace_index::table::root_key;
-use terrace_index::{PATH_MAX, State};
+use terrace_index::{Index, PATH_MAX, State};
 
 pub struct EventReader {
     /// Since when the oldest position of the ring is claimed and not filled.
@@ -27,6 +27,8 @@ pub struct EventReader {
     pub wants_walk: bool,
     /// Closings were lost: look at every record.
     pub wants_rescan: bool,
+    /// Small files that programs had made in the root, of which they tell nothing else.
+    small_files: u64,
     paths: Box<EventPaths>,
 }
 
@@ -35,7 +37,21 @@ const NAMELESS_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Default for EventReader {
     fn default() -> EventReader {
-        EventReader { busy_since: None, wants_walk: false, wants_rescan: false, paths: Box::new([0; 2 * PATH_MAX]) }
+        EventReader {
+            busy_since: None,
+            wants_walk: false,
+            wants_rescan: false,
+            small_files: 0,
+            paths: Box::new([0; 2 * PATH_MAX]),
+        }
+    }
+}
+
+impl EventReader {
+    /// Since it was last asked.
+    fn has_made_small_files(&mut self, index: &Index) -> bool {
+        let now = index.header.creates_small.load(Relaxed);
+        std::mem::replace(&mut self.small_files, now) != now
     }
 }
 
@@ -72,7 +88,7 @@ impl Files {
                 }
             }
         }
-        if count > 0 {
+        if count > 0 || reader.has_made_small_files(&self.index) {
             self.schedule.note_told();
         }
         for (number, serial) in closed.files {
@@ -121,6 +137,7 @@ impl Files {
             CREATED => {
                 self.named(number, path);
                 self.written(number);
+                self.plan_learning(number);
             }
             RENAMED => {
                 self.named(number, path2);

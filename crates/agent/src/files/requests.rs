@@ -130,11 +130,26 @@ impl Files {
             }
             removal.map_or_else(Removed::default, |removal| removal.join().expect("removal panics never"))
         });
+        self.sync_small_files(&mut outcome);
         // Names that were given to others' versions say nothing of it any more.
         if options.end_of_run && self.is_declared_gone() {
             outcome.failures.push(Failure { path: self.settings.root.clone(), reason: DECLARED_GONE.into() });
         }
         (outcome, removes.then_some(removed))
+    }
+
+    /// What programs made in the root because it is small is to be on its disk, as what is flushed.
+    fn sync_small_files(&self, outcome: &mut Outcome) {
+        let made = self.index.header.creates_small.load(Acquire);
+        if !self.settings.mover.fsync || self.small_files_synced.load(Acquire) == made {
+            return;
+        }
+        match std::fs::File::open(&self.settings.root).and_then(|root| Ok(rustix::fs::syncfs(root)?)) {
+            Ok(()) => self.small_files_synced.store(made, Release),
+            Err(error) => {
+                outcome.failures.push(Failure { path: self.settings.root.clone(), reason: error.to_string() });
+            }
+        }
     }
 
     /// Refused before: a program that has just ended had it open. New: it was not known, or not yet named.

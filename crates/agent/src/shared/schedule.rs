@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Work {
+    /// Is it closed, and small? Its program is about to make the next one.
+    Learn,
     /// Is it closed, and quiet for a while?
     Look,
     Flush,
@@ -28,6 +30,7 @@ pub struct Tally {
 }
 
 pub enum Job {
+    Learn(u32),
     Look(u32),
     Flush(u32),
     Evict(u32),
@@ -137,6 +140,7 @@ impl Schedule {
                 inner.queued.remove(&(work, record));
                 inner.working += 1;
                 return Some(match work {
+                    Work::Learn => Job::Learn(record),
                     Work::Look => Job::Look(record),
                     Work::Flush => Job::Flush(record),
                     Work::Evict => Job::Evict(record),

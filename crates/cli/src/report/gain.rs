@@ -54,7 +54,8 @@ impl Gain {
 fn advice(report: &Report) -> Vec<String> {
     let counters = &report.counters;
     let mut advice = vec![];
-    if counters.moved_live_files > 0 || (counters.creates_durable > 0 && counters.creates_tier > 0) {
+    if counters.moved_live_files > 0 || (counters.creates_durable > counters.creates_small && counters.creates_tier > 0)
+    {
         advice.push("the faster tiers were full: raise their `capacity`, or `--evict` what is not needed again".into());
     }
     if report.flush_wait_s > NOTICEABLE_S && report.flush_wait_s > 0.1 * report.program_s && counters.flushed_files > 0

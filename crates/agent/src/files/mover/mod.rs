@@ -39,6 +39,7 @@ impl Files {
     fn move_files(&self) {
         while let Some(job) = self.schedule.next() {
             match job {
+                Job::Learn(record) => self.learn_early(record),
                 Job::Look(record) => self.look(record),
                 Job::Flush(record) => self.flush_with_others(record),
                 Job::Evict(record) => self.evict_planned(record),
