@@ -75,7 +75,7 @@ impl Files {
         self.schedule.after_unless_planned(QUIET, Work::Look, number);
     }
 
-    /// All of it is copied, and nobody works on it.
+    /// All of a tree is copied, and nobody works on it.
     pub fn last_look(&self, threads: usize) -> Look<'_> {
         Look {
             settle: None,
@@ -86,6 +86,18 @@ impl Files {
             written: &|link| std::fs::read_link(link),
             goes_on: &|| true,
         }
+    }
+
+    /// As `last_look`, of a placed directory, in which files may be spilled, and links climb out of it. Its mirror is locked meanwhile.
+    fn with_mirror<T>(&self, number: u32, threads: usize, act: impl FnOnce(&mut Mirror, Look<'_>) -> T) -> T {
+        let mirror = self.mirror_of(number);
+        let mut mirror = mirror.lock().unwrap();
+        let look = Look {
+            spilled: &|link| self.spilled_at(link),
+            written: &|link| self.written_in(link),
+            ..self.last_look(threads)
+        };
+        act(&mut mirror, look)
     }
 
     /// A mover thread's job, again and again.
@@ -111,15 +123,7 @@ impl Files {
         threads: usize,
         goes_on: &(dyn Fn() -> bool + Sync),
     ) -> std::io::Result<Seen> {
-        let mirror = self.mirror_of(number);
-        let how = Look {
-            settle,
-            spilled: &|link| self.spilled_at(link),
-            written: &|link| self.written_in(link),
-            goes_on,
-            ..self.last_look(threads)
-        };
-        mirror.lock().unwrap().look(&how)
+        self.with_mirror(number, threads, |mirror, look| mirror.look(&Look { settle, goes_on, ..look }))
     }
 
     /// Files and bytes of it that are in no copy yet.
@@ -202,20 +206,15 @@ impl Files {
     fn publish_directory(&self, number: u32, threads: usize) -> std::io::Result<(Seen, PathBuf)> {
         let _claim = self.claims.take(number, PATIENCE).ok_or_else(|| errno(libc::EBUSY))?;
         let Some(path) = self.located_directory(number) else { return Ok(Default::default()) };
-        let mirror = self.mirror_of(number);
-        let mut mirror = mirror.lock().unwrap();
-        let how = Look {
-            spilled: &|link| self.spilled_at(link),
-            written: &|link| self.written_in(link),
-            ..self.last_look(threads)
-        };
-        let seen = mirror.look(&how)?;
-        let is_as_copied = || match mirror.difference(&how)? {
-            None => Ok(()),
-            Some(name) => Err(std::io::Error::other(format!("{} changed while it was copied", name.display()))),
-        };
-        self.put_directory(number, &mirror.tree(), &path, is_as_copied)?;
-        drop(mirror);
+        let seen = self.with_mirror(number, threads, |mirror, look| {
+            let seen = mirror.look(&look)?;
+            let is_as_copied = || match mirror.difference(&look)? {
+                None => Ok(()),
+                Some(name) => Err(std::io::Error::other(format!("{} changed while it was copied", name.display()))),
+            };
+            self.put_directory(number, &mirror.tree(), &path, is_as_copied)?;
+            Ok::<Seen, std::io::Error>(seen)
+        })?;
         self.forget_mirror(number);
         self.totals.flushed_files.fetch_add(seen.files, Relaxed);
         self.totals.flushed_bytes.fetch_add(seen.bytes, Relaxed);
