@@ -550,6 +550,13 @@ fn recover_clears_up_behind_a_run_that_was_killed_with_all_it_had() {
     assert!(std::fs::symlink_metadata(tier).is_err());
 }
 
+/// What lies in this placed directory goes with its tier.
+pub fn lose(placed: &Path) {
+    let container = placed.parent().unwrap();
+    Command::new("chmod").args(["700", container.to_str().unwrap()]).status().unwrap();
+    std::fs::remove_dir_all(container).unwrap();
+}
+
 #[test]
 fn a_directory_whose_tier_was_emptied_is_an_empty_directory_again() {
     let place = wish("preload").build();
@@ -558,9 +565,7 @@ fn a_directory_whose_tier_was_emptied_is_an_empty_directory_again() {
     await_file(&place.scratch().join("made"));
     let tier = placed_at(&place, "work").unwrap();
     kill_all(&place, run);
-    let container = tier.parent().unwrap();
-    Command::new("chmod").args(["700", container.to_str().unwrap()]).status().unwrap();
-    std::fs::remove_dir_all(container).unwrap();
+    lose(&tier);
     let _ = Outcome::within(100, &mut place.terrace("recover"));
     assert!(std::fs::symlink_metadata(place.root().join("work")).unwrap().is_dir());
     assert!(place.root().join("own").is_symlink(), "a program's own link stays");

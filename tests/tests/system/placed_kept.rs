@@ -1,7 +1,7 @@
 //! Directories that are to be durable and lie in a tier as a whole while their run works in them (`directories = "all"`): what they end
 //! as is what a native run leaves, and what of them was copied in time survives their tier.
 
-use crate::placed::{await_file, kill_all, placed_at};
+use crate::placed::{await_file, kill_all, lose, placed_at};
 use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use terrace_tests::{Comparison, Outcome, Wish, Workplace, wait_until};
@@ -84,9 +84,7 @@ fn what_was_copied_in_time_survives_the_tier() {
     std::fs::write(mirror.join("half"), "ha").unwrap();
     let tier = placed_at(&place, "out").unwrap();
     kill_all(&place, run);
-    let container = tier.parent().unwrap();
-    Command::new("chmod").args(["700", container.to_str().unwrap()]).status().unwrap();
-    std::fs::remove_dir_all(container).unwrap();
+    lose(&tier);
     let recovered = Outcome::within(100, &mut place.terrace("recover"));
     assert!(recovered.stdout.contains("out: back in its last durable version"), "{recovered:?}");
     let tree = place.settled_tree();
@@ -105,9 +103,7 @@ fn a_directory_that_was_lost_before_it_was_copied_is_told() {
     for mirror in mirrors(&place) {
         std::fs::remove_dir_all(mirror.parent().unwrap()).unwrap();
     }
-    let container = tier.parent().unwrap();
-    Command::new("chmod").args(["700", container.to_str().unwrap()]).status().unwrap();
-    std::fs::remove_dir_all(container).unwrap();
+    lose(&tier);
     let recovered = Outcome::within(100, &mut place.terrace("recover"));
     assert!(recovered.code != 0 && recovered.stderr.contains("out"), "{recovered:?}");
 }
