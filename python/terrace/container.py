@@ -357,6 +357,7 @@ class Session(Container):
         self._native_session = native
         self._target = target
         self._worker: Worker | None = None
+        self._query_limits: tuple[str, ...] = ()
 
     @property
     def root(self) -> str:
@@ -389,9 +390,32 @@ class Session(Container):
         """Ends a query of any program on this root, and returns when it has ended. One that does not run is a NotFoundError."""
         self._queries().cancel(id)
 
+    def limit_queries(
+        self,
+        *,
+        memory: str | int | None = None,
+        timeout: str | float | None = None,
+        spill: str | os.PathLike[str] | None = None,
+        threads: int | None = None,
+    ) -> None:
+        """What this session's queries may take; to be said before the first one.
+
+        memory: bytes, or a text ("4GiB", "20%" of what is free). A query that needs more fails, or goes on in the directory `spill`
+        where it sorts, groups by values or joins. timeout: seconds, or a text ("5min"). threads: without it, one for each processor.
+        """
+        if self._worker is not None:
+            raise InvalidError("queries were asked already", "limit the queries of a session before its first one")
+        told = {
+            "--memory": memory,
+            "--query-timeout": f"{timeout}s" if isinstance(timeout, int | float) else timeout,
+            "--spill": None if spill is None else os.path.abspath(spill),
+            "--threads": threads,
+        }
+        self._query_limits = tuple(word for flag, value in told.items() if value is not None for word in (flag, str(value)))
+
     def _queries(self) -> Worker:
         if self._worker is None:
-            self._worker = Worker(self._native_session, self._target)
+            self._worker = Worker(self._native_session, self._target, self._query_limits)
         return self._worker
 
     def stager(
@@ -403,7 +427,7 @@ class Session(Container):
         return Stager(self._native.stager(queue_bytes, full == "drop", threads))
 
     def __reduce__(self):
-        return connect, (self._target,)
+        return _connect_limited, (self._target, self._query_limits)
 
     def __repr__(self) -> str:
         return f"<terrace.Session of {self.root}>"
@@ -420,6 +444,13 @@ def connect(target: str | os.PathLike[str] = "") -> Session:
     """
     target = os.fspath(target)
     return Session(_native.Session.connect(target), target)
+
+
+def _connect_limited(target: str, limits: tuple[str, ...]) -> Session:
+    """A session as another process had it."""
+    session = connect(target)
+    session._query_limits = limits
+    return session
 
 
 __all__ = ["Bytes", "Container", "NotFoundError", "ObjectFile", "Session", "Status", "connect"]

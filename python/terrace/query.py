@@ -198,9 +198,10 @@ class Worker:
 
     _all: weakref.WeakSet[Worker] = weakref.WeakSet()
 
-    def __init__(self, native: _native.Session, target: str) -> None:
+    def __init__(self, native: _native.Session, target: str, limits: tuple[str, ...] = ()) -> None:
         self._native = native
         self._target = target
+        self._limits = limits
         self._process: subprocess.Popen[bytes] | None = None
         self._ending: weakref.finalize | None = None
         self._lending: _Lending | None = None
@@ -217,7 +218,7 @@ class Worker:
             self.end()
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             self._lending = _Lending(ours)
-            command = [_program(), "worker", "--lend", str(theirs.fileno())]
+            command = [_program(), "worker", "--lend", str(theirs.fileno()), *self._limits]
             if self._target:
                 command += ["--connect", self._target]
             pipe = subprocess.PIPE

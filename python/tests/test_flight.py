@@ -212,12 +212,13 @@ def test_messages_that_make_no_sense_are_refused_and_the_server_lives(server):
 def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen, str, Path]]:
     """`terrace serve --flight`, by TLS."""
     root, tier, runtime = tmp_path / "root", Path(f"/dev/shm/tt-flight-{os.getpid()}"), tmp_path / "run"
-    for path in (root, tier, runtime):
+    for path in (root, tier, runtime, tmp_path / "spill"):
         path.mkdir()
     token = tmp_path / "token"
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TERRACE_")}
     command = [TERRACE, "serve", "--quiet", "--root", root, "--tier", f"ram={tier}:64MiB", "--state", tmp_path / "state",
-               "--runtime", runtime, "--flight", "127.0.0.1:0", "--tls", "--token-file", token]
+               "--runtime", runtime, "--flight", "127.0.0.1:0", "--tls", "--token-file", token,
+               "--query-memory", "64MiB", "--query-spill", tmp_path / "spill"]
     process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
     told = dict(process.stdout.readline().strip().removeprefix("export ").split("=", 1) for _ in range(2))
     os.environ["TERRACE_INDEX"], before = told["TERRACE_INDEX"], os.environ.get("TERRACE_INDEX")
@@ -240,8 +241,11 @@ def test_serve_answers_by_tls_and_starts_it_again_when_it_dies(served):
     secret = token.read_text().strip()
     certificate = token.with_name("token.certificate").read_text()
     known = {"adbc.flight.sql.client_option.tls_root_certs": certificate}
+    groups = "SELECT count(*), sum(n) FROM (SELECT i, count(*) AS n FROM generate_series(1, 3000000) t(i) GROUP BY i)"
     with connect(location, secret, **known) as connection:
         assert rows(connection, "SELECT sum(v) FROM c") == [(15,)]
+        # Beyond the memory that it may have.
+        assert rows(connection, groups) == [(3000000, 3000000)]
     # Neither an unknown certificate nor a connection without TLS.
     with pytest.raises(adbc.Error), connect(location, secret) as connection:
         rows(connection, "SELECT 1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import re
 import threading
 import time
@@ -219,3 +220,18 @@ def test_progress_grows_to_one_with_the_rows_that_are_read(session, query_progra
     assert known == sorted(known) and all(0 <= progress <= 1 for progress in known)
     assert answer.state.rows == np.prod(SHAPE) and answer.state.state == "finished"
     assert re.fullmatch(r"\d+-\d+", answer.id)
+
+
+def test_a_sessions_queries_take_what_they_may_and_spill_where_they_are_told(run, query_program, tmp_path):
+    groups = "SELECT count(*), sum(n) FROM (SELECT i, count(*) AS n FROM generate_series(1, 3000000) t(i) GROUP BY i)"
+    session = terrace.connect()
+    session.limit_queries(memory="64MiB", timeout=300)
+    with pytest.raises(terrace.TerraceError, match="needs more memory"):
+        session.sql(groups).arrow()
+    with pytest.raises(terrace.InvalidError, match="already"):
+        session.limit_queries(spill=tmp_path)
+    session = terrace.connect()
+    session.limit_queries(memory="64MiB", spill=tmp_path)
+    for same in (session, pickle.loads(pickle.dumps(session))):
+        assert same.sql(groups).arrow().to_pylist() == [{"count(*)": 3000000, "sum(n)": 3000000}]
+    assert not list(tmp_path.iterdir())

@@ -182,6 +182,8 @@ impl Node {
             command.env_remove(name);
         }
         command.env("ROOT", &self.root).env("LC_ALL", "C.UTF-8");
+        // As workplaces have it: most tests are about files in tiers.
+        command.env("TERRACE_SMALL_FILES", "place");
         command
     }
 

@@ -287,6 +287,9 @@ pub struct ServeArgs {
     /// Time limit for each query of Flight SQL or of the page [default: none; of the page: 5min]
     #[arg(long, value_name = "DURATION", requires = "queries")]
     pub query_timeout: Option<OsString>,
+    /// Let sorts and joins of queries that exceed their memory go on in this directory
+    #[arg(long, value_name = "DIR", requires = "queries")]
+    pub query_spill: Option<PathBuf>,
     /// Also serve objects over HTTP with the same token; port 0 takes a free one
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["hosts", "slurm"])]
     pub http: Option<String>,
@@ -346,6 +349,9 @@ pub struct WebArgs {
     /// Time limit for each query of the page [default: 5min]
     #[arg(long, value_name = "DURATION")]
     pub query_timeout: Option<OsString>,
+    /// Let sorts and joins of queries that exceed their memory go on in this directory
+    #[arg(long, value_name = "DIR")]
+    pub query_spill: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

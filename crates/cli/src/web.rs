@@ -68,7 +68,7 @@ pub fn web(args: &WebArgs) -> Result<i32> {
             connection = Some(kept);
         }
     }
-    limit(&mut command, &args.query_memory, &args.query_timeout);
+    limit(&mut command, &args.query_memory, &args.query_timeout, args.query_spill.as_deref());
     let error = command.exec();
     drop(connection);
     Err(Failure::io("run", Path::new(PROGRAM), error).code(code::NOT_EXECUTABLE))
@@ -90,11 +90,14 @@ fn program(listen: &ListenSettings) -> Result<Command> {
 }
 
 /// What a query of the page may take.
-fn limit(command: &mut Command, memory: &Option<OsString>, timeout: &Option<OsString>) {
+fn limit(command: &mut Command, memory: &Option<OsString>, timeout: &Option<OsString>, spill: Option<&Path>) {
     for (flag, value) in [("--query-memory", memory), ("--query-timeout", timeout)] {
         if let Some(value) = value {
             command.arg(flag).arg(value);
         }
+    }
+    if let Some(directory) = spill {
+        command.arg("--query-spill").arg(directory);
     }
 }
 
@@ -111,7 +114,7 @@ impl Web {
     pub fn start(listen: &ListenSettings, index: &Path, args: &ServeArgs) -> Result<Web> {
         let quiet = args.quiet;
         let mut command = program(listen)?;
-        limit(&mut command, &args.query_memory_each, &args.query_timeout);
+        limit(&mut command, &args.query_memory_each, &args.query_timeout, args.query_spill.as_deref());
         command.arg("--until-input-ends").env(INDEX_ENV, index).stdin(Stdio::piped()).stdout(Stdio::piped());
         // Signals of a terminal are for `serve`, which ends this when it is time.
         command.process_group(0);

@@ -32,6 +32,7 @@ use access::Access;
 use clap::Parser;
 use listener::Listener;
 use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
@@ -63,6 +64,9 @@ struct Cli {
     /// How long a query of the page may take
     #[arg(long, value_name = "DURATION", default_value = "5min")]
     query_timeout: String,
+    /// Let sorts and joins of queries that exceed their memory go on in this directory
+    #[arg(long, value_name = "DIR")]
+    query_spill: Option<PathBuf>,
     /// Exit at the end of standard input
     #[arg(long, hide = true)]
     until_input_ends: bool,
@@ -94,7 +98,7 @@ fn serve(cli: &Cli) -> Result<(), Failure> {
         access,
         store: Arc::new(Store::new(session)),
         watchers: Arc::new(Semaphore::new(events::READERS_MAX)),
-        engine: query::Engine::new(&cli.connect, &cli.query_memory, &cli.query_timeout)?,
+        engine: query::Engine::new(&cli.connect, &cli.query_memory, &cli.query_timeout, cli.query_spill.as_deref())?,
     });
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

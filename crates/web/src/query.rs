@@ -11,10 +11,11 @@
 use crate::refusal::{Answer, Refusal};
 use crate::reply::Reply;
 use axum::http::StatusCode;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,23 +38,29 @@ const LOOK: Duration = Duration::from_millis(10);
 
 pub struct Engine {
     program: PathBuf,
-    words: Vec<String>,
+    words: Vec<OsString>,
     places: Arc<Semaphore>,
 }
 
 impl Engine {
-    pub fn new(connect: &str, memory: &str, timeout: &str) -> Result<Engine, Failure> {
+    pub fn new(connect: &str, memory: &str, timeout: &str, spill: Option<&Path>) -> Result<Engine, Failure> {
         // What is wrong is told at the start, and not to each page.
         Size::parse(memory)
             .map_err(|error| Failure::invalid(format!("--query-memory {memory}: {error}")).hint(SIZE_HINT))?;
         parse_duration(timeout)
             .map_err(|error| Failure::invalid(format!("--query-timeout: {error}")).hint(DURATION_HINT))?;
         let own = std::env::current_exe().map_err(|error| Failure::new(format!("can't find this program: {error}")))?;
-        let mut words = vec!["worker", "--memory", memory, "--query-timeout", timeout];
+        let mut words = ["worker", "--memory", memory, "--query-timeout", timeout].map(OsString::from).to_vec();
         if !connect.is_empty() {
-            words.extend(["--connect", connect]);
+            words.extend(["--connect", connect].map(OsString::from));
         }
-        let words = words.into_iter().map(String::from).collect();
+        if let Some(directory) = spill {
+            if !directory.is_dir() {
+                let message = format!("--query-spill {}: there is no such directory", directory.display());
+                return Err(Failure::invalid(message));
+            }
+            words.extend(["--spill".into(), directory.into()]);
+        }
         Ok(Engine { program: own.with_file_name(PROGRAM), words, places: Arc::new(Semaphore::new(QUERIES_MAX)) })
     }
 

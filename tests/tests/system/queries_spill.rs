@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Stdio;
 use terrace_client::{ArraySpec, Create, DataType, Region, Session};
-use terrace_tests::{Outcome, Wish, Workplace, wait_until};
+use terrace_tests::{Outcome, Served, Wish, Workplace, wait_until};
 
 const CELLS: u64 = 3_000_000;
 const LIMIT: &str = "64MiB";
@@ -104,4 +104,23 @@ fn what_was_spilled_goes_when_its_query_is_cancelled_and_when_the_next_one_begin
     living.wait().unwrap();
     assert!(is_empty(&spill));
     shell.ends_and_leaves();
+}
+
+#[test]
+fn queries_of_the_page_go_on_in_a_directory_too() {
+    let place = Wish::default().tier("ram", "128MiB").build();
+    let spill = place.scratch().join("spill");
+    std::fs::create_dir(&spill).unwrap();
+    let directory = spill.to_str().unwrap();
+    let flags = ["--http", "127.0.0.1:0", "--query-memory-each", LIMIT, "--query-spill", directory];
+    let served = Served::begin(&place, &flags);
+    let web = served.http.as_ref().expect("it serves the page");
+    let lines = format!("Authorization: Bearer {}\r\n", web.token);
+    let groups =
+        "SELECT count(*) AS c, sum(n) FROM (SELECT i, count(*) AS n FROM generate_series(1, 3000000) t(i) GROUP BY i)";
+    let answer = web.send("POST", "/api/query", &lines, groups.as_bytes());
+    assert_eq!(answer.json()["rows"][0][0], "3000000", "{}", answer.text());
+    assert!(is_empty(&spill));
+    let wrong = Outcome::of(place.terrace("web").args(["--query-spill", "/no/such/directory"]).output().unwrap());
+    assert!(wrong.code != 0 && wrong.stderr.contains("/no/such/directory"), "{}", wrong.stderr);
 }

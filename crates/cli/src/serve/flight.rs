@@ -45,6 +45,7 @@ impl Flight {
         for (flag, value) in [("--query-memory", &args.query_memory_each), ("--query-timeout", &args.query_timeout)] {
             words.extend(value.iter().flat_map(|value| [flag.into(), value.clone()]));
         }
+        words.extend(args.query_spill.iter().flat_map(|directory| ["--spill".into(), directory.clone().into()]));
         let (child, location) = start(&words, &listen.address, index.as_os_str(), signals)?;
         // The port, where the system has chosen it.
         let address = location.rsplit('/').next().unwrap_or_default().to_owned();
