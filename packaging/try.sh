@@ -5,7 +5,7 @@ export PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LC_ALL=C.UTF
 there() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /packages -o -path /tmp -o -path /var/cache -o -path /var/log \
     -o -path '/var/lib/dpkg' -o -name __pycache__ \) -prune -o -print | sort; }
 # What an earlier try that failed has left is not of this one.
-rm -rf /opt/somewhere /tmp/env /var/tmp/terrace-0
+rm -rf /opt/somewhere /tmp/env /tmp/example /var/tmp/terrace-0
 dpkg -P terrace >/tmp/dpkg 2>&1 || true
 there >/tmp/before
 left() { there | diff /tmp/before - && echo "ok      $1: nothing is left"; }
@@ -32,6 +32,15 @@ fi
 rm -rf /opt/somewhere /var/tmp/terrace-0 && left tarball
 
 dpkg -i /packages/terrace_*.deb >/tmp/dpkg && works "Debian package"
+if [ -n "$(type -P julia)" ]; then
+    mkdir /tmp/example && cd /tmp/example
+    terrace run --quiet -- julia --startup-file=no /packages/heat.jl
+    terrace run --quiet -- julia --startup-file=no /packages/try.jl
+    [ -f run/heat/zarr.json ] && cd / && rm -rf /tmp/example
+    echo "ok      Debian package: arrays in Julia $(julia --version | cut -d' ' -f3)"
+else
+    echo "-       Julia: Debian has none here"
+fi
 dpkg -P terrace >/tmp/dpkg && rm -rf /var/tmp/terrace-0 && left "Debian package"
 
 if python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
