@@ -5,7 +5,7 @@ export PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LC_ALL=C.UTF
 there() { find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /packages -o -path /tmp -o -path /var/cache -o -path /var/log \
     -o -path '/var/lib/dpkg' -o -name __pycache__ \) -prune -o -print | sort; }
 # What an earlier try that failed has left is not of this one.
-rm -rf /opt/somewhere /tmp/env /var/tmp/terrace-0
+rm -rf /opt/somewhere /tmp/env /tmp/example /tmp/first /var/tmp/terrace-0
 dpkg -P terrace >/tmp/dpkg 2>&1 || true
 there >/tmp/before
 left() { there | diff /tmp/before - && echo "ok      $1: nothing is left"; }
@@ -32,11 +32,28 @@ fi
 rm -rf /opt/somewhere /var/tmp/terrace-0 && left tarball
 
 dpkg -i /packages/terrace_*.deb >/tmp/dpkg && works "Debian package"
+if [ -n "$(type -P julia)" ]; then
+    mkdir /tmp/example && cd /tmp/example
+    terrace run --quiet -- julia --startup-file=no /packages/heat.jl
+    terrace run --quiet -- julia --startup-file=no /packages/try.jl
+    [ -f run/heat/zarr.json ] && cd / && rm -rf /tmp/example
+    echo "ok      Debian package: arrays in Julia $(julia --version | cut -d' ' -f3)"
+else
+    echo "-       Julia: Debian has none here"
+fi
 dpkg -P terrace >/tmp/dpkg && rm -rf /var/tmp/terrace-0 && left "Debian package"
 
 if python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     python3 -m venv /tmp/env
+    mkdir /tmp/first && cd /tmp/first
+    begun=$(date +%s%N)
     /tmp/env/bin/pip install --quiet --disable-pip-version-check --no-index --find-links /packages /packages/terrace-[0-9]*.whl
+    installed=$(date +%s%N)
+    /tmp/env/bin/terrace run --quiet -- dd if=/dev/zero of=file bs=1M count=256 status=none
+    ran=$(date +%s%N)
+    [ "$(stat -c %s file)" = $((256 << 20)) ] && [ ! -L file ] && cd / && rm -rf /tmp/first
+    echo "ok      wheel: installed in $(((installed - begun) / 1000000)) ms, a first run of 256 MiB in $(((ran - installed) / 1000000)) ms"
+    ((ran - begun < 60000000000))
     PATH=/tmp/env/bin:$PATH works wheel
     mkdir /tmp/example && cd /tmp/example
     PATH=/tmp/env/bin:$PATH terrace run --quiet -- python3 /packages/try.py

@@ -13,7 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
+
+import deflate
 
 PLATFORM = "manylinux_2_28_x86_64"
 
@@ -33,9 +36,45 @@ def bare(name: str, version: str, work: Path) -> Path:
     return top
 
 
+class Smallest:
+    """What zipfile compresses a member with, but by libdeflate, which leaves 4% less of a program than zlib does."""
+
+    LEVEL = 12
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+
+    def compress(self, part: bytes) -> bytes:
+        self.content += part
+        return b""
+
+    def flush(self) -> bytes:
+        return bytes(deflate.deflate_compress(self.content, self.LEVEL))
+
+
+def make_smaller(wheel: Path) -> None:
+    packed = wheel.with_suffix(".packed")
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(packed, "w") as new:
+        for entry in old.infolist():
+            copy = zipfile.ZipInfo(entry.filename, entry.date_time)
+            copy.external_attr = entry.external_attr
+            copy.compress_type = zipfile.ZIP_DEFLATED
+            with new.open(copy, "w") as member:
+                # Without this attribute a later Python would compress with zlib, and the wheel be as good.
+                member._compressor = Smallest()
+                member.write(old.read(entry))
+    with zipfile.ZipFile(packed) as new:
+        if broken := new.testzip():
+            sys.exit(f"{wheel}: {broken} is not what was packed")
+    packed.replace(wheel)
+
+
 def main(stage: Path, what: str, out: Path) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        work = Path(directory)
+        work = Path(directory) / "unpacked"
+        packed = Path(directory) / "packed"
+        work.mkdir()
+        packed.mkdir()
         if "==" in what:
             top = bare(*what.split("=="), work)
         else:
@@ -45,7 +84,10 @@ def main(stage: Path, what: str, out: Path) -> None:
         for place in stage.iterdir():
             target = data / "scripts" if place.name == "bin" else data / "data" / place.name
             shutil.copytree(place, target, symlinks=False)
-        subprocess.run([sys.executable, "-m", "wheel", "pack", "--dest-dir", out, top], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([sys.executable, "-m", "wheel", "pack", "--dest-dir", packed, top], check=True, stdout=subprocess.DEVNULL)
+        (wheel,) = packed.iterdir()
+        make_smaller(wheel)
+        shutil.move(wheel, out)
 
 
 if __name__ == "__main__":

@@ -52,20 +52,20 @@ build() {
     shift
     cargo zigbuild --quiet --locked --profile "$profile" --target "$target.$glibc" "$@"
 }
-made=$CARGO_TARGET_DIR/$target/release
+made=$CARGO_TARGET_DIR/$target/dist
 
 echo "dist: building for glibc $glibc"
 build preload -p terrace-intercept
-build release -p terrace-cli -p terrace-web -p terrace-predict -p terrace-bench -p terrace-stage
+build dist -p terrace-cli -p terrace-web -p terrace-predict -p terrace-bench -p terrace-stage
 # GNU ld gives symbols their version in `make build`; zig's linker is told by a script.
 abi=$(sed -n 's/^const ABI: &str = "\(.*\)";/\1/p' crates/capi/build.rs)
-cargo-zigbuild rustc --quiet --locked --release --target "$target.$glibc" -p terrace-capi --lib --crate-type staticlib
+cargo-zigbuild rustc --quiet --locked --profile dist --target "$target.$glibc" -p terrace-capi --lib --crate-type staticlib
 built=$dist/built
 rm -rf "$dist"
 mkdir -p "$built"
 printf 'libterrace.so.%s { global: terrace_*; local: *; };\n' "$abi" >"$dist/versions"
 zig=("$venv/bin/python" -m ziglang cc -target "x86_64-linux-gnu.$glibc")
-"${zig[@]}" -shared -s -o "$built/libterrace.so" -Wl,-soname,"libterrace.so.$abi" -Wl,-z,nodelete -Wl,--version-script="$dist/versions" \
+"${zig[@]}" -shared -s -o "$built/libterrace.so" -Wl,-soname,"libterrace.so.$abi" -Wl,-z,nodelete -Wl,--gc-sections -Wl,--version-script="$dist/versions" \
     -Wl,--whole-archive "$made/libterrace.a" -Wl,--no-whole-archive -lpthread -ldl -lm -lunwind
 CC="${zig[*]}" drivers/cfitsio/build.sh "$built"
 CC="${zig[*]}" drivers/hdf5/build.sh "$built"
@@ -73,7 +73,7 @@ install -m 755 "$CARGO_TARGET_DIR/$target/preload/libterrace_intercept.so" "$bui
 install -m 755 "$made"/terrace "$made"/terrace-{bench,predict,stage,web} "$built/"
 if ((with_sql)); then
     build release -p terrace-query
-    install -m 755 "$made/terrace-query" "$built/"
+    install -m 755 "$CARGO_TARGET_DIR/$target/release/terrace-query" "$built/"
 fi
 for file in "$built"/* "$built"/hdf5/*; do
     [ -f "$file" ] || continue
@@ -125,7 +125,7 @@ tarball "terrace-$version-x86_64-linux"
 deb terrace "user-space tiered data runtime for scientific workflows" "libc6 (>= $glibc)" "$files"
 
 wheels=$(stage wheels)
-maturin build --quiet --release --zig --compatibility "manylinux_${glibc/./_}" --target "$target" \
+maturin build --quiet --profile dist --zig --compatibility "manylinux_${glibc/./_}" --target "$target" \
     --manifest-path python/Cargo.toml --out "$wheels"
 in_wheel=$(stage in-wheel)
 cp -a "$files/bin" "$in_wheel/"
