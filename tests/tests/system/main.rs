@@ -59,4 +59,5 @@ mod slurm;
 mod stage_beside;
 mod staging;
 mod supervise;
+mod traces;
 mod web;
