@@ -9,8 +9,7 @@ use opentelemetry_otlp::{RetryPolicy, SpanExporter, WithExportConfig, WithHttpCo
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use terrace_tool::failure::{Failure, warn};
 
@@ -19,8 +18,15 @@ const SERVICE: &str = "terrace";
 
 pub struct Collector {
     exporter: SpanExporter,
-    /// The status of the last answer; 0: there was none.
-    answered: Arc<AtomicU16>,
+    last: Arc<Mutex<Last>>,
+}
+
+/// What became of the last request, which the exporter puts into words only.
+#[derive(Debug, Default)]
+struct Last {
+    /// 0: there was no answer.
+    status: u16,
+    error: Option<String>,
 }
 
 pub enum Sent {
@@ -48,11 +54,10 @@ impl Collector {
         if let Some(protocol) = of_traces("PROTOCOL").filter(|protocol| protocol != "http/protobuf") {
             warn(format!("OTEL_EXPORTER_OTLP_PROTOCOL is {protocol}; traces are sent by http/protobuf"));
         }
-        let answered = Arc::new(AtomicU16::new(0));
+        let last = Arc::<Mutex<Last>>::default();
         let timeout =
             of_traces("TIMEOUT").and_then(|value| value.trim().parse().ok()).map_or(TIMEOUT, Duration::from_millis);
-        let client =
-            Client { inner: HyperClient::new(connector(&endpoint)?, timeout, None), answered: answered.clone() };
+        let client = Client { inner: HyperClient::new(connector(&endpoint)?, timeout, None), last: last.clone() };
         let built = SpanExporter::builder()
             .with_http()
             .with_http_client(client)
@@ -68,18 +73,24 @@ impl Collector {
             )
         })?;
         exporter.set_resource(&resource(root));
-        Ok(Some(Collector { exporter, answered }))
+        Ok(Some(Collector { exporter, last }))
     }
 
     pub async fn send(&self, spans: Vec<SpanData>) -> Sent {
-        self.answered.store(0, Relaxed);
+        *lock(&self.last) = Last::default();
         let Err(error) = self.exporter.export(spans).await else { return Sent::Taken };
-        match self.answered.load(Relaxed) {
+        let last = std::mem::take(&mut *lock(&self.last));
+        let reason = last.error.unwrap_or_else(|| error.to_string());
+        match last.status {
             // It is to be tried again, says the protocol.
-            429 | 502..=504 | 0 => Sent::Away(error.to_string()),
-            _ => Sent::Refused(error.to_string()),
+            429 | 502..=504 | 0 => Sent::Away(reason),
+            _ => Sent::Refused(reason),
         }
     }
+}
+
+fn lock(last: &Mutex<Last>) -> MutexGuard<'_, Last> {
+    last.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// The environment's attributes come last, and so win.
@@ -122,18 +133,31 @@ fn connector(endpoint: &str) -> Result<HttpsConnector<HttpConnector>, Failure> {
     Ok(builder.https_or_http().enable_http1().build())
 }
 
-/// Remembers what the collector answered, which the exporter puts into words only.
 #[derive(Debug)]
 struct Client<C> {
     inner: C,
-    answered: Arc<AtomicU16>,
+    last: Arc<Mutex<Last>>,
 }
 
 #[async_trait::async_trait]
 impl<C: HttpClient> HttpClient for Client<C> {
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
-        let response = self.inner.send_bytes(request).await?;
-        self.answered.store(response.status().as_u16(), Relaxed);
-        Ok(response)
+        let address = request.uri().clone();
+        let response = self.inner.send_bytes(request).await;
+        *lock(&self.last) = match &response {
+            Ok(response) if response.status().is_success() => Last { status: response.status().as_u16(), error: None },
+            Ok(response) => {
+                let status = response.status();
+                Last { status: status.as_u16(), error: Some(format!("{address} answered {status}")) }
+            }
+            Err(error) => Last { status: 0, error: Some(format!("{address}: {}", causes(error.as_ref()))) },
+        };
+        response
     }
+}
+
+/// An error with what it comes from.
+fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
