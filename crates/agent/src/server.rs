@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 use terrace_core::contradictions::Contradiction;
-use terrace_core::control::{Counters, Failure, FileEntry, Request, Response, Status, TierStatus};
+use terrace_core::control::{Counters, Failure, FileEntry, Origin, Request, Response, Status, TierStatus};
 use terrace_core::settings::Settings;
 use terrace_index::State;
 use terrace_tier::Lease;
@@ -64,7 +64,7 @@ impl Agent {
                 break;
             }
             // Who only looks doesn't keep the agent from ending (`status --watch`).
-            let is_a_look = matches!(request, Ok(Request::Status | Request::List { .. }));
+            let is_a_look = matches!(request, Ok(Request::Status | Request::Ended { .. } | Request::List { .. }));
             let _serving = (!is_a_look).then(|| Serving::new(&self.runs));
             let answer = match request {
                 Ok(Request::RunBegin { .. }) if self.root_is_replaced() => Response::Error {
@@ -78,8 +78,8 @@ impl Agent {
                             .into(),
                     ),
                 },
-                Ok(Request::RunBegin { pid, command, settings }) => {
-                    match self.begin_run(&mut run, pid, command, &settings, &writer) {
+                Ok(Request::RunBegin { pid, command, settings, origin }) => {
+                    match self.begin_run(&mut run, (pid, command, origin), &settings, &writer) {
                         Some(answer) => answer,
                         None => break,
                     }
@@ -105,7 +105,10 @@ impl Agent {
             self.peers.end_arrivals(arriving);
         }
         if let Some(run) = run {
-            self.runs.lock().unwrap().end(run, writer);
+            let mut runs = self.runs.lock().unwrap();
+            let ended = runs.end(run, writer);
+            self.ended.note_oldest(runs.oldest());
+            ended.into_iter().for_each(|ended| self.ended.note_run(ended));
         }
     }
 
@@ -113,8 +116,7 @@ impl Agent {
     fn begin_run(
         &self,
         run: &mut Option<u64>,
-        pid: u32,
-        command: Vec<String>,
+        (pid, command, origin): (u32, Vec<String>, Origin),
         wanted: &Settings,
         writer: &UnixStream,
     ) -> Option<Response> {
@@ -130,7 +132,8 @@ impl Agent {
             runs.wait(writer.try_clone().ok()?, true);
             return Some(Response::Leaving);
         }
-        let number = *run.get_or_insert_with(|| runs.begin(pid, command));
+        let number = *run.get_or_insert_with(|| runs.begin(pid, command, origin));
+        self.ended.note_oldest(runs.oldest());
         Some(Response::RunStarted { run: number, index: self.settings.index(), agent_pid: std::process::id() })
     }
 
@@ -160,6 +163,12 @@ impl Agent {
                 Response::Files { files: self.list(&Scope(prefix.into_iter().collect())) }
             }
             Request::Status => Response::Status { status: self.status() },
+            Request::Ended { since } => {
+                let runs = self.runs.lock().unwrap();
+                let name =
+                    |tier: usize| self.settings.tiers.get(tier).map_or_else(String::new, |tier| tier.name.clone());
+                Response::Ended { ended: self.ended.since(since, &runs, name) }
+            }
             Request::Shutdown => {
                 if self.runs.lock().unwrap().count() > 0 {
                     return Response::Error {

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-use terrace_core::control::{Request, Response, Status};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use terrace_core::control::{Origin, Request, Response, Status};
 use terrace_core::settings::Settings;
 use terrace_tool::control_client::{Client, lost, unexpected};
 use terrace_tool::errln;
@@ -43,8 +43,15 @@ pub struct Begun {
 pub struct Keeper {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    wanted: Wanted,
+}
+
+/// What is asked of each agent that serves the run.
+#[derive(Clone)]
+struct Wanted {
     settings: Settings,
     command: Vec<String>,
+    origin: Origin,
 }
 
 struct Shared {
@@ -58,17 +65,26 @@ struct Shared {
 impl Keeper {
     /// Connects, begins the run, and keeps watch.
     pub fn begin(settings: &Settings, command: &[String], quiet: bool) -> Result<(Keeper, Begun)> {
-        let (client, begun) = begin(settings, command, false)?;
+        Keeper::start(settings, command, origin(), quiet)
+    }
+
+    /// As `begin`, for what is no program's run, and only keeps the agent there.
+    pub fn hold(settings: &Settings, word: &str, quiet: bool) -> Result<(Keeper, Begun)> {
+        Keeper::start(settings, &[word.to_owned()], Origin::default(), quiet)
+    }
+
+    fn start(settings: &Settings, command: &[String], origin: Origin, quiet: bool) -> Result<(Keeper, Begun)> {
+        let wanted = Wanted { settings: settings.clone(), command: command.to_vec(), origin };
+        let (client, begun) = begin(&wanted, false)?;
         let shared = Arc::new(Shared {
             ending: AtomicBool::new(false),
             stays: AtomicBool::new(false),
             stream: Mutex::new(client.handle().ok()),
             restarts: AtomicU32::new(0),
         });
-        let (settings, command) = (settings.clone(), command.to_vec());
-        let (watch, kept, words) = (shared.clone(), settings.clone(), command.clone());
-        let thread = std::thread::spawn(move || keep(client, &watch, &kept, &words, quiet));
-        Ok((Keeper { shared, thread: Some(thread), settings, command }, begun))
+        let (watch, kept) = (shared.clone(), wanted.clone());
+        let thread = std::thread::spawn(move || keep(client, &watch, &kept, quiet));
+        Ok((Keeper { shared, thread: Some(thread), wanted }, begun))
     }
 
     pub fn restarts(&self) -> u32 {
@@ -79,11 +95,11 @@ impl Keeper {
     pub fn end(mut self) {
         self.part(std::net::Shutdown::Write);
         for _ in 0..ENDS_MAX {
-            if self.shared.stays.load(SeqCst) || !self.settings.unfinished().exists() {
+            if self.shared.stays.load(SeqCst) || !self.wanted.settings.unfinished().exists() {
                 return;
             }
             // It died on its way out, and another one does the rest; or others' is there already.
-            let Ok((mut client, _)) = begin(&self.settings, &self.command, true) else { return };
+            let Ok((mut client, _)) = begin(&self.wanted, true) else { return };
             let pid = client.agent_pid();
             let _ = client.handle().map(|stream| stream.shutdown(std::net::Shutdown::Write));
             match client.wait_for_word() {
@@ -121,9 +137,26 @@ fn refused(message: String, hint: Option<String>) -> Failure {
     }
 }
 
-fn begin(settings: &Settings, command: &[String], again: bool) -> Result<(Client, Begun)> {
-    let wanted = Box::new(settings.clone());
-    let request = Request::RunBegin { pid: std::process::id(), command: command.to_vec(), settings: wanted };
+/// Now, for who traces runs: a workflow engine's trace goes on by these variables.
+fn origin() -> Origin {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Origin {
+        begun_ns: now.as_nanos() as u64,
+        traceparent: variable("TRACEPARENT"),
+        tracestate: variable("TRACESTATE"),
+        is_traced: true,
+    }
+}
+
+fn begin(wanted: &Wanted, again: bool) -> Result<(Client, Begun)> {
+    let settings = &wanted.settings;
+    let request = Request::RunBegin {
+        pid: std::process::id(),
+        command: wanted.command.clone(),
+        settings: Box::new(settings.clone()),
+        origin: wanted.origin.clone(),
+    };
     let mut last = None;
     let begun = Instant::now();
     let mut is_told = false;
@@ -160,7 +193,7 @@ fn begin(settings: &Settings, command: &[String], again: bool) -> Result<(Client
     Err(last.map_or_else(|| Failure::new("the agent could not be reached"), lost))
 }
 
-fn keep(mut client: Client, shared: &Shared, settings: &Settings, command: &[String], quiet: bool) {
+fn keep(mut client: Client, shared: &Shared, wanted: &Wanted, quiet: bool) {
     let mut deaths = 0;
     loop {
         let since = Instant::now();
@@ -191,7 +224,7 @@ fn keep(mut client: Client, shared: &Shared, settings: &Settings, command: &[Str
                 std::thread::sleep(LOOK);
             }
         }
-        match begin(settings, command, true) {
+        match begin(wanted, true) {
             Ok((new, begun)) => {
                 shared.restarts.fetch_add(1, SeqCst);
                 if !quiet {

@@ -235,7 +235,7 @@ fn go_on(
     events: &mpsc::Receiver<Event>,
 ) -> Result<()> {
     let in_force = crate::agent_process::in_force(settings).unwrap_or_else(|| settings.clone());
-    let held = Keeper::begin(&in_force, &["(what a run left behind)".to_owned()], true);
+    let held = Keeper::hold(&in_force, "(what a run left behind)", true);
     if told {
         let _ = send(socket.as_fd(), HOLDING, &[], None);
     }

@@ -15,7 +15,13 @@ pub enum Request {
     /// agent has other settings and no run; by `Error` where a run that lives has other settings.
     /// When the client shuts its sending side, the run has ended: `Staying` is the answer where others are there, else the
     /// connection ends when the agent has left.
-    RunBegin { pid: u32, command: Vec<String>, settings: Box<Settings> },
+    RunBegin {
+        pid: u32,
+        command: Vec<String>,
+        settings: Box<Settings>,
+        #[serde(default)]
+        origin: Origin,
+    },
     /// Make durable what policy says is to be flushed (`all`: everything), below `paths` (empty: everywhere). Also ends
     /// `remove` files when `end_of_run`. Answered by `Progress`…, then `Flushed`.
     Flush {
@@ -55,6 +61,8 @@ pub enum Request {
     },
     /// Answered by `Status`.
     Status,
+    /// Moves and runs that have ended, from this number on. Answered by `Ended`.
+    Ended { since: u64 },
     /// End now if no run is left: flush, then exit. Answered by `Progress`…, `Flushed`.
     Shutdown,
 }
@@ -103,6 +111,9 @@ pub enum Response {
     Status {
         status: Status,
     },
+    Ended {
+        ended: Ended,
+    },
     /// The request could not be done. `hint` says what to do.
     Error {
         message: String,
@@ -113,6 +124,89 @@ pub enum Response {
 impl Response {
     pub fn is_last(&self) -> bool {
         !matches!(self, Response::Progress { .. })
+    }
+}
+
+/// Where a run comes from: the same for each agent that serves it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct Origin {
+    /// When it began; 0: it was not said. This and all times that end in `_ns`: nanoseconds since 1970.
+    pub begun_ns: u64,
+    /// The W3C's trace context that its environment had: of who started it.
+    pub traceparent: Option<String>,
+    pub tracestate: Option<String>,
+    /// It is somebody's program, of which a trace tells; others only hold the agent.
+    pub is_traced: bool,
+}
+
+/// What has ended lately. An agent keeps the last 4,096 moves, and the last 256 runs.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+pub struct Ended {
+    /// When the agent began, which tells it from others: numbers are its own.
+    pub agent_ns: u64,
+    /// How many had ended since the number that was asked for, and were forgotten before that.
+    pub lost: u64,
+    /// The number to ask for next.
+    pub next: u64,
+    /// Runs that ended, and those that live.
+    pub runs: Vec<RunSpan>,
+    pub moves: Vec<MoveSpan>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct RunSpan {
+    pub run: u64,
+    pub pid: u32,
+    pub command: Vec<String>,
+    pub origin: Origin,
+    pub begin_ns: u64,
+    /// `None`: it lives.
+    pub end_ns: Option<u64>,
+}
+
+/// A move of one file, array or placed directory, whether it worked or not.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct MoveSpan {
+    pub kind: MoveKind,
+    #[serde(with = "crate::paths")]
+    pub path: PathBuf,
+    pub bytes: u64,
+    /// The faster tier: which it left, or came to.
+    pub tier: Option<String>,
+    /// The oldest run that lived when it ended.
+    pub run: Option<u64>,
+    pub begin_ns: u64,
+    pub end_ns: u64,
+    pub error: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum MoveKind {
+    Flush,
+    Evict,
+    Prefetch,
+    /// To another tier or into the root, while programs have it open.
+    LiveMove,
+    /// To another node.
+    Give,
+    /// From another node.
+    Take,
+    /// Policy drops it.
+    Remove,
+}
+
+impl MoveKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            MoveKind::Flush => "flush",
+            MoveKind::Evict => "evict",
+            MoveKind::Prefetch => "prefetch",
+            MoveKind::LiveMove => "live_move",
+            MoveKind::Give => "give",
+            MoveKind::Take => "take",
+            MoveKind::Remove => "remove",
+        }
     }
 }
 

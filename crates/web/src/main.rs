@@ -26,6 +26,7 @@ mod reply;
 mod route;
 mod slice;
 mod store;
+mod traces;
 mod zarr;
 
 use access::Access;
@@ -40,6 +41,7 @@ use terrace_client::Session;
 use terrace_tool::failure::Failure;
 use terrace_tool::server_args::ServerArgs;
 use tokio::sync::Semaphore;
+use traces::Traces;
 
 /// Threads that read objects; requests beyond wait for their turn.
 const READERS: usize = 16 + events::READERS_MAX + query::QUERIES_MAX;
@@ -116,11 +118,16 @@ fn serve(cli: &Cli) -> Result<(), Failure> {
     }
     let ended = runtime.block_on(async {
         tokio::spawn(end_by_signal(handle.clone()));
-        listener.serve(route::router(app), handle).await
+        let traces = Traces::start(&app.store)?;
+        let ended = listener.serve(route::router(app), handle).await;
+        if let Some(traces) = traces {
+            traces.end(END).await;
+        }
+        ended.map_err(|error| Failure::new(format!("can't serve any longer: {error}")))
     });
     // What still reads is not waited for.
     runtime.shutdown_background();
-    ended.map_err(|error| Failure::new(format!("can't serve any longer: {error}")))
+    ended
 }
 
 /// For people, and for `terrace serve`, which reads the first line.

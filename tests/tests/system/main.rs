@@ -60,4 +60,5 @@ mod small_files;
 mod stage_beside;
 mod staging;
 mod supervise;
+mod traces;
 mod web;

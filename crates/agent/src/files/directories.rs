@@ -10,6 +10,7 @@
 
 use crate::files::Files;
 use crate::files::mover::mirror;
+use crate::shared::ended::{Move, now_ns};
 use crate::shared::index_file::{object_name, random_half};
 use crate::shared::path::{as_path, read_link};
 use crate::shared::request::{Outcome, Scope};
@@ -20,7 +21,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
-use terrace_core::control::Failure;
+use terrace_core::control::{Failure, MoveKind};
 use terrace_core::policy::Mode as PolicyMode;
 use terrace_index::climbing::told;
 use terrace_index::{DIRECTORY_SUFFIX, State};
@@ -134,6 +135,7 @@ impl Files {
 
     /// An empty directory takes the link's place, with the attributes of the placed one.
     fn drop_directory(&self, number: u32) -> std::io::Result<()> {
+        let begin_ns = now_ns();
         let _claim = self.claims.take(number, PATIENCE).ok_or_else(|| errno(libc::EBUSY))?;
         let Some(path) = self.located_directory(number) else { return Ok(()) };
         let (files, bytes) = count(&self.object_path(number));
@@ -144,6 +146,8 @@ impl Files {
         self.put_directory(number, &empty, &path, || Ok(())).inspect_err(|_| drop(std::fs::remove_dir(&empty)))?;
         self.totals.removed_files.fetch_add(files, Relaxed);
         self.totals.removed_bytes.fetch_add(bytes, Relaxed);
+        let (path, tier) = (&path, Some(self.devices[self.device_of(number)].tier));
+        self.ended.note(&Move { kind: MoveKind::Remove, path, bytes, tier, begin_ns, error: None });
         Ok(())
     }
 

@@ -8,6 +8,7 @@
 use crate::files::Files;
 use crate::files::directories::{PATIENCE, count, errno, used_places};
 use crate::files::mover::mirror::{Look, Mirror, Seen};
+use crate::shared::ended::{Move, now_ns};
 use crate::shared::path::as_path;
 use crate::shared::request::{Outcome, Scope};
 use crate::shared::schedule::Work;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use terrace_core::control::Failure;
+use terrace_core::control::{Failure, MoveKind};
 use terrace_index::parse_name;
 
 /// Files that live shorter are never copied.
@@ -198,12 +199,16 @@ impl Files {
 
     /// A file of it that has a name in another directory changes when that one goes.
     fn publish_patiently(&self, number: u32, threads: usize) -> std::io::Result<(Seen, PathBuf)> {
+        let (begin_ns, serial) = (now_ns(), self.serial(number));
         let published = (1..TRIES).map(|_| self.publish_directory(number, threads)).find(Result::is_ok);
-        published.unwrap_or_else(|| self.publish_directory(number, threads))
+        published.unwrap_or_else(|| self.publish_directory(number, threads)).inspect_err(|error| {
+            self.note_move(MoveKind::Flush, number, serial, 0, begin_ns, Some(&error.to_string()));
+        })
     }
 
     /// All that is in it becomes durable, and the copy takes its name: what was copied, and the name.
     fn publish_directory(&self, number: u32, threads: usize) -> std::io::Result<(Seen, PathBuf)> {
+        let begin_ns = now_ns();
         let _claim = self.claims.take(number, PATIENCE).ok_or_else(|| errno(libc::EBUSY))?;
         let Some(path) = self.located_directory(number) else { return Ok(Default::default()) };
         let seen = self.with_mirror(number, threads, |mirror, look| {
@@ -218,6 +223,9 @@ impl Files {
         self.forget_mirror(number);
         self.totals.flushed_files.fetch_add(seen.files, Relaxed);
         self.totals.flushed_bytes.fetch_add(seen.bytes, Relaxed);
+        let tier = Some(self.devices[self.device_of(number)].tier);
+        let (kind, bytes) = (MoveKind::Flush, seen.bytes);
+        self.ended.note(&Move { kind, path: &path, bytes, tier, begin_ns, error: None });
         Ok((seen, as_path(&path).into()))
     }
 }

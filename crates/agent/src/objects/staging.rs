@@ -2,6 +2,7 @@
 
 use super::Objects;
 use crate::arrays::Own;
+use crate::shared::ended::{Move, now_ns};
 use crate::shared::request::{Outcome, Scope};
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
-use terrace_core::control::Failure;
+use terrace_core::control::{Failure, MoveKind};
 use terrace_core::objects::{Kind, ObjectError, Result, TagValue};
 use terrace_core::policy::Mode;
 use terrace_objects::array::{self, Drops, Flushed, Log, METADATA_FILE, ROOT_DEVICE, Stage};
@@ -81,8 +82,10 @@ impl Objects {
     }
 
     fn flush_in_turn(&self, stage: &Stage) -> Result<Flushed> {
-        let begun = Instant::now();
-        let flushed = array::flush_stage(&self.place, stage, Arc::new(Own), self.settings.mover.fsync)?;
+        let (begun, begin_ns, path) = (Instant::now(), now_ns(), self.path_of(stage));
+        let done = array::flush_stage(&self.place, stage, Arc::new(Own), self.settings.mover.fsync);
+        self.note_array_move(MoveKind::Flush, &path, begin_ns, done.as_ref().map(|flushed| flushed.bytes));
+        let flushed = done?;
         self.totals.flushed_files.fetch_add(flushed.chunks, Relaxed);
         self.totals.flushed_bytes.fetch_add(flushed.bytes, Relaxed);
         self.totals.flush_us.fetch_add(begun.elapsed().as_micros() as u64, Relaxed);
@@ -92,9 +95,36 @@ impl Objects {
     /// Drops what is durable from the tiers.
     fn drop_array(&self, stage: &Stage) -> Result<u64> {
         let _turn = self.turn.lock().unwrap();
-        let freed = self.compact_log(stage, Drops::Flushed)?;
+        let (begin_ns, path) = (now_ns(), self.path_of(stage));
+        let done = self.compact_log(stage, Drops::Flushed);
+        self.note_array_move(MoveKind::Evict, &path, begin_ns, done.as_ref().copied());
+        let freed = done?;
         self.totals.evicted_bytes.fetch_add(freed, Relaxed);
         Ok(freed)
+    }
+
+    /// Nothing is noted where nothing was to be done, nor of an array that was removed meanwhile.
+    fn note_array_move(
+        &self,
+        kind: MoveKind,
+        path: &Path,
+        begin_ns: u64,
+        done: std::result::Result<u64, &ObjectError>,
+    ) {
+        let (bytes, error) = match done {
+            Ok(0) => return,
+            Ok(bytes) => (bytes, None),
+            Err(error) if error.kind == Kind::NotFound => return,
+            Err(error) => (0, Some(error.message.as_str())),
+        };
+        let path = path.as_os_str().as_bytes();
+        self.ended.note(&Move { kind, path, bytes, tier: None, begin_ns, error });
+    }
+
+    /// Of its array.
+    fn path_of(&self, stage: &Stage) -> PathBuf {
+        let name = Log::open(&stage.log(&self.place)).ok().and_then(|log| log.array_path());
+        self.settings.root.join(name.unwrap_or_default())
     }
 
     /// In one turn: while the names of one array are synced, chunks of another are written.
@@ -167,11 +197,14 @@ impl Objects {
                 continue;
             }
             let _turn = self.turn.lock().unwrap();
+            let begin_ns = now_ns();
             let bytes = stage.map_or(0, |stage| array::stage_bytes(place, &stage));
             match array::remove_directory(place, &directory) {
                 Ok(()) => {
                     self.totals.removed_files.fetch_add(1, Relaxed);
                     self.totals.removed_bytes.fetch_add(bytes, Relaxed);
+                    let (kind, path) = (MoveKind::Remove, directory.as_os_str().as_bytes());
+                    self.ended.note(&Move { kind, path, bytes, tier: None, begin_ns, error: None });
                     if let Some(name) = array::relative(place, &directory) {
                         // A tag that is left says nothing of an object that is not there.
                         let _ = self.tags.lock().unwrap().forget(&name);

@@ -2,6 +2,7 @@
 
 pub mod accept;
 pub mod claims;
+pub mod ended;
 pub mod index_file;
 pub mod path;
 pub mod request;
@@ -12,6 +13,7 @@ pub mod totals;
 
 use crate::error::{Context, Result};
 use claims::Claims;
+use ended::Ended;
 use index_file::DevicePlace;
 use runs::Runs;
 use rustix::fs::{Mode as RawMode, OFlags};
@@ -50,6 +52,7 @@ pub struct Shared {
     pub schedule: Schedule,
     pub runs: Mutex<Runs>,
     pub totals: Totals,
+    pub ended: Ended,
     /// Files that could not be moved at the last try, by path.
     pub failures: Mutex<BTreeMap<Vec<u8>, String>>,
     pub warnings: Mutex<Vec<String>>,
@@ -93,6 +96,7 @@ impl Shared {
             schedule: Schedule::default(),
             runs: Mutex::default(),
             totals: Totals { written: (0..tiers).map(|_| Default::default()).collect(), ..Totals::default() },
+            ended: Ended::default(),
             failures: Mutex::default(),
             warnings: Mutex::default(),
             abort: AtomicBool::new(false),

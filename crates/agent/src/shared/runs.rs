@@ -3,12 +3,13 @@
 //! A run lives until its connection ends, or its sending side. In the second case it waits for what comes then: the last
 //! run's connection is kept until the agent has left, so that its end tells that the root is clean.
 
+use super::ended::now_ns;
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use terrace_core::control::{Response, RunStatus};
+use terrace_core::control::{Origin, Response, RunSpan, RunStatus};
 
 /// Who has ended its run waits so long for clients that are no runs; they may stay for ever.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(1);
@@ -39,6 +40,8 @@ struct Run {
     pid: u32,
     command: Vec<String>,
     started: Instant,
+    begin_ns: u64,
+    origin: Origin,
 }
 
 /// For the agent's end.
@@ -49,10 +52,18 @@ struct Waiting {
     wants_settings: bool,
 }
 
+impl Run {
+    fn span(&self, run: u64, end_ns: Option<u64>) -> RunSpan {
+        let (command, origin) = (self.command.clone(), self.origin.clone());
+        RunSpan { run, pid: self.pid, command, origin, begin_ns: self.begin_ns, end_ns }
+    }
+}
+
 impl Runs {
-    pub fn begin(&mut self, pid: u32, command: Vec<String>) -> u64 {
+    pub fn begin(&mut self, pid: u32, command: Vec<String>, origin: Origin) -> u64 {
         self.next += 1;
-        self.connected.insert(self.next, Run { pid, command, started: Instant::now() });
+        let begin_ns = if origin.begun_ns == 0 { now_ns() } else { origin.begun_ns };
+        self.connected.insert(self.next, Run { pid, command, started: Instant::now(), begin_ns, origin });
         RUNS.store(self.connected.len(), SeqCst);
         (self.idle_since, self.had_one) = (None, true);
         // The agent does not leave now.
@@ -60,16 +71,32 @@ impl Runs {
         self.next
     }
 
-    /// `connection`: it may wait for what comes now.
-    pub fn end(&mut self, run: u64, connection: UnixStream) {
-        self.connected.remove(&run);
+    /// `connection`: it may wait for what comes now. What is to be told of the run.
+    pub fn end(&mut self, run: u64, connection: UnixStream) -> Option<RunSpan> {
+        let ended = self.connected.remove(&run).filter(|ended| ended.origin.is_traced);
+        let ended = ended.map(|ended| ended.span(run, Some(now_ns())));
         RUNS.store(self.connected.len(), SeqCst);
         if !self.connected.is_empty() {
             super::accept::send(&connection, &Response::Staying);
-            return;
+            return ended;
         }
         self.idle_since = Some(Instant::now());
         self.wait(connection, false);
+        ended
+    }
+
+    /// Of those that traces tell of.
+    pub fn oldest(&self) -> Option<u64> {
+        self.traced().next().map(|(&run, _)| run)
+    }
+
+    /// Of those that live.
+    pub fn spans(&self) -> impl Iterator<Item = RunSpan> {
+        self.traced().map(|(&number, run)| run.span(number, None))
+    }
+
+    fn traced(&self) -> impl Iterator<Item = (&u64, &Run)> {
+        self.connected.iter().filter(|(_, run)| run.origin.is_traced)
     }
 
     /// The connection ends when the agent has left.

@@ -74,7 +74,7 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
     let of_flight = listening::of_flight(args)?;
     let settings = &resolved.settings;
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
-    let (keeper, begun) = Keeper::begin(settings, &["terrace serve".into()], args.quiet)?;
+    let (keeper, begun) = Keeper::hold(settings, "terrace serve", args.quiet)?;
     let mut lines = format!("export {}={}\n", terrace_index::INDEX_ENV, begun.index.display());
     let mut web = None;
     if let Some(address) = &args.http {

@@ -9,10 +9,12 @@ use crate::error::text_of;
 use crate::files::Files;
 use crate::files::mover::flush::TICK;
 use crate::files::{EVICTION_GRACE, EVICTION_GRACE_URGENT};
+use crate::shared::ended::now_ns;
 use crate::shared::path::as_path;
 use crate::shared::schedule::Work;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant, UNIX_EPOCH};
+use terrace_core::control::MoveKind;
 use terrace_core::policy::Mode;
 use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
@@ -63,6 +65,16 @@ impl Files {
     }
 
     pub fn evict(&self, number: u32, grace: Duration) -> Eviction {
+        let begin_ns = now_ns();
+        let serial = self.serial(number);
+        let eviction = self.try_evict(number, grace, begin_ns);
+        if let Eviction::Failed(reason) = &eviction {
+            self.note_move(MoveKind::Evict, number, serial, 0, begin_ns, Some(reason));
+        }
+        eviction
+    }
+
+    fn try_evict(&self, number: u32, grace: Duration, begin_ns: u64) -> Eviction {
         let start = Instant::now();
         let Some(_claim) = self.claims.try_take(number) else { return Eviction::Later(Duration::from_millis(20)) };
         let record = self.record(number);
@@ -118,6 +130,7 @@ impl Files {
         self.totals.evicted_files.fetch_add(1, Relaxed);
         self.totals.evicted_bytes.fetch_add(object.size, Relaxed);
         self.totals.evict_us.fetch_add(start.elapsed().as_micros() as u64, Relaxed);
+        self.note_move(MoveKind::Evict, number, serial, object.size, begin_ns, None);
         reached(Step::EvictDone);
         Eviction::Done
     }

@@ -18,12 +18,14 @@ use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::give::TOLD;
 use crate::files::mover::lanes::spread;
 use crate::shared::claims::Claim;
+use crate::shared::ended::{Move, now_ns};
 use crate::shared::path::as_path;
 use crate::shared::schedule::Work;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
+use terrace_core::control::MoveKind;
 use terrace_core::policy::Mode;
 use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
@@ -53,6 +55,7 @@ pub struct Flushing<'a> {
     pub(super) stat: Stat,
     /// The object may still be open for writing: what is made durable is a snapshot.
     is_snapshot: bool,
+    pub(super) begin_ns: u64,
     _claim: Claim<'a>,
 }
 
@@ -101,6 +104,7 @@ impl Files {
     }
 
     fn prepare_or_note(&self, number: u32) -> Option<Flushing<'_>> {
+        let begin_ns = now_ns();
         let serial = self.serial(number);
         let (wanted, told) = match self.catalogue().get(number, serial) {
             Some(entry) => (entry.is_forced, entry.told),
@@ -126,10 +130,26 @@ impl Files {
                 None
             }
             Err(Declined::BlockReason(blocked_by)) => {
+                if let BlockReason::Failed(reason) = &blocked_by {
+                    self.note_move(MoveKind::Flush, number, serial, 0, begin_ns, Some(reason));
+                }
                 self.postpone(number, serial, blocked_by);
                 None
             }
         }
+    }
+
+    fn note_flush(&self, file: &Flushing<'_>, error: Option<&str>) {
+        let tier = Some(self.devices[self.device_of(file.number)].tier);
+        let (path, bytes, begin_ns) = (&file.path, file.stat.size, file.begin_ns);
+        self.ended.note(&Move { kind: MoveKind::Flush, path, bytes, tier, begin_ns, error });
+    }
+
+    /// A move of a record's file has ended.
+    pub fn note_move(&self, kind: MoveKind, number: u32, serial: u64, bytes: u64, begin_ns: u64, error: Option<&str>) {
+        let path = self.catalogue().path(number, serial).unwrap_or_default();
+        let tier = Some(self.devices[self.device_of(number)].tier);
+        self.ended.note(&Move { kind, path: &path, bytes, tier, begin_ns, error });
     }
 
     /// Notes why it didn't work, and plans the next try.
@@ -154,6 +174,7 @@ impl Files {
     /// Opens and leases the object; nothing is written yet.
     pub fn prepare(&self, number: u32, options: &PrepareOptions<'_>) -> Result<Flushing<'_>, Declined> {
         debug_assert_ne!(number, NO_RECORD);
+        let begin_ns = now_ns();
         let claim = self.claims.try_take(number).ok_or(Declined::Busy)?;
         let serial = self.serial(number);
         let record = self.record(number);
@@ -198,7 +219,20 @@ impl Files {
         let stat = reading.stat().map_err(failed)?;
         reached(Step::FlushLeased);
         let is_snapshot = lease.is_none();
-        Ok(Flushing { number, serial, path, relative, lease, reading, sink: None, stat, is_snapshot, _claim: claim })
+        let sink = None;
+        Ok(Flushing {
+            number,
+            serial,
+            path,
+            relative,
+            lease,
+            reading,
+            sink,
+            stat,
+            is_snapshot,
+            begin_ns,
+            _claim: claim,
+        })
     }
 
     /// A record's object, for reading.
@@ -248,6 +282,9 @@ impl Files {
         let done = spread(lanes, batch, |mut file| match step(&mut file) {
             Ok(()) => Some(file),
             Err(blocked_by) => {
+                if let BlockReason::Failed(reason) = &blocked_by {
+                    self.note_flush(&file, Some(reason));
+                }
                 self.postpone(file.number, file.serial, blocked_by);
                 None
             }
@@ -410,6 +447,7 @@ impl Files {
         self.forget_link(file.number);
         // Counted first: who sees that nothing is left to be flushed finds it counted.
         self.totals.flushed(self.devices[self.device_of(file.number)].tier, file.stat.size);
+        self.note_flush(file, None);
         if file.is_snapshot || !is_equal || is_shared {
             // Somebody may go on writing the object, and nobody will read it there. Or a program that we don't reach wrote
             // the new file at once: then that has the newest bytes. Or another node may.

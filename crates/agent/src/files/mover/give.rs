@@ -11,11 +11,13 @@
 use crate::files::Files;
 use crate::files::mover::directory_times::PutBack;
 use crate::files::mover::flush::{Declined, Flushing, PrepareOptions};
+use crate::shared::ended::Move;
 use crate::shared::path::{as_path, read_link};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
+use terrace_core::control::MoveKind;
 use terrace_core::peers::Offer;
 use terrace_core::policy::Mode;
 use terrace_index::State;
@@ -208,6 +210,9 @@ impl Given<'_> {
         files.index.table_remove(files.object_key(number), number);
         files.removed(number);
         files.totals.given(bytes);
+        let (path, begin_ns) = (&self.giving.file.path, self.giving.file.begin_ns);
+        let tier = Some(files.devices[files.device_of(number)].tier);
+        files.ended.note(&Move { kind: MoveKind::Give, path, bytes, tier, begin_ns, error: None });
         reached(Step::GiveDone);
     }
 

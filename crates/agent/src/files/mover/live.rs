@@ -17,6 +17,7 @@ use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::flush::{Declined, PrepareOptions};
 use crate::files::reopen::{handle_of, reopen};
 use crate::shared::claims::Claim;
+use crate::shared::ended::now_ns;
 use crate::shared::index_file::object_name;
 use crate::shared::index_file::random_half;
 use crate::shared::path::as_path;
@@ -26,6 +27,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
+use terrace_core::control::MoveKind;
 use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
 use terrace_index::{FLAG_MAPPED, FLAG_UNLINKED, State};
@@ -192,7 +194,14 @@ impl Files {
 
     /// Moves an open file. The caller has the claim; `fd` is any descriptor of the object.
     pub fn move_live(&self, number: u32, fd: BorrowedFd<'_>, destination: Destination) -> Result<(), i32> {
+        let (begin_ns, serial) = (now_ns(), self.serial(number));
         let result = self.try_move_live(number, fd, destination);
+        // A file that is in use just now stays where it is, which is no failure.
+        if !matches!(result, Err(libc::EBUSY)) {
+            let bytes = rustix::fs::fstat(fd).map_or(0, |stat| stat.st_size as u64);
+            let error = result.err().map(|errno| Errno::from_raw_os_error(errno).to_string());
+            self.note_move(MoveKind::LiveMove, number, serial, bytes, begin_ns, error.as_deref());
+        }
         if result.is_err()
             && let Destination::Device(device, bytes) = destination
         {
@@ -265,6 +274,7 @@ impl Files {
     /// Evicts a clean replica that programs read at this moment: their descriptors are exchanged for the root's file, so that
     /// they see what is written to it later. Nothing is copied: the root's file is equal.
     pub fn evict_open(&self, number: u32) -> Eviction {
+        let begin_ns = now_ns();
         let Some(_claim) = self.claims.take(number, PATIENCE) else { return Eviction::Open };
         let record = self.record(number);
         let serial = self.serial(number);
@@ -323,6 +333,7 @@ impl Files {
         self.unreserve(number);
         self.totals.evicted_files.fetch_add(1, Relaxed);
         self.totals.evicted_bytes.fetch_add(bytes, Relaxed);
+        self.note_move(MoveKind::Evict, number, serial, bytes, begin_ns, None);
         Eviction::Done
     }
 

@@ -7,12 +7,14 @@
 
 use crate::error::text_of;
 use crate::files::Files;
+use crate::shared::ended::{Move, now_ns};
 use crate::shared::index_file::random_half;
 use crate::shared::path::as_path;
 use crate::shared::schedule::Tally;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant, SystemTime};
+use terrace_core::control::MoveKind;
 use terrace_index::State;
 use terrace_index::table::root_key;
 use terrace_objects::array::METADATA_FILE;
@@ -21,15 +23,22 @@ use terrace_tier::{CopyOptions, Lease, Stat, Step, Tier, copy, reached};
 
 impl Files {
     pub fn prefetch_job(&self, path: &[u8], tally: &Tally) {
-        let start = Instant::now();
+        let (start, begin_ns) = (Instant::now(), now_ns());
+        let note = |bytes, tier, error| {
+            self.ended.note(&Move { kind: MoveKind::Prefetch, path, bytes, tier, begin_ns, error });
+        };
         match self.prefetch(path) {
-            Ok(0) => {}
-            Ok(bytes) => {
+            Ok((0, _)) => {}
+            Ok((bytes, device)) => {
                 tally.succeed(bytes);
                 self.totals.prefetched_files.fetch_add(1, Relaxed);
                 self.totals.prefetched_bytes.fetch_add(bytes, Relaxed);
+                note(bytes, Some(self.devices[device].tier), None);
             }
-            Err(reason) => tally.fail(path.to_vec(), reason),
+            Err(reason) => {
+                note(0, None, Some(&reason));
+                tally.fail(path.to_vec(), reason);
+            }
         }
         self.totals.prefetch_us.fetch_add(start.elapsed().as_micros() as u64, Relaxed);
         tally.pending.fetch_sub(1, Release);
@@ -69,17 +78,17 @@ impl Files {
         None
     }
 
-    /// Bytes that were brought up; 0 for what needs it not (empty, not a regular file, there already).
-    fn prefetch(&self, path: &[u8]) -> Result<u64, String> {
+    /// Bytes that were brought up, and to which device; 0 bytes for what needs it not (empty, not a regular file, there already).
+    fn prefetch(&self, path: &[u8]) -> Result<(u64, usize), String> {
         let relative = self.relative(path).ok_or("it is not below the root")?;
         let reading = match self.root_tier.open(relative) {
             Ok(reading) => reading,
-            Err(error) if matches!(error.errno(), libc::ELOOP | libc::EINVAL | libc::ENOENT) => return Ok(0),
+            Err(error) if matches!(error.errno(), libc::ELOOP | libc::EINVAL | libc::ENOENT) => return Ok((0, 0)),
             Err(error) => return Err(text_of(&error)),
         };
         let before = reading.stat().map_err(|error| text_of(&error))?;
         if before.size == 0 || before.dev != self.index.header.root_dev.load(Relaxed) {
-            return Ok(0);
+            return Ok((0, 0));
         }
         let known = self.index.record_of_root_ino(before.ino);
         let known = known.filter(|&number| self.is_of_durable(number, before.ino));
@@ -92,14 +101,14 @@ impl Files {
                 {
                     Some(claim)
                 }
-                _ => return Ok(0), // it is there, or on its way
+                _ => return Ok((0, 0)), // it is there, or on its way
             },
             None => None,
         };
         // A version says nothing while somebody is in the middle of a write.
         let lease = match Lease::read(reading.as_fd().ok_or("it has no descriptor")?) {
             Ok(Some(lease)) => Some(lease),
-            Ok(None) => return Ok(0),
+            Ok(None) => return Ok((0, 0)),
             Err(error) if Lease::is_unsupported(&error) && is_quiet(&before) => None,
             Err(error) => return Err(text_of(&error)),
         };
@@ -109,7 +118,7 @@ impl Files {
         if result.is_err() {
             self.index.header.devices[device].unreserve(bytes);
         }
-        result
+        result.map(|bytes| (bytes, device))
     }
 
     #[allow(clippy::too_many_arguments)] // one caller, which has decided all of them

@@ -1,9 +1,11 @@
 //! Removing what policy drops at the end of a run.
 
 use crate::files::Files;
+use crate::shared::ended::{Move, now_ns};
 use crate::shared::path::as_path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
+use terrace_core::control::MoveKind;
 use terrace_index::State;
 use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
@@ -23,6 +25,7 @@ pub enum Removal {
 impl Files {
     /// Link and object go.
     pub fn remove_placed(&self, number: u32) -> Removal {
+        let begin_ns = now_ns();
         let Some(_claim) = self.claims.take(number, Duration::from_secs(1)) else { return Removal::Refused };
         let record = self.record(number);
         let serial = self.serial(number);
@@ -65,7 +68,10 @@ impl Files {
         if was_held {
             let _ = std::fs::remove_file(self.held_dir().join(self.object_name(number)));
         }
-        self.totals.removed(self.devices[self.device_of(number)].tier, bytes);
+        let tier = self.devices[self.device_of(number)].tier;
+        self.totals.removed(tier, bytes);
+        let (path, tier) = (&path, Some(tier));
+        self.ended.note(&Move { kind: MoveKind::Remove, path, bytes, tier, begin_ns, error: None });
         reached(Step::RemoveDone);
         Removal::Done(reading)
     }

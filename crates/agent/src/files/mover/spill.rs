@@ -14,6 +14,7 @@ use crate::files::mover::holders::{DELETED, Wanted, holders};
 use crate::files::mover::live::is_locked;
 use crate::files::reopen::{handle_of, reopen};
 use crate::files::{EVICTION_GRACE_URGENT, Files};
+use crate::shared::ended::{Move, now_ns};
 use crate::shared::index_file::{object_name, random_half};
 use crate::shared::path::{as_path, read_link};
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
@@ -23,6 +24,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
+use terrace_core::control::MoveKind;
 use terrace_index::guard::Domain;
 use terrace_index::ring::NO_RECORD;
 use terrace_index::{FLAG_NAMED, FLAG_SPILLED, FLAG_SPILLED_ROOT, FLAG_UNRECORDED, INSIDE_BASE, SPILLS, Spill, State};
@@ -205,6 +207,7 @@ impl Files {
 
     /// Moves the file. Its record.
     fn spill(&self, fd: &OwnedFd, stat: &Stat, device: usize, to: To) -> Result<u32, i32> {
+        let begin_ns = now_ns();
         let source = reopen(fd.as_fd()).map_err(Errno::raw_os_error)?;
         if !self.only_the_library_has(&source, stat) {
             return Err(libc::EBUSY); // before anybody waits for it
@@ -229,6 +232,7 @@ impl Files {
         place.device.store(lower.unwrap_or(0) as u32, Release);
         place.flags.store(if lower.is_some() { FLAG_SPILLED } else { FLAG_SPILLED_ROOT }, Release);
         place.set_state(State::Dead);
+        let path = name_of(&source, stat).unwrap_or_default();
         record.set_state(State::Moving);
         self.index.table_put(self.object_key(number), number);
         self.index.header.moves_seq.fetch_add(1, SeqCst);
@@ -248,12 +252,27 @@ impl Files {
                 self.catalogue().remove(record);
                 self.index.free_record(record);
             }
+            if errno != libc::EBUSY {
+                let error = Errno::from_raw_os_error(errno).to_string();
+                self.note_spill(&path, stat.size, device, begin_ns, Some(&error));
+            }
             return Err(errno);
         }
         self.totals.moved_live_files.fetch_add(1, Relaxed);
         self.totals.moved_live_bytes.fetch_add(stat.size, Relaxed);
+        self.note_spill(&path, stat.size, device, begin_ns, None);
         reached(Step::MoveDone);
         Ok(number)
+    }
+
+    /// `object`: the file's path in its tier; it is told of by its name in the root.
+    fn note_spill(&self, object: &[u8], bytes: u64, device: usize, begin_ns: u64, error: Option<&str>) {
+        let named = self.index.inside(object).and_then(|(directory, rest)| {
+            let path = self.catalogue().path(directory, self.serial(directory))?;
+            Some([&path[..], rest].concat())
+        });
+        let (path, tier) = (named.as_deref().unwrap_or(object), Some(self.devices[device].tier));
+        self.ended.note(&Move { kind: MoveKind::LiveMove, path, bytes, tier, begin_ns, error });
     }
 
     /// The copy, and its name. The record is `Moving`, and `Moved` afterwards; or all is as it was.

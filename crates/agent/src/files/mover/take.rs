@@ -8,12 +8,14 @@
 //! the name, when it comes, is found by a walk.
 
 use crate::files::Files;
+use crate::shared::ended::{Move, now_ns};
 use crate::shared::index_file::{object_name, random_half};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::*;
 use std::time::Instant;
+use terrace_core::control::MoveKind;
 use terrace_core::peers::Offer;
 use terrace_index::State;
 use terrace_tier::{Attributes, Step, Tier, Timestamp, Writing, WritingExt, reached};
@@ -26,6 +28,7 @@ pub struct Taking<'a> {
     bytes: i64,
     sink: Option<Box<dyn Writing>>,
     is_kept: bool,
+    begin_ns: u64,
 }
 
 impl Files {
@@ -43,6 +46,7 @@ impl Files {
 
     /// `None`: no tier has room for it.
     pub fn begin_taking(&self, offer: &Offer) -> Option<Taking<'_>> {
+        let begin_ns = now_ns();
         let bytes = i64::try_from(offer.allocated.max(offer.size)).ok()?;
         let device = self.reserve_on(bytes, offer.tier, |device| offer.in_memory || !self.is_in_memory(device))?;
         let made = self.index.take_record().and_then(|number| {
@@ -53,7 +57,9 @@ impl Files {
             record.reserved.store(bytes, Release);
             let name = object_name(number, record.random.load(Acquire));
             match self.object_tiers[device].create(&name) {
-                Ok(sink) => Some(Taking { files: self, number, name, bytes, sink: Some(sink), is_kept: false }),
+                Ok(sink) => {
+                    Some(Taking { files: self, number, name, bytes, sink: Some(sink), is_kept: false, begin_ns })
+                }
                 Err(_) => {
                     record.reserved.store(0, Release);
                     self.index.free_record(number);
@@ -117,7 +123,10 @@ impl Taking<'_> {
         files.named(number, path);
         files.catalogue().entry(number, files.serial(number)).came = Some(Instant::now());
         files.written(number);
-        files.totals.taken(self.bytes.max(0) as u64);
+        let bytes = self.bytes.max(0) as u64;
+        files.totals.taken(bytes);
+        let (tier, begin_ns) = (Some(files.devices[files.device_of(number)].tier), self.begin_ns);
+        files.ended.note(&Move { kind: MoveKind::Take, path, bytes, tier, begin_ns, error: None });
         reached(Step::TakeNamed);
     }
 
