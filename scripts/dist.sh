@@ -56,7 +56,8 @@ made=$CARGO_TARGET_DIR/$target/dist
 
 echo "dist: building for glibc $glibc"
 build preload -p terrace-intercept
-build dist -p terrace-cli -p terrace-web -p terrace-predict -p terrace-bench -p terrace-stage
+build dist-command -p terrace-cli
+build dist -p terrace-web -p terrace-predict -p terrace-bench -p terrace-stage
 # GNU ld gives symbols their version in `make build`; zig's linker is told by a script.
 abi=$(sed -n 's/^const ABI: &str = "\(.*\)";/\1/p' crates/capi/build.rs)
 cargo-zigbuild rustc --quiet --locked --profile dist --target "$target.$glibc" -p terrace-capi --lib --crate-type staticlib
@@ -70,7 +71,7 @@ zig=("$venv/bin/python" -m ziglang cc -target "x86_64-linux-gnu.$glibc")
 CC="${zig[*]}" drivers/cfitsio/build.sh "$built"
 CC="${zig[*]}" drivers/hdf5/build.sh "$built"
 install -m 755 "$CARGO_TARGET_DIR/$target/preload/libterrace_intercept.so" "$built/"
-install -m 755 "$made"/terrace "$made"/terrace-{bench,predict,stage,web} "$built/"
+install -m 755 "$CARGO_TARGET_DIR/$target/dist-command/terrace" "$made"/terrace-{bench,predict,stage,web} "$built/"
 if ((with_sql)); then
     build release -p terrace-query
     install -m 755 "$CARGO_TARGET_DIR/$target/release/terrace-query" "$built/"
@@ -135,6 +136,8 @@ cp -a "$files/lib/terrace" "$in_wheel/lib/"
 install -m 755 "$built/libterrace.so" "$in_wheel/lib/terrace/"
 cp -a "$files/share/man" "$in_wheel/share/"
 python packaging/wheel.py "$in_wheel" "$wheels"/terrace-*.whl "$dist"
+bytes=$(cat "$dist"/terrace-*.whl | wc -c)
+((bytes < 20000000)) || { printf 'dist: the wheel has %s bytes; it is to stay below 20 MB\n' "$bytes" >&2; exit 1; }
 
 if ((with_sql)); then
     echo "dist: the SQL engine"
