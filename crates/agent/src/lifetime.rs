@@ -149,8 +149,7 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
     let quota = agent.settings.quota_bytes.unwrap_or(0).min(i64::MAX as u64) as i64;
     agent.index.header.quota.store(quota, Relaxed);
     agent.index.header.places_directories.store(agent.places_directories() as u32, Relaxed);
-    let learning = agent.settings.small_files.learning(&agent.policy);
-    agent.index.header.learning.store(learning as u32, Relaxed);
+    agent.learn_while_the_root_has_room();
     agent.adjust_capacity();
     let report = agent.recover_at_start();
     agent.make_spill_dirs()?;
@@ -381,11 +380,16 @@ impl Running {
 
 /// How long a file that grows unseen is not looked at.
 const GROWTH_LOOK: Duration = Duration::from_millis(5);
+/// How often the root's room is looked at while small files are made there.
+const ROOT_LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub struct HouseKeeping {
     rescanned: Option<Instant>,
     room: RoomCount,
+    /// Small files that had been made in the root when its room was last looked at, and when that was.
+    small_files: u64,
+    root_looked: Option<Instant>,
 }
 
 impl Agent {
@@ -405,6 +409,11 @@ impl Agent {
     pub fn keep_house(&self, house: &mut HouseKeeping) {
         self.tick_clock();
         self.count_directories(&mut house.room);
+        let small_files = self.index.header.creates_small.load(Relaxed);
+        if house.small_files != small_files && house.root_looked.is_none_or(|looked| looked.elapsed() >= ROOT_LOOK) {
+            (house.small_files, house.root_looked) = (small_files, Some(Instant::now()));
+            self.learn_while_the_root_has_room();
+        }
         self.adjust_capacity();
         self.keep_watermarks();
         self.forget_exchanged();

@@ -5,7 +5,7 @@ use crate::args::PathArgs;
 use crate::places::{below_root, object_directories};
 use terrace_core::control::{Request, Response, Status};
 use terrace_core::policy::{Decision, Mode, Policy};
-use terrace_core::settings::{Settings, SmallFiles};
+use terrace_core::settings::Settings;
 use terrace_core::size::show_bytes;
 use terrace_tool::control_client::running;
 use terrace_tool::failure::{Failure, Result};
@@ -67,8 +67,7 @@ pub fn explain(args: &PathArgs) -> Result<i32> {
             "  directory placed as a whole if a program makes one of this name: policy {does} all that may be in it"
         );
     }
-    let is_learnt = policy.flushes_everything() || policy.flushes_all_below(relative.parent().unwrap_or(relative));
-    if settings.small_files == SmallFiles::Learn && is_learnt {
+    if settings.small_files.learns(&policy) {
         outln!("  small     made in the root, by a program that was seen to make small files with this suffix");
     }
     outln!("  now       {now}");

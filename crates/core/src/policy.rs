@@ -320,10 +320,10 @@ impl Pattern {
         let glob = whole_glob(self.text.strip_prefix('!').unwrap_or(&self.text));
         let is_special = |byte: u8| matches!(byte, b'*' | b'?' | b'[' | b'{' | b'\\');
         let literal = glob.bytes().take_while(|&byte| !is_special(byte)).collect::<Vec<u8>>();
-        let inside = [directory, b"/"].concat();
+        let inside = if directory.is_empty() { vec![] } else { [directory, b"/"].concat() };
         let is_apart = !literal.starts_with(&inside) && !inside.starts_with(&literal);
-        // Without `**`, and without alternatives that may have slashes, it matches paths of its own depth only.
-        let is_flat = !glob.contains("**") && !glob.contains('{');
+        // Without `**`, alternatives and classes, which may have slashes (`[!x]` is one), it matches paths of its own depth only.
+        let is_flat = !glob.contains("**") && !glob.contains(['{', '[']);
         let depth = |bytes: &[u8]| bytes.iter().filter(|&&byte| byte == b'/').count();
         match is_apart || is_flat && depth(glob.as_bytes()) < depth(&inside) {
             true => Below::None,
@@ -450,7 +450,18 @@ mod tests {
         assert!(!drops(&["**", "!work/**", "**/*.log"], &["work/**"], "work/x"));
         assert!(!drops(&["!**"], &["work/*"], "work"));
         assert!(!drops(&["!**", r"re:\.log$"], &["work/**"], "work"));
+        // A class may be a slash.
+        assert!(!drops(&["work[!x]keep*"], &["**"], "work"));
         assert!(!drops(&[], &[], "work"));
+    }
+
+    #[test]
+    fn the_root_itself_is_a_directory_in_which_some_files_may_be_dropped() {
+        let flushes = |flush: &[&str]| policy(flush, &[]).flushes_all_below(Path::new(""));
+        assert!(flushes(&["**"]));
+        assert!(!flushes(&["**", "!*.tmp"]));
+        assert!(!flushes(&["**", "!scratch*"]));
+        assert!(!flushes(&["**", "!work/**"]));
     }
 
     #[test]
@@ -549,8 +560,8 @@ mod tests {
 
         #[test]
         fn what_is_below_a_scratch_directory_is_dropped(
-            flush in proptest::collection::vec("!?[ab*]{1,2}(/[ab*]{1,2}){0,2}(/\\*\\*)?", 0..4),
-            evict in proptest::collection::vec("!?[ab*]{1,2}(/[ab*]{1,2}){0,2}(/\\*\\*)?", 0..4),
+            flush in proptest::collection::vec("!?([ab*]|\\[!b\\]){1,3}(/[ab*]{1,2}){0,2}(/\\*\\*)?", 0..4),
+            evict in proptest::collection::vec("!?([ab*]|\\[!b\\]){1,3}(/[ab*]{1,2}){0,2}(/\\*\\*)?", 0..4),
             dir in "[ab](/[ab]){0,2}", below in "[ab](/[ab]){0,2}",
         ) {
             let text = |list: &[String]| list.iter().map(String::as_str).map(str::to_owned).collect();

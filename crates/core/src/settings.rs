@@ -134,23 +134,10 @@ impl SmallFiles {
         SmallFiles::WORDS[self as usize]
     }
 
-    /// Which habits of programs are learnt.
-    pub fn learning(self, policy: &Policy) -> Learning {
-        match self {
-            SmallFiles::Learn if policy.flushes_everything() => Learning::OfPrograms,
-            SmallFiles::Learn if policy.may_flush_directories() => Learning::InDirectories,
-            _ => Learning::Nothing,
-        }
+    /// Habits of programs are learnt. Not where policy drops some files: one that is made in the root stays there.
+    pub fn learns(self, policy: &Policy) -> bool {
+        self == SmallFiles::Learn && policy.flushes_everything()
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Learning {
-    Nothing = 0,
-    /// In each directory anew: policy does not flush what is in others.
-    InDirectories = 1,
-    OfPrograms = 2,
 }
 
 /// A rule: regions of these containers are sent to other agents as they are published.

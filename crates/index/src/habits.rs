@@ -5,7 +5,7 @@
 //! next ones in the root. A few go to a tier as before, and say whether that is still right: it is not when one is large, is opened
 //! again and again (replicas cost a server nothing), or is synced (a tier has that for nothing).
 //!
-//! Words are lost where two habits meet in one slot, or two programs at one moment: then a file lies where it would have been without this.
+//! Where two habits meet in one slot, the later one has it: then a file lies where it would have been without this.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,11 +20,20 @@ const SAMPLE: u64 = 32;
 const SLOTS: usize = 1 << 10;
 /// Longer ones are no suffixes.
 const SUFFIX_MAX: usize = 12;
+const RANDOM_MIN: usize = 6;
 
-/// Low 16 bits: small files in turn, or `NEVER`. Next 16: files made since. High 32: whose habit it is.
+/// In each slot a word: whose habit it is (the high half), and `Word`.
 #[repr(C)]
 pub struct Habits {
     slots: [AtomicU64; SLOTS],
+}
+
+#[derive(Clone, Copy)]
+struct Word {
+    /// Small files in turn, up to `ENOUGH`; or `NEVER`.
+    small: u64,
+    /// Files made since.
+    made: u64,
 }
 
 const COUNT: u64 = 0xffff;
@@ -37,12 +46,11 @@ const KEY: u32 = 32;
 pub struct Key(u32);
 
 impl Key {
-    /// `program` and `directory` are any numbers that tell them apart; `name` is a file's, without its directory.
-    pub fn of(program: u64, directory: u64, name: &[u8]) -> Key {
+    /// `program` is any number that tells it from others; `name` is a file's, without its directory.
+    pub fn of(program: u64, name: &[u8]) -> Key {
         const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
         let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(MULTIPLIER).rotate_left(29);
-        let suffix = suffix(name);
-        let hash = suffix.iter().fold(mix(mix(0, program), directory), |hash, byte| mix(hash, *byte as u64));
+        let hash = suffix(name).iter().fold(mix(0, program), |hash, byte| mix(hash, *byte as u64));
         Key((hash >> 32) as u32 | 1)
     }
 
@@ -57,14 +65,20 @@ impl Key {
     }
 }
 
-/// What comes after the last dot. Numbers (`out.0001`) are one suffix.
+/// What comes after the last dot. Numbers (`out.0001`) are one suffix, and random texts (`.f.aB3dEf`) none.
 fn suffix(name: &[u8]) -> &[u8] {
     let dot = name.iter().rposition(|byte| *byte == b'.').filter(|dot| *dot > 0);
-    match dot.map(|dot| &name[dot + 1..]) {
-        None => b"",
-        Some(suffix) if suffix.len() > SUFFIX_MAX => b"",
-        Some(suffix) if !suffix.is_empty() && suffix.iter().all(u8::is_ascii_digit) => b"0",
-        Some(suffix) => suffix,
+    let Some(suffix) = dot.map(|dot| &name[dot + 1..]) else { return b"" };
+    let has = |is_of: fn(&u8) -> bool| suffix.iter().any(is_of);
+    let is_random = suffix.len() >= RANDOM_MIN
+        && has(u8::is_ascii_uppercase)
+        && has(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    if suffix.len() > SUFFIX_MAX || is_random {
+        b""
+    } else if !suffix.is_empty() && suffix.iter().all(u8::is_ascii_digit) {
+        b"0"
+    } else {
+        suffix
     }
 }
 
@@ -75,46 +89,67 @@ impl Habits {
 
     /// Files of it are made in the root.
     pub fn is_known(&self, key: Key) -> bool {
-        let word = self.slot(key).load(Relaxed);
-        word >> KEY == key.0 as u64 && (ENOUGH..NEVER).contains(&(word & COUNT))
-    }
-
-    /// A new file: it will be small, and is made in the root.
-    pub fn is_for_root(&self, key: Key) -> bool {
-        let slot = self.slot(key);
-        let word = slot.load(Relaxed);
-        if !self.is_known(key) {
-            return false;
-        }
-        let made = (word >> MADE) + 1 & COUNT;
-        slot.store((key.0 as u64) << KEY | made << MADE | ENOUGH, Relaxed);
-        !made.is_multiple_of(SAMPLE)
+        Word::of(key, self.slot(key).load(Relaxed)).is_known()
     }
 
     /// Whether it is a habit is not known.
     pub fn is_open(&self, key: Key) -> bool {
-        let word = self.slot(key).load(Relaxed);
-        word >> KEY != key.0 as u64 || word & COUNT < ENOUGH
+        Word::of(key, self.slot(key).load(Relaxed)).small < ENOUGH
+    }
+
+    /// A new file of a known habit is made: in the root, and not in a tier as a sample.
+    pub fn is_for_root(&self, key: Key) -> bool {
+        let mut is_for_root = false;
+        self.change(key, |word| {
+            is_for_root = word.is_known() && !(word.made + 1).is_multiple_of(SAMPLE);
+            Word { made: word.made + 1, ..word }
+        });
+        is_for_root
     }
 
     /// A file of this habit was closed in a tier with so many bytes.
     pub fn closed(&self, key: Key, bytes: u64) {
-        let slot = self.slot(key);
-        let word = slot.load(Relaxed);
-        let is_known = word >> KEY == key.0 as u64;
-        let count = if is_known { word & COUNT } else { 0 };
-        let count = match count {
-            NEVER => NEVER,
-            _ if bytes > SMALL_BYTES => 0,
-            count => (count + 1).min(ENOUGH),
-        };
-        let made = if is_known { word >> MADE & COUNT } else { 0 };
-        slot.store((key.0 as u64) << KEY | made << MADE | count, Relaxed);
+        self.change(key, |word| match word.small {
+            NEVER => word,
+            _ if bytes > SMALL_BYTES => Word { small: 0, ..word },
+            small => Word { small: (small + 1).min(ENOUGH), ..word },
+        });
     }
 
     /// One of them gained by its tier: they all stay there.
     pub fn gained(&self, key: Key) {
-        self.slot(key).store((key.0 as u64) << KEY | NEVER, Relaxed);
+        self.change(key, |word| Word { small: NEVER, ..word });
+    }
+
+    /// In one step, whoever else changes it.
+    fn change(&self, key: Key, mut change: impl FnMut(Word) -> Word) {
+        let slot = self.slot(key);
+        let mut before = slot.load(Relaxed);
+        loop {
+            let after = change(Word::of(key, before)).number(key);
+            match slot.compare_exchange_weak(before, after, Relaxed, Relaxed) {
+                Ok(_) => return,
+                Err(now) => before = now,
+            }
+        }
+    }
+}
+
+impl Word {
+    /// What is another's habit is nothing of this one.
+    fn of(key: Key, number: u64) -> Word {
+        match number >> KEY == key.0 as u64 {
+            true => Word { small: number & COUNT, made: number >> MADE & COUNT },
+            false => Word { small: 0, made: 0 },
+        }
+    }
+
+    fn number(self, key: Key) -> u64 {
+        (key.0 as u64) << KEY | (self.made & COUNT) << MADE | self.small
+    }
+
+    fn is_known(self) -> bool {
+        (ENOUGH..NEVER).contains(&self.small)
     }
 }
 
@@ -129,7 +164,7 @@ mod tests {
     #[test]
     fn who_makes_small_files_makes_the_next_ones_in_the_root_but_for_samples() {
         let index = crate::tests::empty_index();
-        let key = Key::of(1, 0, b"a.o");
+        let key = Key::of(1, b"a.o");
         close(&index.habits, key, [100; ENOUGH as usize - 1]);
         assert!(!index.habits.is_for_root(key));
         close(&index.habits, key, [SMALL_BYTES]);
@@ -140,7 +175,7 @@ mod tests {
     #[test]
     fn a_large_file_ends_a_habit_and_one_that_gained_by_its_tier_forbids_it() {
         let index = crate::tests::empty_index();
-        let key = Key::of(1, 0, b"a.o");
+        let key = Key::of(1, b"a.o");
         close(&index.habits, key, [1; 20]);
         close(&index.habits, key, [SMALL_BYTES + 1]);
         assert!(!index.habits.is_for_root(key));
@@ -152,13 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn habits_are_of_a_program_a_directory_and_a_suffix() {
-        let key = Key::of(1, 2, b"a.o");
-        assert_eq!(Key::of(1, 2, b"other.o"), key);
-        assert_ne!(Key::of(2, 2, b"a.o"), key);
-        assert_ne!(Key::of(1, 3, b"a.o"), key);
-        assert_ne!(Key::of(1, 2, b"a.d"), key);
-        let alike: [(&[u8], &[u8]); 4] = [
+    fn habits_are_of_a_program_and_a_suffix() {
+        let key = Key::of(1, b"a.o");
+        assert_eq!(Key::of(1, b"other.o"), key);
+        assert_ne!(Key::of(2, b"a.o"), key);
+        assert_ne!(Key::of(1, b"a.d"), key);
+        let alike: [(&[u8], &[u8]); 5] = [
+            (b".f.dat.aB3dEf", b"README"),
             (b"out.0001", b"out.23"),
             (b"Makefile", b"README"),
             (b".profile", b"README"),

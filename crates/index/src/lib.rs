@@ -332,9 +332,10 @@ pub struct Header {
     pub places_directories: AtomicU32,
     /// 1: files of placed directories may be spilled. While it is 0 nobody looks for links in them.
     pub spilling: AtomicU32,
-    /// Habits of making small files are learnt: 0 none, 1 of a program in a directory, 2 of a program.
+    /// 1: programs' habits of making small files are learnt, and the root has room for these.
     pub learning: AtomicU32,
-    _pad5: u32,
+    /// 1: small files were made or written in the root by a habit.
+    pub small_in_root: AtomicU32,
     /// What this index adds to the `st_ino` that it gives: a file keeps its number when it goes to another node, where it must be nobody
     /// else's. Below `INO_BASE`, a multiple of `INO_SERIALS`.
     pub inode_salt: AtomicU64,

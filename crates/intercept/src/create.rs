@@ -10,7 +10,7 @@
 use crate::events::{publish, wake_agent};
 use crate::link::{LINK_MAX, record};
 use crate::path::{Parent, Path, below_root, descriptor_link, split};
-use crate::{caller, data, gate, habits, link, open, process, recent, spill, stat};
+use crate::{caller, data, gate, habits, link, open, placed, process, recent, spill, stat};
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use terrace_index::habits::Key;
@@ -37,17 +37,19 @@ pub fn create(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
         return create_in_root(index, dirfd, path, flags, mode);
     }
     // Its directory has to be looked at for a tier only.
-    if habits::makes_small_file(index, path) {
-        return create_in_root(index, dirfd, path, flags, mode);
+    if let Some(created) = create_small(index, habits::of_path(index, path), dirfd, path, flags, mode) {
+        return created;
     }
     let place = match directory_of(index, dirfd, path) {
         Ok(Some(place)) => place,
         Ok(None) => return spill::create(index, dirfd, path, flags, mode).map_or(Created::Native, spilled),
         Err(error) => return Created::Done(error),
     };
-    let habit = habits::of(index, place.directory, place.name.get());
-    if habits::is_in_directories(index) && habit.is_some_and(|key| habits::is_for_root(index, key)) {
-        return create_in_root(index, dirfd, path, flags, mode);
+    let habit = habits::of(index, place.name.get());
+    if placed::any(index)
+        && let Some(created) = create_small(index, habit, dirfd, path, flags, mode)
+    {
+        return created;
     }
     let Some(number) = index.take_record() else { return Created::Native };
     record(&index, number).habit.store(habit.map_or(0, Key::number), Relaxed);
@@ -71,20 +73,53 @@ fn create_in_root(index: Index, dirfd: i32, path: *const c_char, flags: i32, mod
     if flags & libc::O_EXCL != 0 {
         return Created::Native; // the kernel follows none then
     }
+    Created::Done(create_new(index, dirfd, path, flags, mode))
+}
+
+fn create_new(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
     let fd = open::native(dirfd, path, flags | libc::O_EXCL, mode);
     if fd >= 0 {
+        data::forget(fd as i32);
         open::forget_last_file(index, fd as i32);
         index.header.creates_durable.fetch_add(1, Relaxed);
     }
-    Created::Done(fd)
+    fd
+}
+
+/// A file that is small by its program's habit, in the root. `None`: it goes to a tier.
+fn create_small(
+    index: Index,
+    habit: Option<Key>,
+    dirfd: i32,
+    path: *const c_char,
+    flags: i32,
+    mode: u32,
+) -> Option<Created> {
+    let key = habit.filter(|key| index.habits.is_known(*key))?;
+    // Each write would wait for the disk.
+    if flags & (libc::O_SYNC | libc::O_DSYNC) != 0 {
+        index.habits.gained(key);
+        return None;
+    }
+    if !index.habits.is_for_root(key) {
+        return None;
+    }
+    let fd = create_new(index, dirfd, path, flags, mode);
+    if matches!(-fd as i32, libc::ENOSPC | libc::EDQUOT) {
+        index.habits.gained(key);
+        return None;
+    }
+    if fd >= 0 {
+        index.header.creates_small.fetch_add(1, Relaxed);
+        index.header.small_in_root.store(1, Release);
+    }
+    Some(Created::Done(fd))
 }
 
 /// Where a new file is to be.
 struct Place {
     /// Its canonical path.
     name: Path,
-    /// The inode number of its directory.
-    directory: u64,
     /// The group that it inherits (setgid directory), or -1.
     group: i32,
 }
@@ -119,7 +154,7 @@ fn directory_of(index: Index, dirfd: i32, path: *const c_char) -> Result<Option<
         return Ok(None);
     }
     let group = if status.st_mode & libc::S_ISGID != 0 { status.st_gid as i32 } else { -1 };
-    Ok(Some(Place { name, directory: status.st_ino, group }))
+    Ok(Some(Place { name, group }))
 }
 
 fn known_directory(index: Index, dirfd: i32, text: &[u8], status: &libc::stat, name: &mut Path) -> bool {

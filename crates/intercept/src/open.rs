@@ -16,7 +16,7 @@ use crate::{caller, data, gate, habits, link, process, readable, real, spill, st
 use core::ffi::{c_char, c_int};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::*};
 use terrace_index::calls::CallKind;
-use terrace_index::habits::SMALL_BYTES;
+use terrace_index::habits::{OFTEN, SMALL_BYTES};
 use terrace_index::proxy::LEAVE;
 use terrace_index::ring::EventKind;
 use terrace_index::{Index, Record, State};
@@ -128,9 +128,14 @@ fn open_link(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> Optio
 }
 
 const NEW_MASK: i32 = libc::O_CREAT | libc::O_EXCL | libc::O_DIRECTORY | libc::O_PATH;
-/// The last open that might create found no file: then the next one makes the link at once, which says if there was one. To look
-/// first would be one more request to a server.
-static NAMES_ARE_NEW: AtomicBool = AtomicBool::new(false);
+/// What the last open that might create found. If no file, the next one makes the link at once, which says if there was one: to look
+/// first would be one more request to a server. So does the first open of a program that makes small files.
+static NAMES: AtomicU32 = AtomicU32::new(NAMES_UNKNOWN);
+const NAMES_UNKNOWN: u32 = 0;
+const NAMES_NEW: u32 = 1;
+const NAMES_OLD: u32 = 2;
+/// For so many opens of a small file counts one to write it again.
+const WRITING_AGAIN: u32 = OFTEN / 2;
 const PLAIN_READING_MASK: i32 =
     libc::O_ACCMODE | libc::O_PATH | libc::O_CREAT | libc::O_TRUNC | libc::O_DIRECTORY | libc::O_DIRECT;
 /// So many looks for a replica may still be in vain. While there are any, a replica is looked for before the root's file is
@@ -178,7 +183,7 @@ fn open_replica(index: Index, status: &libc::stat, flags: i32) -> Option<(i32, u
     record.used_at.store(index.header.now.load(Relaxed), Relaxed);
     index.header.opens_tier.fetch_add(1, Relaxed);
     index.reads.of_object(record.object_ino.load(Relaxed), status.st_size as u64, 1);
-    habits::opened(index, record);
+    habits::opened(index, record, 1);
     Some((replica, number))
 }
 
@@ -217,16 +222,22 @@ pub fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mod
     {
         return fd;
     }
-    if flags & NEW_MASK == libc::O_CREAT && (NAMES_ARE_NEW.load(Relaxed) || habits::makes_small_files(index, path)) {
+    let is_likely_new = || match NAMES.load(Relaxed) {
+        NAMES_NEW => true,
+        NAMES_UNKNOWN => habits::makes_small_files(index, path),
+        _ => false,
+    };
+    if flags & NEW_MASK == libc::O_CREAT && is_likely_new() {
         match create(index, dirfd, path, flags, mode) {
             Created::Done(fd) if fd >= 0 => return fd,
-            _ => NAMES_ARE_NEW.store(false, Relaxed),
+            _ => NAMES.store(NAMES_OLD, Relaxed),
         }
     }
     while attempt < ATTEMPTS {
         let evictions = index.header.evictions_seq.load(Acquire);
         let removals = index.header.removals_seq.load(Acquire);
-        let fd = if flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL {
+        // With O_DIRECTORY the kernel has an error of its own.
+        let fd = if flags & (libc::O_CREAT | libc::O_EXCL | libc::O_DIRECTORY) == libc::O_CREAT | libc::O_EXCL {
             -(libc::ENOENT as isize)
         } else {
             native(dirfd, path, first_flags(flags), mode)
@@ -317,7 +328,7 @@ fn refused(
                     exists_after_all(index, dirfd, path, *flags, mode)
                 }
                 Created::Done(result) => {
-                    NAMES_ARE_NEW.store(result >= 0, Relaxed);
+                    NAMES.store(if result >= 0 { NAMES_NEW } else { NAMES_OLD }, Relaxed);
                     Opened::Done(result)
                 }
                 Created::Native => {
@@ -613,8 +624,8 @@ fn accept_object(
     index.header.opens_tier.fetch_add(opens, Relaxed);
     if !writable {
         index.reads.of_object(status.st_ino, status.st_size as u64, opens);
-        habits::opened(index, record);
     }
+    habits::opened(index, record, if writable { WRITING_AGAIN } else { opens as u32 });
     data::opened(index, fd, number, writable);
     Opened::Done(truncated(fd, flags))
 }

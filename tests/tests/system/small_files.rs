@@ -1,6 +1,7 @@
 //! Small files of programs that were seen to make such: they are made in the root at once (docs/design/small-files.md).
 
-use terrace_tests::{Outcome, Wish, Workplace};
+use std::process::Command;
+use terrace_tests::{Outcome, Wish, Workplace, is_root, skipped};
 
 /// Runs Python with `make(NAME, SIZE, THEN)`, and settings beside the learning of habits.
 fn run(settings: &str, wish: Wish, program: &str) -> (Workplace, Outcome) {
@@ -82,23 +83,72 @@ fn small_files_that_are_synced_go_to_tiers() {
     assert_eq!(counter(&outcome, "creates_small"), 0);
 }
 
+/// What is in the root when a run ends stays there, by whatever name it was made.
 #[test]
-fn what_policy_drops_is_not_made_in_the_root() {
-    let program = "os.mkdir('out'); os.mkdir('work')\n\
+fn where_policy_drops_some_files_nothing_is_learnt() {
+    let program = "os.makedirs('out', exist_ok=True); os.makedirs('work', exist_ok=True)\n\
                    for i in range(12):\n\
                    \tmake(f'out/lesson{i}.dat', 100)\n\
+                   \tmake(f'lesson{i}.tmp', 100)\n\
                    \tmake(f'work/lesson{i}.dat', 100)\n\
                    \ttime.sleep(0.05)\n\
-                   for i in range(64):\n\
+                   for i in range(40):\n\
                    \tmake(f'out/f{i}.dat', 100)\n\
-                   \tmake(f'work/f{i}.dat', 100)\n";
-    let policy = "flush = [\"**\", \"!work/**\"]\nevict = [\"work/**\"]";
+                   \tos.rename(f'out/f{i}.dat', f'work/moved{i}.dat')\n\
+                   \tmake(f'work/f{i}.dat', 100)\n\
+                   \tmake(f'f{i}.tmp', 100)\n";
+    let policy = "flush = [\"**\", \"!work/**\", \"!*.tmp\"]\nevict = [\"work/**\", \"*.tmp\"]";
     let (place, outcome) = run("directories = \"off\"", Wish::default().policy(policy), program);
-    let small = counter(&outcome, "creates_small");
-    assert!((60..=70).contains(&small), "{small}");
-    // What is in the root when the run ends stays there.
+    assert_eq!(counter(&outcome, "creates_small"), 0);
     assert_eq!(std::fs::read_dir(place.root().join("work")).unwrap().count(), 0);
-    assert_eq!(std::fs::read_dir(place.root().join("out")).unwrap().count(), 76);
+    assert_eq!(std::fs::read_dir(place.root().join("out")).unwrap().count(), 12);
+    assert_eq!(std::fs::read_dir(place.root()).unwrap().count(), 2);
+}
+
+#[test]
+fn small_files_that_are_written_again_and_again_go_to_tiers() {
+    let program = format!(
+        "{LESSONS}for _ in range(2): open('lesson0.dat', 'r+').write('again')\n\
+         for i in range(40): make(f'f{{i}}.dat', 100)\n"
+    );
+    let (_place, outcome) = run("door = \"preload\"", Wish::default(), &program);
+    assert!(counter(&outcome, "creates_small") <= 4);
+}
+
+#[test]
+fn names_that_are_there_are_counted_for_nothing() {
+    let program = format!(
+        "{LESSONS}for i in range(10): make(f'f{{i}}.dat', 100)\n\
+         for i in range(200):\n\
+         \twith open(f'f{{i % 10}}.dat', 'a') as file: file.write('more')\n"
+    );
+    let (place, outcome) = run("", Wish::default(), &program);
+    assert!(counter(&outcome, "creates_small") <= 14);
+    for i in 0..10 {
+        assert_eq!(std::fs::read(place.root().join(format!("f{i}.dat"))).unwrap().len(), 100 + 20 * 4);
+    }
+}
+
+/// A tier has room for what the root has not until the program has removed something.
+#[test]
+fn a_root_without_room_is_left_to_what_must_be_there() {
+    if !is_root() {
+        return skipped("a file system of 8 MiB is mounted by root");
+    }
+    let root = tempfile::tempdir_in("/var/tmp").unwrap();
+    let mount = |arguments: &[&str]| Command::new(arguments[0]).args(&arguments[1..]).status().unwrap().success();
+    let at = root.path().to_str().unwrap();
+    assert!(mount(&["mount", "-t", "tmpfs", "-o", "size=8m", "small", at]));
+    let program = format!(
+        "{LESSONS}for i in range(3000):\n\
+         \tmake(f'f{{i}}.dat', 8000)\n\
+         \tif i >= 1500: os.unlink(f'f{{i - 1500}}.dat'); os.unlink(f'f{{i - 750}}.dat') if i >= 2250 else None\n\
+         for i in range(3000):\n\
+         \tif os.path.exists(f'f{{i}}.dat') and i % 3: os.unlink(f'f{{i}}.dat')\n"
+    );
+    let outcome = std::panic::catch_unwind(|| run("", Wish::default().root(root.path()), &program).1);
+    assert!(mount(&["umount", "-l", at]));
+    assert_eq!(counter(&outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)), "creates_small"), 0);
 }
 
 #[test]

@@ -24,8 +24,10 @@ use std::sync::atomic::Ordering::*;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use terrace_index::habits::{Key, SMALL_BYTES as SMALL_FILE_BYTES};
 use terrace_index::{FLAG_LEARNT, FLAG_MAPPED, Record, State};
-use terrace_tier::Lease;
+use terrace_tier::{Lease, Tier};
 
+/// In the root, for small files.
+const ROOT_ROOM: u64 = 64 << 20;
 /// Most programs have written a small file in this time.
 const LEARNING: Duration = Duration::from_millis(10);
 /// A closing between the look and the watch is not told: one more look finds it.
@@ -216,12 +218,17 @@ impl Files {
             let surplus = record.reserved.load(Acquire) - stat.allocated.max(stat.size) as i64;
             let before = record.reserved.fetch_sub(surplus, AcqRel);
             self.index.header.devices[self.device_of(number)].unreserve(surplus);
-            let mut catalogue = self.catalogue();
-            let entry = catalogue.entry(number, serial);
-            entry.trimmed_to = before - surplus;
-            self.learn(record, &entry.path, stat.size);
+            self.catalogue().entry(number, serial).trimmed_to = before - surplus;
+            self.learn(record, stat.size);
         }
         Trimmed::Done
+    }
+
+    /// Small files are made in the root where policy keeps all files, and where nobody may soon wish to have the room in a tier.
+    pub fn learn_while_the_root_has_room(&self) {
+        let learns = self.settings.small_files.learns(&self.policy);
+        let has_room = || self.root_tier.space().is_ok_and(|space| space.free >= ROOT_ROOM);
+        self.index.header.learning.store((learns && has_room()) as u32, Relaxed);
     }
 
     /// A program has made a file: if its habit is not known yet, its size is looked at as soon as it may be closed.
@@ -240,13 +247,10 @@ impl Files {
     }
 
     /// A program has closed a file that it made: by its size the next ones find their place.
-    fn learn(&self, record: &Record, path: &[u8], bytes: u64) {
+    fn learn(&self, record: &Record, bytes: u64) {
         let Some(key) = Key::from_number(record.habit.load(Relaxed)) else { return };
         let is_first = record.flags.fetch_or(FLAG_LEARNT, Relaxed) & FLAG_LEARNT == 0;
-        if (is_first || bytes > SMALL_FILE_BYTES)
-            && let Some(directory) = self.relative(path).and_then(Path::parent)
-            && (self.policy.flushes_everything() || self.policy.flushes_all_below(directory))
-        {
+        if is_first || bytes > SMALL_FILE_BYTES {
             self.index.habits.closed(key, bytes);
         }
     }

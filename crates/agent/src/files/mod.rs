@@ -36,7 +36,7 @@ use std::ffi::OsStr;
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::*};
+use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use terrace_index::guard::Domain;
@@ -62,8 +62,6 @@ pub struct Files {
     cap: Option<BandwidthCap>,
     /// Keys of evicted objects, and since when: oldest first.
     late_keys: Mutex<Vec<(Instant, u64, u32)>>,
-    /// So many of those that programs made in the root are on its disk.
-    small_files_synced: AtomicU64,
     directory_times: DirectoryTimes,
     mirrors: Mirrors,
     /// One file of a placed directory moves at a time.
@@ -115,7 +113,6 @@ impl Files {
             journal,
             cap,
             late_keys: Mutex::default(),
-            small_files_synced: AtomicU64::new(0),
             directory_times: DirectoryTimes::default(),
             mirrors: Mirrors::default(),
             spilling: Mutex::default(),

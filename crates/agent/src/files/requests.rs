@@ -138,17 +138,14 @@ impl Files {
         (outcome, removes.then_some(removed))
     }
 
-    /// What programs made in the root because it is small is to be on its disk, as what is flushed.
+    /// What programs made, or wrote anew, in the root because it is small is to be on its disk, as what is flushed.
     fn sync_small_files(&self, outcome: &mut Outcome) {
-        let made = self.index.header.creates_small.load(Acquire);
-        if !self.settings.mover.fsync || self.small_files_synced.load(Acquire) == made {
+        if !self.settings.mover.fsync || self.index.header.small_in_root.load(Acquire) == 0 {
             return;
         }
-        match std::fs::File::open(&self.settings.root).and_then(|root| Ok(rustix::fs::syncfs(root)?)) {
-            Ok(()) => self.small_files_synced.store(made, Release),
-            Err(error) => {
-                outcome.failures.push(Failure { path: self.settings.root.clone(), reason: error.to_string() });
-            }
+        let synced = std::fs::File::open(&self.settings.root).and_then(|root| Ok(rustix::fs::syncfs(root)?));
+        if let Err(error) = synced {
+            outcome.failures.push(Failure { path: self.settings.root.clone(), reason: error.to_string() });
         }
     }
 

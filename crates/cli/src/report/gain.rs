@@ -71,7 +71,8 @@ fn advice(report: &Report) -> Vec<String> {
         });
     }
     let opens = counters.opens_tier + counters.opens_durable;
-    if counters.opens_durable > counters.opens_tier && opens >= 10 {
+    // Small files of programs that make such are in the root, where they are to be.
+    if counters.opens_durable > counters.opens_tier && opens >= 10 && counters.creates_small == 0 {
         advice.push("most opens went to the durable tier: `--prefetch PATTERN` copies inputs to a faster tier".into());
     }
     advice
