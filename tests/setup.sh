@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fetches what the whole-system tests need: test programs and an S3 server from crates.io, Python packages, Debian packages, servers of
-# Azure's and Google's storage from npm and as a Go module, Nextflow from Maven Central.
+# Azure's and Google's storage from npm and as a Go module, Nextflow and a JDBC driver from Maven Central.
 # Quick when everything is there. Versions are pinned here, in requirements.txt and in engines.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -59,6 +59,17 @@ if [ ! -e "$build/nextflow/$nextflow" ] && command -v mvn >/dev/null; then
         echo "Nextflow could not be had (build/nextflow.log): tests of it are skipped" >&2
 fi
 [ ! -e "$build/nextflow/$nextflow" ] || install -m 755 tests/nextflow.sh "$build/nextflow/nextflow"
+
+# Arrow's JDBC driver of Flight SQL, which has all that it needs in it.
+jdbc=flight-sql-jdbc-driver-18.3.0.jar
+jdbc_sum=3f418b46c880e263558c5de669bdbede2c5d4375527ced116fb29f795b03704c
+if [ ! -e "$build/jdbc/$jdbc" ] && command -v mvn >/dev/null; then
+    mvn --quiet --batch-mode org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
+        -Dartifact=org.apache.arrow:flight-sql-jdbc-driver:18.3.0 -DoutputDirectory="$build/jdbc/new" >"$build/jdbc.log" 2>&1 &&
+        echo "$jdbc_sum  $build/jdbc/new/$jdbc" | sha256sum --check --quiet >>"$build/jdbc.log" 2>&1 &&
+        mv "$build/jdbc/new/$jdbc" "$build/jdbc/$jdbc" ||
+        echo "Arrow's JDBC driver could not be had (build/jdbc.log): tests of it are skipped" >&2
+fi
 
 # From crates.io, dynamically linked as every Rust program is by default.
 . scripts/tool.sh

@@ -71,6 +71,22 @@ def test_plain_calls_without_the_token_are_refused(server):
         list(client.list_actions())
 
 
+def test_parameters_take_one_row_of_values(server):
+    with server.connect() as connection, connection.cursor() as cursor:
+        query = "SELECT x, v FROM flights WHERE x >= ? AND v < ? ORDER BY v"
+        for values, wanted in [((2, 9.5), [(2, 6), (2, 7), (2, 8), (3, 9)]), ((3, 10), [(3, 9)]), ((4, 99), [])]:
+            cursor.execute(query, values)
+            assert cursor.fetchall() == wanted
+        cursor.execute("SELECT concat($2, $1) AS t", ("b", "it's '?'; "))
+        assert cursor.fetchall() == [("it's '?'; b",)]
+        cursor.execute("SELECT CAST(? AS DOUBLE) AS d, x FROM flights ORDER BY v LIMIT ?", (0.5, 2))
+        assert cursor.fetchall() == [(0.5, 0), (0.5, 0)]
+        with pytest.raises(adbc.Error, match="has no value"):
+            cursor.execute(query)
+            cursor.fetchall()
+        assert rows(connection, "SELECT 1 AS one") == [(1,)]
+
+
 def test_tables_and_their_columns_are_told(server):
     with server.connect() as connection:
         assert "TABLE" in connection.adbc_get_table_types()

@@ -12,6 +12,10 @@ pub struct Served {
     pub index: PathBuf,
     /// Where it serves HTTP, if the flags have `--http`.
     pub http: Option<Http>,
+    /// Where it serves Flight SQL (ADDRESS:PORT), if the flags have `--flight`.
+    pub flight: Option<String>,
+    /// By which clients know it, if it speaks TLS.
+    pub certificate: PathBuf,
 }
 
 impl Served {
@@ -57,7 +61,12 @@ impl Served {
             let line = lines.next().expect("a second line for eval").unwrap();
             Http::new(line.strip_prefix("export TERRACE_HTTP=").expect("the second line for eval"), Served::TOKEN)
         });
-        Served { process, address, index: Path::new(index).to_owned(), http }
+        let flight = flags.contains(&"--flight").then(|| {
+            let line = lines.next().expect("another line for eval").unwrap();
+            line.strip_prefix("export TERRACE_FLIGHT=").expect("it").split_once("://").expect("an address").1.to_owned()
+        });
+        let certificate = token_file.with_extension("certificate");
+        Served { process, address, index: Path::new(index).to_owned(), http, flight, certificate }
     }
 
     pub fn pid(&self) -> u32 {

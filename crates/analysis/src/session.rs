@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::exact;
 use crate::exec::STACK_BYTES;
 use crate::nesting;
+use crate::parameters::Values;
 use crate::rules::ArrayPlans;
 use crate::spill::Spill;
 use crate::sum::exact_sum;
@@ -146,12 +147,20 @@ pub fn context(options: &Options) -> Result<SessionContext> {
 
 /// Plans a query. Nothing is changed by SQL: statements that would are refused.
 pub async fn plan(context: &SessionContext, text: &str) -> Result<DataFrame> {
+    plan_with(context, text, Values::default()).await
+}
+
+/// As `plan`, with values for the statement's parameters; none: they stay what they are.
+pub async fn plan_with(context: &SessionContext, text: &str, values: Values) -> Result<DataFrame> {
     nesting::check(text)?;
     let options = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
     let (context, text) = (context.clone(), text.to_owned());
     aside(async move {
         exact::check(&text)?;
-        let (state, plan) = context.sql_with_options(&text, options).await?.into_parts();
+        let (state, mut plan) = context.sql_with_options(&text, options).await?.into_parts();
+        if !values.0.is_empty() {
+            plan = plan.with_param_values(values.of_plan())?;
+        }
         Ok(DataFrame::new(state, exact::exact(plan)?))
     })
     .await

@@ -3,15 +3,17 @@
 //!   GetFlightInfo(query) ─▶ schema, and a ticket that is the query ─▶ DoGet(ticket) ─▶ batches as they come
 //!
 //! Invariant: no call is answered without the token; addresses that others reach are served with TLS alone. Nothing is kept between
-//! calls: a ticket and a prepared statement are the text of their query. Each query is computed on threads of its own, and clients
+//! calls: a ticket and a prepared statement are the text of their query, with the values of its parameters. Each query is computed on threads of its own, and clients
 //! served on others: no query keeps anybody from being heard. A client that goes away ends its query.
 
+use crate::prepared;
+use crate::sql_info;
 use crate::threads::{Lent, Threads};
 use crate::tickets::{Tickets, parted};
 use arrow_flight::encode::FlightDataEncoderBuilder;
 use arrow_flight::error::FlightError;
 use arrow_flight::flight_service_server::{FlightService, FlightServiceServer};
-use arrow_flight::sql::metadata::{SqlInfoData, SqlInfoDataBuilder};
+use arrow_flight::sql::metadata::SqlInfoData;
 use arrow_flight::sql::server::{FlightSqlService, PeekableFlightDataStream};
 use arrow_flight::sql::*;
 use arrow_flight::{
@@ -31,7 +33,9 @@ use std::time::Duration;
 use terrace_analysis::arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use terrace_analysis::arrow::datatypes::{DataType, Schema, SchemaRef};
 use terrace_analysis::datafusion::prelude::{DataFrame, SessionContext};
-use terrace_analysis::{Control, End, Engine, Error, Register, answer, asked, on_behalf, plan, stream};
+use terrace_analysis::{
+    Control, End, Engine, Error, Register, answer, asked, numbered, on_behalf, parameters, plan, plan_with, stream,
+};
 use terrace_tool::failure::Failure;
 use terrace_tool::server_args::ServerArgs;
 use tonic::transport::server::TcpIncoming;
@@ -197,12 +201,7 @@ impl Service {
         threads: Arc<Threads>,
         token: &str,
     ) -> Result<Service, Failure> {
-        let mut info = SqlInfoDataBuilder::new();
-        info.append(SqlInfo::FlightSqlServerName, "Terrace");
-        info.append(SqlInfo::FlightSqlServerVersion, env!("CARGO_PKG_VERSION"));
-        info.append(SqlInfo::FlightSqlServerArrowVersion, "59");
-        info.append(SqlInfo::FlightSqlServerReadOnly, true);
-        let info = info.build().map_err(|error| Failure::new(error.to_string()))?;
+        let info = sql_info::of(&context)?;
         let bearer = format!("Bearer {token}");
         Ok(Service { context, register, threads, tickets: Arc::default(), info: Arc::new(info), bearer })
     }
@@ -210,6 +209,12 @@ impl Service {
     /// On a thread of its own.
     async fn planned(&self, text: &str) -> Result<DataFrame, Status> {
         plan(&self.context, text).await.map_err(status)
+    }
+
+    /// With the values of its parameters.
+    async fn planned_with(&self, handle: &[u8]) -> Result<DataFrame, Status> {
+        let (text, values) = prepared::opened(handle)?;
+        plan_with(&self.context, text, values).await.map_err(status)
     }
 
     async fn schema_of(&self, text: &str) -> Result<SchemaRef, Status> {
@@ -240,13 +245,19 @@ impl Service {
         Response::new(Box::pin(encoded.map_err(Into::into)))
     }
 
+    /// Of what there is none.
+    fn send_none(&self, schema: Schema) -> Sent {
+        let schema = Arc::new(schema);
+        self.send_one(Ok(RecordBatch::new_empty(schema.clone())), schema)
+    }
+
     fn send_one(&self, batch: Result<RecordBatch, arrow_flight::error::FlightError>, schema: SchemaRef) -> Sent {
         self.send(schema, futures::stream::iter([batch]))
     }
 
     async fn answer<T>(&self, handle: &[u8], request: &Request<T>) -> Result<Sent, Status> {
-        let (mark, text) = parted(handle);
-        let text = text_of(text)?;
+        let (mark, handle) = parted(handle);
+        let (text, values) = prepared::opened(handle)?;
         let query = self.register.begin(text, &asker(request));
         let control = query.control().clone();
         self.tickets.redeemed(mark, &control);
@@ -256,7 +267,8 @@ impl Service {
         })?;
         let threads = lent.handle();
         let begun = asked(&query, async {
-            let frame = plan(&self.context, text).await?;
+            let frame = plan_with(&self.context, text, values).await?;
+            all_are_bound(&frame)?;
             let schema = told(&frame);
             let rows = threads.spawn(on_behalf(control.clone(), stream(frame)));
             Ok((schema, rows.await.map_err(|_| terrace_analysis::front_end::engine_failed())??))
@@ -321,8 +333,14 @@ fn as_told(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Error
     Ok(RecordBatch::try_new_with_options(schema.clone(), columns.collect::<Result<_, _>>()?, &options)?)
 }
 
-fn text_of(bytes: &[u8]) -> Result<&str, Status> {
-    std::str::from_utf8(bytes).map_err(|_| Status::invalid_argument("the statement is not UTF-8"))
+/// A statement whose parameters have no values can be described, and not be answered.
+fn all_are_bound(frame: &DataFrame) -> Result<(), Error> {
+    let unbound = parameters(frame)?;
+    match unbound.first() {
+        None => Ok(()),
+        Some(first) => Err(Error::invalid(format!("the parameter {} has no value", first.name()))
+            .hint("prepare the statement, and give a value for each of its parameters")),
+    }
 }
 
 const CATALOG: &str = "terrace";
@@ -362,15 +380,35 @@ impl FlightSqlService for Service {
         query: ActionCreatePreparedStatementRequest,
         _: Request<Action>,
     ) -> Result<ActionCreatePreparedStatementResult, Status> {
-        let schema = self.schema_of(&query.query).await?;
-        let IpcMessage(dataset_schema) = SchemaAsIpc::new(&schema, &Default::default())
-            .try_into()
-            .map_err(|error: arrow::error::ArrowError| broken(error))?;
+        let text = numbered(&query.query);
+        let frame = self.planned(&text).await?;
+        let ipc = |schema: &Schema| -> Result<_, Status> {
+            let IpcMessage(bytes) = SchemaAsIpc::new(schema, &Default::default())
+                .try_into()
+                .map_err(|error: arrow::error::ArrowError| broken(error))?;
+            Ok(bytes)
+        };
+        let parameters = parameters(&frame).map_err(status)?;
+        let parameter_schema = match parameters.is_empty() {
+            true => Default::default(),
+            false => ipc(&Schema::new(parameters))?,
+        };
         Ok(ActionCreatePreparedStatementResult {
-            prepared_statement_handle: query.query.into_bytes().into(),
-            dataset_schema,
-            parameter_schema: Default::default(),
+            dataset_schema: ipc(&told(&frame))?,
+            prepared_statement_handle: text.into_bytes().into(),
+            parameter_schema,
         })
+    }
+
+    /// The handle with the values takes the place of the one without them.
+    async fn do_put_prepared_statement_query(
+        &self,
+        query: CommandPreparedStatementQuery,
+        request: Request<PeekableFlightDataStream>,
+    ) -> Result<DoPutPreparedStatementResult, Status> {
+        let row = prepared::values(request.into_inner()).await?;
+        let handle = prepared::bound(&query.prepared_statement_handle, &row)?;
+        Ok(DoPutPreparedStatementResult { prepared_statement_handle: Some(handle.into()) })
     }
 
     async fn do_action_close_prepared_statement(
@@ -386,7 +424,7 @@ impl FlightSqlService for Service {
         query: CommandPreparedStatementQuery,
         request: Request<FlightDescriptor>,
     ) -> Result<Response<FlightInfo>, Status> {
-        let schema = self.schema_of(text_of(&query.prepared_statement_handle)?).await?;
+        let schema = told(&self.planned_with(&query.prepared_statement_handle).await?);
         let marked = self.tickets.marked(&query.prepared_statement_handle).into();
         let ticket = CommandPreparedStatementQuery { prepared_statement_handle: marked };
         self.info(&schema, &ticket, request.into_inner())
@@ -506,6 +544,50 @@ impl FlightSqlService for Service {
         Ok(self.send_one(rows.build(), schema))
     }
 
+    async fn get_flight_info_primary_keys(
+        &self,
+        query: CommandGetPrimaryKeys,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        self.info(&keys::primary(), &query, request.into_inner())
+    }
+    async fn do_get_primary_keys(&self, _: CommandGetPrimaryKeys, _: Request<Ticket>) -> Result<Sent, Status> {
+        Ok(self.send_none(keys::primary()))
+    }
+
+    async fn get_flight_info_exported_keys(
+        &self,
+        query: CommandGetExportedKeys,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        self.info(&keys::foreign(), &query, request.into_inner())
+    }
+    async fn do_get_exported_keys(&self, _: CommandGetExportedKeys, _: Request<Ticket>) -> Result<Sent, Status> {
+        Ok(self.send_none(keys::foreign()))
+    }
+
+    async fn get_flight_info_imported_keys(
+        &self,
+        query: CommandGetImportedKeys,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        self.info(&keys::foreign(), &query, request.into_inner())
+    }
+    async fn do_get_imported_keys(&self, _: CommandGetImportedKeys, _: Request<Ticket>) -> Result<Sent, Status> {
+        Ok(self.send_none(keys::foreign()))
+    }
+
+    async fn get_flight_info_cross_reference(
+        &self,
+        query: CommandGetCrossReference,
+        request: Request<FlightDescriptor>,
+    ) -> Result<Response<FlightInfo>, Status> {
+        self.info(&keys::foreign(), &query, request.into_inner())
+    }
+    async fn do_get_cross_reference(&self, _: CommandGetCrossReference, _: Request<Ticket>) -> Result<Sent, Status> {
+        Ok(self.send_none(keys::foreign()))
+    }
+
     async fn get_flight_info_sql_info(
         &self,
         query: CommandGetSqlInfo,
@@ -520,6 +602,46 @@ impl FlightSqlService for Service {
     }
 
     async fn register_sql_info(&self, _: i32, _: &SqlInfo) {}
+}
+
+/// Keys of tables, of which there are none: the columns that would tell of them.
+mod keys {
+    use terrace_analysis::arrow::datatypes::{DataType, Field, Schema};
+
+    fn of(columns: &[(&str, DataType, bool)]) -> Schema {
+        let fields =
+            columns.iter().map(|(name, data_type, may_be_null)| Field::new(*name, data_type.clone(), *may_be_null));
+        Schema::new(fields.collect::<Vec<Field>>())
+    }
+
+    pub fn primary() -> Schema {
+        of(&[
+            ("catalog_name", DataType::Utf8, true),
+            ("db_schema_name", DataType::Utf8, true),
+            ("table_name", DataType::Utf8, false),
+            ("column_name", DataType::Utf8, false),
+            ("key_name", DataType::Utf8, true),
+            ("key_sequence", DataType::Int32, false),
+        ])
+    }
+
+    pub fn foreign() -> Schema {
+        of(&[
+            ("pk_catalog_name", DataType::Utf8, true),
+            ("pk_db_schema_name", DataType::Utf8, true),
+            ("pk_table_name", DataType::Utf8, false),
+            ("pk_column_name", DataType::Utf8, false),
+            ("fk_catalog_name", DataType::Utf8, true),
+            ("fk_db_schema_name", DataType::Utf8, true),
+            ("fk_table_name", DataType::Utf8, false),
+            ("fk_column_name", DataType::Utf8, false),
+            ("key_sequence", DataType::Int32, false),
+            ("fk_key_name", DataType::Utf8, true),
+            ("pk_key_name", DataType::Utf8, true),
+            ("update_rule", DataType::UInt8, false),
+            ("delete_rule", DataType::UInt8, false),
+        ])
+    }
 }
 
 fn quoted(name: &str) -> String {

@@ -15,6 +15,7 @@ mod fsx;
 mod fuzz;
 mod hdf5;
 mod histories;
+mod jdbc;
 mod launch;
 mod matrix;
 mod mount;
