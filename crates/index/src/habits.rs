@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_slot_that_another_habit_takes_says_nothing_wrong() {
         let index = crate::tests::empty_index();
-        let (mine, other) = (Key(2 * SLOTS as u32 | 1), Key(4 * SLOTS as u32 | 1));
+        let (mine, other) = (Key((2 * SLOTS as u32) | 1), Key((4 * SLOTS as u32) | 1));
         assert!(core::ptr::eq(index.habits.slot(mine), index.habits.slot(other)));
         close(&index.habits, mine, [1; 20]);
         close(&index.habits, other, [1]);

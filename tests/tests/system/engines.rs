@@ -87,11 +87,12 @@ impl Engine {
         checkout().join("examples").join(self.example)
     }
 
-    /// Workplaces have the policy that the example has.
+    /// Workplaces have the settings that the example has.
     fn wish(&self) -> Wish {
         let settings = std::fs::read_to_string(self.files().join("terrace.toml")).unwrap();
-        let (_, policy) = settings.split_once("[policy]\n").expect("the example has a policy");
-        Wish::default().tier("ram", "1GiB").settle("200ms").policy(policy)
+        let (top, policy) = settings.split_once("[policy]\n").expect("the example has a policy");
+        let top = format!("small_files = \"learn\"\n{top}");
+        Wish::default().tier("ram", "1GiB").settle("200ms").top(&top).policy(policy)
     }
 
     fn workplace(&self, wish: Wish) -> Site {
