@@ -120,7 +120,7 @@ fn queries_of_the_page_go_on_in_a_directory_too() {
         "SELECT count(*) AS c, sum(n) FROM (SELECT i, count(*) AS n FROM generate_series(1, 3000000) t(i) GROUP BY i)";
     let answer = web.send("POST", "/api/query", &lines, groups.as_bytes());
     assert_eq!(answer.json()["rows"][0][0], "3000000", "{}", answer.text());
-    assert!(is_empty(&spill));
+    assert!(wait_until(20, || is_empty(&spill)), "the query's process leaves what it spilled");
     let wrong = Outcome::of(place.terrace("web").args(["--query-spill", "/no/such/directory"]).output().unwrap());
     assert!(wrong.code != 0 && wrong.stderr.contains("/no/such/directory"), "{}", wrong.stderr);
 }
