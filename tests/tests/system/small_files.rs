@@ -133,18 +133,18 @@ fn names_that_are_there_are_counted_for_nothing() {
 #[test]
 fn a_root_without_room_is_left_to_what_must_be_there() {
     if !is_root() {
-        return skipped("a file system of 8 MiB is mounted by root");
+        return skipped("a file system of 4 MiB is mounted by root");
     }
     let root = tempfile::tempdir_in("/var/tmp").unwrap();
     let mount = |arguments: &[&str]| Command::new(arguments[0]).args(&arguments[1..]).status().unwrap().success();
     let at = root.path().to_str().unwrap();
-    assert!(mount(&["mount", "-t", "tmpfs", "-o", "size=8m", "small", at]));
+    assert!(mount(&["mount", "-t", "tmpfs", "-o", "size=4m", "small", at]));
     let program = format!(
-        "{LESSONS}for i in range(3000):\n\
+        "{LESSONS}for i in range(900):\n\
          \tmake(f'f{{i}}.dat', 8000)\n\
-         \tif i >= 1500: os.unlink(f'f{{i - 1500}}.dat'); os.unlink(f'f{{i - 750}}.dat') if i >= 2250 else None\n\
-         for i in range(3000):\n\
-         \tif os.path.exists(f'f{{i}}.dat') and i % 3: os.unlink(f'f{{i}}.dat')\n"
+         \tif i >= 450: os.unlink(f'f{{i - 450}}.dat')\n\
+         for i in range(450, 900):\n\
+         \tif i % 3: os.unlink(f'f{{i}}.dat')\n"
     );
     let outcome = std::panic::catch_unwind(|| run("", Wish::default().root(root.path()), &program).1);
     assert!(mount(&["umount", "-l", at]));
