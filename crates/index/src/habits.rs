@@ -92,6 +92,12 @@ impl Habits {
         Word::of(key, self.slot(key).load(Relaxed)).is_known()
     }
 
+    /// The last file of it was large.
+    pub fn is_large(&self, key: Key) -> bool {
+        let word = self.slot(key).load(Relaxed);
+        word >> KEY == key.0 as u64 && word & COUNT == 0
+    }
+
     /// Whether it is a habit is not known.
     pub fn is_open(&self, key: Key) -> bool {
         Word::of(key, self.slot(key).load(Relaxed)).small < ENOUGH
@@ -177,13 +183,14 @@ mod tests {
         let index = crate::tests::empty_index();
         let key = Key::of(1, b"a.o");
         close(&index.habits, key, [1; 20]);
+        assert!(!index.habits.is_large(key));
         close(&index.habits, key, [SMALL_BYTES + 1]);
-        assert!(!index.habits.is_for_root(key));
+        assert!(!index.habits.is_for_root(key) && index.habits.is_large(key));
         close(&index.habits, key, [1; ENOUGH as usize]);
         assert!(index.habits.is_for_root(key));
         index.habits.gained(key);
         close(&index.habits, key, [1; 100]);
-        assert!(!index.habits.is_for_root(key));
+        assert!(!index.habits.is_for_root(key) && !index.habits.is_large(key));
     }
 
     #[test]

@@ -26,9 +26,9 @@ pub fn makes_small_files(index: Index, path: *const c_char) -> bool {
     of_path(index, path).is_some_and(|key| index.habits.is_known(key))
 }
 
-/// The file at the path, which is in the root and small, is to be written anew: it stays there.
+/// The file at the path, which is in the root and small, is to be written anew: it stays there, unless its program makes large ones.
 pub fn stays_in_root(index: Index, path: &[u8]) -> bool {
-    let stays = of(index, path).is_some_and(|key| index.habits.is_known(key));
+    let stays = of(index, path).is_some_and(|key| !index.habits.is_large(key));
     if stays {
         index.header.small_in_root.store(1, Release);
     }

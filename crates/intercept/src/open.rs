@@ -470,6 +470,12 @@ fn fstat(fd: i32) -> libc::stat {
     }
 }
 
+/// As `fstat`; size, times and count of links may be those that the kernel last heard of.
+fn fstat_as_known(fd: i32) -> libc::stat {
+    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
+    stat::kernel_stat(fd, c"".as_ptr(), flags).unwrap_or_else(|| fstat(fd))
+}
+
 fn close(fd: i32) {
     // SAFETY: a descriptor that nobody else has seen yet.
     unsafe { gate::call1(libc::SYS_close, fd as usize) };
@@ -493,7 +499,8 @@ fn accept(
         data::forget(fd);
         return Opened::Done(fd as isize);
     }
-    let status = fstat(fd);
+    // Whoever writes asks for what never changes; a server would be asked for the rest after each write.
+    let status = if flags & libc::O_ACCMODE == libc::O_RDONLY { fstat(fd) } else { fstat_as_known(fd) };
     let kind = status.st_mode & libc::S_IFMT;
     if kind == libc::S_IFDIR && flags & (libc::O_CREAT | libc::O_PATH) == libc::O_CREAT {
         // The kernel opens no directory that it might have to make; it was asked without O_CREAT.
@@ -654,13 +661,10 @@ fn accept_durable_writing(index: Index, fd: i32, status: &libc::stat, flags: i32
         }
     }
     let truncates = flags & libc::O_TRUNC != 0 && status.st_size > 0;
-    if truncates && *replace && status.st_nlink == 1 && index.header.accepts.load(Relaxed) != 0 {
+    if truncates && *replace && index.header.accepts.load(Relaxed) != 0 {
         let mut name = Path::new();
-        let is_small = status.st_size as u64 <= SMALL_BYTES;
-        if name.of_descriptor(fd)
-            && below_root(index, name.get())
-            && !(is_small && habits::stays_in_root(index, name.get()))
-        {
+        let stays = |name: &[u8]| status.st_size as u64 <= SMALL_BYTES && habits::stays_in_root(index, name);
+        if name.of_descriptor(fd) && below_root(index, name.get()) && !stays(name.get()) && fstat(fd).st_nlink == 1 {
             // The agent replaces it only if nobody has it open: not even we.
             close(fd);
             *replace = false;
