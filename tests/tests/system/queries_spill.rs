@@ -116,8 +116,7 @@ fn queries_of_the_page_go_on_in_a_directory_too() {
     let served = Served::begin(&place, &flags);
     let web = served.http.as_ref().expect("it serves the page");
     let lines = format!("Authorization: Bearer {}\r\n", web.token);
-    let groups =
-        "SELECT count(*) AS c, sum(n) FROM (SELECT i * 7919 % 3000017 AS k, count(*) AS n FROM generate_series(1, 3000000) t(i) GROUP BY k)";
+    let groups = "SELECT count(*) AS c, sum(n) FROM (SELECT i * 7919 % 3000017 AS k, count(*) AS n FROM generate_series(1, 3000000) t(i) GROUP BY k)";
     let answer = web.send("POST", "/api/query", &lines, groups.as_bytes());
     assert_eq!(answer.json()["rows"][0][0], "3000000", "{}", answer.text());
     assert!(wait_until(20, || is_empty(&spill)), "the query's process leaves what it spilled");
