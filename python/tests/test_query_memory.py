@@ -234,5 +234,5 @@ def test_a_sessions_queries_take_what_they_may_and_spill_where_they_are_told(run
     session.limit_queries(memory="64MiB", spill=tmp_path)
     for same in (session, pickle.loads(pickle.dumps(session))):
         assert same.sql(groups).arrow().to_pylist() == [{"count(*)": 3000000, "sum(n)": 3000000}]
-    # Their directories go with the programs that answer.
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    # A directory and its lock go with the program that answers.
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} <= {"lock"}
