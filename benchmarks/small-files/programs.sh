@@ -1,6 +1,6 @@
 #!/bin/sh
-# Everyday programs of small files on a slow durable tier: natively, by the preload library alone, by the default, and natively on tmpfs, by
-# turns. Builds what is missing, measures, prints a table and writes benchmarks/results/small-files-programs.{json,md}. Options are
+# Everyday programs of small files on a slow durable tier: natively, under Terrace in each way that programs.py has, and natively on tmpfs,
+# by turns. Builds what is missing, measures, prints a table and writes benchmarks/results/small-files-programs.{json,md}. Options are
 # programs.py's (`--rounds 7`, `--only make`, `--dry`).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
