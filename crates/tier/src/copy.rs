@@ -4,16 +4,23 @@
 //!
 //! The copy is not synced and not committed: those are steps of their own. Between chunks it looks at the lease, the abort
 //! flag and the bandwidth cap, so a program that waits to write the source waits for one chunk at most.
+//!
+//! A copy can begin while the source is still being written (`begin`). What it took is noted with a hash of its bytes, and the copy that
+//! finishes it, when nobody writes any more, reads the source again and copies what has another hash by then.
 
 use crate::tier::{AttributesReport, Reading, ReadingExt, Writing, WritingExt};
 use crate::{BandwidthCap, Error, Lease, Result};
 use rustix::fs::{Advice, copy_file_range, fadvise};
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use twox_hash::XxHash3_128;
 
 /// Bytes between two looks at the lease and the abort flag.
 pub const CHUNK_BYTES: usize = 1 << 20;
+const CHUNK: u64 = CHUNK_BYTES as u64;
 /// Written pages are handed to the disk this often, so that the sync at the end has little left to do.
 const WRITE_BEHIND_BYTES: u64 = 8 << 20;
 
@@ -30,6 +37,17 @@ pub struct CopyOptions<'a> {
     pub progress: Option<&'a AtomicU64>,
     /// The sink is on a disk and will be synced: start writing early.
     pub write_behind: bool,
+    /// For who syncs the sink meanwhile.
+    pub behind: Option<&'a Behind>,
+}
+
+/// What a copy tells of itself to a thread that syncs its sink.
+#[derive(Default)]
+pub struct Behind {
+    /// Bytes that were written to the sink.
+    pub written: AtomicU64,
+    /// What is still to come is a comparison: most of the bytes are there.
+    pub is_there: AtomicBool,
 }
 
 /// A copy that is complete in the sink.
@@ -43,16 +61,117 @@ pub struct Copied {
     pub attributes: AttributesReport,
 }
 
+/// The beginning of a copy: which chunks of the source the sink has, each by the hash of its bytes.
+pub struct Begun {
+    hashes: BTreeMap<u64, u128>,
+    /// Up to here the source was looked at.
+    position: u64,
+    /// Nobody can know it, and so write two chunks with one hash.
+    seed: u64,
+}
+
+impl Default for Begun {
+    fn default() -> Begun {
+        Begun { hashes: BTreeMap::new(), position: 0, seed: RandomState::new().build_hasher().finish() }
+    }
+}
+
+impl Begun {
+    /// Bytes that the sink has.
+    pub fn bytes(&self) -> u64 {
+        self.hashes.len() as u64 * CHUNK
+    }
+
+    /// Where the next chunk begins that the sink has, at or after `offset`.
+    fn next(&self, offset: u64) -> Option<u64> {
+        self.hashes.range(offset..).next().map(|(start, _)| *start)
+    }
+
+    fn hash(&self, bytes: &[u8]) -> u128 {
+        XxHash3_128::oneshot_with_seed(self.seed, bytes)
+    }
+}
+
+/// Goes on with a copy of a file that is being written, from where it has come to: by whole chunks without holes up to the last one but one,
+/// each of them once, until `is_enough`. How many bytes it took.
+pub fn begin(
+    begun: &mut Begun,
+    source: &dyn Reading,
+    sink: &mut dyn Writing,
+    options: &CopyOptions<'_>,
+    is_enough: &dyn Fn() -> bool,
+) -> Result<u64> {
+    let stat = source.stat()?;
+    let mut pump = Pump::new(source, sink, &stat, options);
+    let whole = (stat.size / CHUNK).saturating_sub(1) * CHUNK;
+    let mut taken = 0;
+    while begun.position < whole
+        && !is_enough()
+        && let Some((start, end)) = source.next_data(begun.position)?
+    {
+        let chunk = start.next_multiple_of(CHUNK);
+        if chunk + CHUNK > end.min(whole) {
+            // The last data may still grow to a whole chunk; others have a hole behind them.
+            if end >= whole {
+                break;
+            }
+            begun.position = end.next_multiple_of(CHUNK).min(whole);
+            continue;
+        }
+        pump.may_go_on()?;
+        if options.cap.is_some_and(|cap| !cap.take(CHUNK, is_enough)) {
+            break;
+        }
+        let hash = with_chunk(source, chunk, CHUNK, |bytes| {
+            pump.sink.write_all_at(bytes, chunk)?;
+            Ok(begun.hash(bytes))
+        })?;
+        begun.hashes.insert(chunk, hash);
+        begun.position = chunk + CHUNK;
+        pump.start_writing(begun.position, CHUNK);
+        taken += CHUNK;
+    }
+    pump.write_back(begun.position);
+    Ok(taken)
+}
+
 /// Fills `sink`, which must be empty, with the bytes, holes and attributes of `source`.
 pub fn copy(source: &dyn Reading, sink: &mut dyn Writing, options: &CopyOptions<'_>) -> Result<Copied> {
+    finish(&Begun::default(), source, sink, options)
+}
+
+/// As `copy`, of a sink that has what was begun with, and nothing else.
+pub fn finish(
+    begun: &Begun,
+    source: &dyn Reading,
+    sink: &mut dyn Writing,
+    options: &CopyOptions<'_>,
+) -> Result<Copied> {
     let before = source.stat()?;
     let attributes = source.attributes()?;
     let mut pump = Pump::new(source, sink, &before, options);
     let mut offset = 0;
     while offset < before.size {
-        let Some((start, end)) = source.next_data(offset)? else { break };
-        pump.run(start, end.min(before.size))?;
-        offset = end;
+        if begun.hashes.contains_key(&offset) {
+            offset += CHUNK;
+            continue;
+        }
+        let limit = begun.next(offset).unwrap_or(before.size).min(before.size);
+        offset = match source.next_data(offset)? {
+            Some((start, end)) if start < limit => {
+                pump.run(start, end.min(limit))?;
+                end.min(limit)
+            }
+            _ => limit,
+        };
+    }
+    // The disk writes what is there while memory is compared.
+    if let Some(behind) = options.behind {
+        behind.is_there.store(true, Ordering::Release);
+    }
+    for (&start, &hash) in begun.hashes.range(..before.size) {
+        let end = (start + CHUNK).min(before.size);
+        pump.replace_unless(start, end, |bytes| end - start == CHUNK && begun.hash(bytes) == hash)?;
     }
     sink.set_size(before.size)?;
     let attributes = sink.set_attributes(&attributes)?;
@@ -73,6 +192,18 @@ pub fn drop_cache(file: &dyn Writing) {
 thread_local! {
     /// One buffer for each mover thread: a fresh one would fault in its pages for every file.
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// Reads a part of the source into this thread's buffer.
+fn with_chunk<R>(source: &dyn Reading, offset: u64, count: u64, use_it: impl FnOnce(&[u8]) -> Result<R>) -> Result<R> {
+    let mut buffer = BUFFER.take();
+    if buffer.len() < count as usize {
+        buffer.resize(count as usize, 0);
+    }
+    let part = &mut buffer[..count as usize];
+    let result = source.read_exact_at(part, offset).and_then(|()| use_it(part));
+    BUFFER.set(buffer);
+    result
 }
 
 /// Moves ranges, chunk by chunk, the fastest way that works: within a file system the kernel copies (or shares) the
@@ -99,19 +230,48 @@ impl<'a> Pump<'a> {
 
     fn run(&mut self, mut offset: u64, end: u64) -> Result<()> {
         while offset < end {
-            let count = (end - offset).min(CHUNK_BYTES as u64);
-            self.may_go_on()?;
-            if let Some(cap) = self.options.cap
-                && !cap.take(count, || self.may_go_on().is_err())
-            {
-                return Err(self.may_go_on().err().unwrap_or_else(|| self.aborted()));
-            }
+            let count = (end - offset).min(CHUNK);
+            self.may_take(count)?;
             self.chunk(offset, count)?;
             offset += count;
-            if let Some(progress) = self.options.progress {
-                progress.fetch_add(count, Ordering::Relaxed);
-            }
+            self.note_progress(count);
             self.start_writing(offset, count);
+        }
+        Ok(())
+    }
+
+    /// A part that the sink has already, if it `is_equal`.
+    fn replace_unless(&mut self, start: u64, end: u64, is_equal: impl FnOnce(&[u8]) -> bool) -> Result<()> {
+        self.may_go_on()?;
+        let (source, count) = (self.source, end - start);
+        let is_replaced = with_chunk(source, start, count, |bytes| {
+            if is_equal(bytes) {
+                return Ok(false);
+            }
+            self.may_take(count)?;
+            self.sink.write_all_at(bytes, start)?;
+            Ok(true)
+        })?;
+        self.note_progress(count);
+        if is_replaced {
+            self.start_writing(end, count);
+        }
+        Ok(())
+    }
+
+    fn note_progress(&self, count: u64) {
+        if let Some(progress) = self.options.progress {
+            progress.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits for its turn under the cap.
+    fn may_take(&self, count: u64) -> Result<()> {
+        self.may_go_on()?;
+        if let Some(cap) = self.options.cap
+            && !cap.take(count, || self.may_go_on().is_err())
+        {
+            return Err(self.may_go_on().err().unwrap_or_else(|| self.aborted()));
         }
         Ok(())
     }
@@ -135,16 +295,8 @@ impl<'a> Pump<'a> {
         if done == count {
             return Ok(());
         }
-        let mut buffer = BUFFER.take();
-        let wanted = (count - done) as usize;
-        if buffer.len() < wanted {
-            buffer.resize(wanted, 0);
-        }
-        let part = &mut buffer[..wanted];
-        let result =
-            self.source.read_exact_at(part, offset + done).and_then(|()| self.sink.write_all_at(part, offset + done));
-        BUFFER.set(buffer);
-        result
+        let (source, offset) = (self.source, offset + done);
+        with_chunk(source, offset, count - done, |bytes| self.sink.write_all_at(bytes, offset))
     }
 
     /// Bytes done. What it can't do is left to `read` and `write`, whose errors say which side failed.
@@ -169,11 +321,21 @@ impl<'a> Pump<'a> {
 
     fn start_writing(&mut self, end: u64, count: u64) {
         self.written += count;
-        if self.options.write_behind && self.written >= WRITE_BEHIND_BYTES {
-            if let Some(fd) = self.sink.as_fd() {
-                start_write_back(fd, end.saturating_sub(self.written), self.written);
-            }
-            self.written = 0;
+        if let Some(behind) = self.options.behind {
+            behind.written.fetch_add(count, Ordering::Release);
+        }
+        if self.written >= WRITE_BEHIND_BYTES {
+            self.write_back(end);
+        }
+    }
+
+    fn write_back(&mut self, end: u64) {
+        let bytes = std::mem::take(&mut self.written);
+        if self.options.write_behind
+            && bytes > 0
+            && let Some(fd) = self.sink.as_fd()
+        {
+            start_write_back(fd, end.saturating_sub(bytes), bytes);
         }
     }
 }

@@ -21,7 +21,7 @@ pub mod tier;
 
 pub use adapters::{Faulty, Metered, Operation, Throttled};
 pub use cap::BandwidthCap;
-pub use copy::{Copied, CopyOptions, copy};
+pub use copy::{Begun, Behind, Copied, CopyOptions, copy};
 pub use directory::{DirectoryTier, FileReading};
 pub use error::{Error, Next, Result};
 pub use journal::{Journal, Safety};

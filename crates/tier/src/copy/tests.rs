@@ -1,7 +1,9 @@
 use super::*;
+use crate::adapters::{Meter, Metered, Operation};
 use crate::conformance::pattern;
 use crate::tier::{Stat, Tier, TierExt};
 use crate::{Attributes, DirectoryTier, FileReading};
+use proptest::prelude::*;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -217,4 +219,98 @@ fn a_file_without_a_name_is_copied_through_its_descriptor() {
     copy(&reading, &mut *writing, &CopyOptions::default()).unwrap();
     writing.commit(Path::new(NAME)).unwrap();
     assert_eq!(pair.to.read(Path::new(NAME)).unwrap(), b"unlinked");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write(u64, usize),
+    Truncate(u64),
+    Punch(u64, u64),
+    Begin,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let place = 0..6 * CHUNK;
+    let step = prop_oneof![
+        3 => (place.clone(), 1..2 * CHUNK_BYTES).prop_map(|(offset, bytes)| Step::Write(offset, bytes)),
+        1 => place.clone().prop_map(Step::Truncate),
+        1 => (place, 1..2 * CHUNK).prop_map(|(offset, bytes)| Step::Punch(offset, bytes)),
+        3 => Just(Step::Begin),
+    ];
+    prop::collection::vec(step, 1..12)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_copy_that_began_while_its_source_was_written_has_what_the_source_has_at_its_end(steps in steps()) {
+        let pair = pair();
+        let file = File::options().write(true).create_new(true).open(pair.source()).unwrap();
+        let reading = pair.from.open(Path::new(NAME)).unwrap();
+        let mut writing = pair.to.create(Path::new(NAME)).unwrap();
+        let (mut begun, options) = (Begun::default(), CopyOptions::default());
+        let mut taken = 0;
+        for (number, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Write(offset, bytes) => file.write_all_at(&pattern(bytes, number as u64), offset).unwrap(),
+                Step::Truncate(bytes) => file.set_len(bytes).unwrap(),
+                Step::Punch(offset, bytes) => {
+                    let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+                    rustix::fs::fallocate(&file, flags, offset, bytes).unwrap();
+                }
+                Step::Begin => taken += begin(&mut begun, &*reading, &mut *writing, &options, &|| false).unwrap(),
+            }
+        }
+        prop_assert_eq!(begun.bytes(), taken);
+        drop(file);
+        finish(&begun, &*reading, &mut *writing, &options).unwrap();
+        writing.commit(Path::new(NAME)).unwrap();
+        prop_assert!(pair.to.read(Path::new(NAME)).unwrap() == pair.from.read(Path::new(NAME)).unwrap());
+    }
+}
+
+#[test]
+fn a_copy_that_began_reads_what_it_has_and_writes_only_what_has_changed() {
+    let pair = pair();
+    pair.from.write(Path::new(NAME), &pattern(8 << 20, 1)).unwrap();
+    let reading = pair.from.open(Path::new(NAME)).unwrap();
+    let to = Metered::new(pair.to.clone(), Meter::new());
+    let mut writing = to.create(Path::new(NAME)).unwrap();
+    let mut begun = Begun::default();
+    let options = CopyOptions::default();
+    assert_eq!(begin(&mut begun, &*reading, &mut *writing, &options, &|| true).unwrap(), 0);
+    // The last chunk but one may be the one that is being written.
+    assert_eq!(begin(&mut begun, &*reading, &mut *writing, &options, &|| false).unwrap(), 7 * CHUNK);
+    assert_eq!(begin(&mut begun, &*reading, &mut *writing, &options, &|| false).unwrap(), 0);
+    let file = File::options().write(true).open(pair.source()).unwrap();
+    file.write_at(b"changed", 2 << 20).unwrap();
+    drop(file);
+    let before = to.watch().of(Operation::WriteAt).bytes;
+    finish(&begun, &*reading, &mut *writing, &options).unwrap();
+    // One that has changed, and the last.
+    assert_eq!(to.watch().of(Operation::WriteAt).bytes - before, 2 * CHUNK);
+    writing.commit(Path::new(NAME)).unwrap();
+    assert!(pair.to.read(Path::new(NAME)).unwrap() == pair.from.read(Path::new(NAME)).unwrap());
+}
+
+#[test]
+fn a_copy_that_began_has_no_more_than_its_source_has_between_holes() {
+    let pair = pair();
+    let file = File::create(pair.source()).unwrap();
+    for chunk in 0..64 {
+        file.write_at(b"data", chunk * CHUNK + 4096).unwrap();
+    }
+    file.write_at(&pattern(3 * CHUNK_BYTES, 1), 64 * CHUNK).unwrap();
+    file.write_at(b"the end", 70 * CHUNK).unwrap();
+    drop(file);
+    let reading = pair.from.open(Path::new(NAME)).unwrap();
+    let mut writing = pair.to.create(Path::new(NAME)).unwrap();
+    let (mut begun, options) = (Begun::default(), CopyOptions::default());
+    assert_eq!(begin(&mut begun, &*reading, &mut *writing, &options, &|| false).unwrap(), 3 * CHUNK);
+    finish(&begun, &*reading, &mut *writing, &options).unwrap();
+    writing.commit(Path::new(NAME)).unwrap();
+    let [from, to] = [&pair.from, &pair.to].map(|tier| tier.stat(Path::new(NAME)).unwrap());
+    assert!(to.allocated <= from.allocated + CHUNK, "{} bytes are allocated, of {}", to.allocated, from.allocated);
+    assert!(pair.to.read(Path::new(NAME)).unwrap() == pair.from.read(Path::new(NAME)).unwrap());
 }
