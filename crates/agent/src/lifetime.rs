@@ -409,14 +409,11 @@ impl Agent {
     pub fn keep_house(&self, house: &mut HouseKeeping) {
         self.tick_clock();
         self.count_directories(&mut house.room);
-        let small_files = self.index.header.creates_small.load(Relaxed);
-        if house.small_files != small_files && house.root_looked.is_none_or(|looked| looked.elapsed() >= ROOT_LOOK) {
-            (house.small_files, house.root_looked) = (small_files, Some(Instant::now()));
-            self.learn_while_the_root_has_room();
-        }
+        self.look_at_the_roots_room(house);
         self.adjust_capacity();
         self.keep_watermarks();
         self.forget_exchanged();
+        self.forget_early_copies();
         self.forget_late_keys();
         if house.rescanned.is_none_or(|last| last.elapsed() >= RESCAN) {
             house.rescanned = Some(Instant::now());
@@ -427,6 +424,17 @@ impl Agent {
                 self.drain_events();
                 self.walk_tree();
             }
+        }
+    }
+
+    /// While small files are made there, and while none are because it had no room.
+    fn look_at_the_roots_room(&self, house: &mut HouseKeeping) {
+        let small_files = self.index.header.creates_small.load(Relaxed);
+        let is_wanted = house.small_files != small_files
+            || self.index.header.learning.load(Relaxed) == 0 && self.settings.small_files.learns(&self.policy);
+        if is_wanted && house.root_looked.is_none_or(|looked| looked.elapsed() >= ROOT_LOOK) {
+            (house.small_files, house.root_looked) = (small_files, Some(Instant::now()));
+            self.learn_while_the_root_has_room();
         }
     }
 

@@ -89,6 +89,7 @@ fn in_force(resolved: &Resolved, key: &str) -> String {
         "mover.high_watermark" => settings.mover.high_watermark.to_string(),
         "mover.low_watermark" => settings.mover.low_watermark.to_string(),
         "mover.fsync" => settings.mover.fsync.to_string(),
+        "mover.early_copies" => settings.mover.early_copies.to_string(),
         "state" => settings.state.display().to_string(),
         "runtime" => settings.runtime.display().to_string(),
         "library" => settings.library.display().to_string(),

@@ -86,7 +86,7 @@ impl Settings {
     }
 }
 
-fn mover_in_words(mover: &MoverSettings) -> [(&'static str, String); 6] {
+fn mover_in_words(mover: &MoverSettings) -> [(&'static str, String); 7] {
     [
         ("mover.threads", mover.threads.to_string()),
         ("mover.bandwidth", mover.bandwidth_bytes_s.map_or("none".into(), |bytes| format!("{bytes} B/s"))),
@@ -94,6 +94,7 @@ fn mover_in_words(mover: &MoverSettings) -> [(&'static str, String); 6] {
         ("mover.high_watermark", mover.high_watermark.to_string()),
         ("mover.low_watermark", mover.low_watermark.to_string()),
         ("mover.fsync", mover.fsync.to_string()),
+        ("mover.early_copies", mover.early_copies.to_string()),
     ]
 }
 

@@ -69,7 +69,7 @@ pub fn is_list_of_tables(key: &str) -> bool {
     key == TIER || key == FORWARD
 }
 
-pub const SETTINGS: [Declaration; 25] = [
+pub const SETTINGS: [Declaration; 26] = [
     setting("root", "root", Kind::Path, ".", "The directory to accelerate. Programs keep using its real path."),
     setting("quota", "quota", Kind::Size, "", "Most bytes that all faster tiers together may hold."),
     setting(
@@ -170,6 +170,13 @@ pub const SETTINGS: [Declaration; 25] = [
         Kind::Switch,
         "true",
         "Sync each flushed file before it is committed. Without it a crash of the node may lose files that were reported as flushed.",
+    ),
+    setting(
+        "mover.early_copies",
+        "early-copies",
+        Kind::Switch,
+        "true",
+        "Copy what a program has written of a large file (8 MiB or more) while it writes on, so that little is left when it closes the file.",
     ),
     setting(
         "model.read_bandwidth",

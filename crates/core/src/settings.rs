@@ -239,6 +239,8 @@ pub struct MoverSettings {
     pub low_watermark: f64,
     /// Sync a flushed file before its commit. Off: a crash of the node may lose files that were reported as flushed.
     pub fsync: bool,
+    /// Copy what is written of a large file before it is closed.
+    pub early_copies: bool,
 }
 
 impl Default for MoverSettings {
@@ -250,6 +252,7 @@ impl Default for MoverSettings {
             high_watermark: 0.9,
             low_watermark: 0.7,
             fsync: true,
+            early_copies: true,
         }
     }
 }

@@ -386,6 +386,7 @@ mod tests {
         assert_eq!(wanted.fraction("mover.high_watermark"), Some(mover.high_watermark));
         assert_eq!(wanted.fraction("mover.low_watermark"), Some(mover.low_watermark));
         assert_eq!(wanted.switch("mover.fsync"), Some(mover.fsync));
+        assert_eq!(wanted.switch("mover.early_copies"), Some(mover.early_copies));
         assert_eq!(wanted.list("policy.flush"), crate::policy::PolicySettings::default().flush);
     }
 

@@ -194,6 +194,9 @@ impl State {
     }
 }
 
+/// A file that has reserved so much is told of: a copy of it can begin while it is still being written.
+pub const GROWN_BYTES: i64 = 8 << 20;
+
 /// Set once a program mapped the object shared, or has it open for writing without the library: its descriptors can't be
 /// exchanged, so it never moves live.
 pub const FLAG_MAPPED: u32 = 1;

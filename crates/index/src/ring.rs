@@ -23,6 +23,8 @@ pub enum EventKind {
     Invalidated = 4,
     /// `record` is open for writing in a program that counts nothing: the agent looks how it grows until it is closed.
     Uncounted = 5,
+    /// `record` has outgrown `GROWN_BYTES`, and its program writes on.
+    Grown = 6,
 }
 
 pub const NO_RECORD: u32 = u32::MAX;

@@ -12,13 +12,13 @@
 //! Invariant: between a guard's entry and its leaving, a record that was seen not `Moving` does not become `Moved`.
 
 use crate::agent_call::{Request, call};
-use crate::events::publish;
+use crate::events::{publish, wake_agent};
 use crate::{gate, habits, link, process, real};
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::*};
 use terrace_index::calls::CallKind;
 use terrace_index::guard::{Domain, Entered};
 use terrace_index::ring::{EventKind, NO_RECORD};
-use terrace_index::{FLAG_MAPPED, FLAG_WATCHED, Index, State};
+use terrace_index::{FLAG_MAPPED, FLAG_WATCHED, GROWN_BYTES, Index, State};
 
 const CELLS: usize = 4096;
 const BLOCK: i64 = 4096;
@@ -289,7 +289,12 @@ fn refresh(index: Index, fd: i32, need: Need, checked: bool) -> Refreshed {
                 errno => Refreshed::Fails(errno),
             };
         };
-        reserved = record.reserved.fetch_add(taken, AcqRel) + taken;
+        let before = record.reserved.fetch_add(taken, AcqRel);
+        reserved = before + taken;
+        if before < GROWN_BYTES && reserved >= GROWN_BYTES {
+            publish(index, EventKind::Grown, number, b"", b"");
+            wake_agent(index);
+        }
     }
     set_left(fd, reserved - size);
     Refreshed::Ready

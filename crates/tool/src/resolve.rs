@@ -125,6 +125,7 @@ pub fn resolve(args: &SettingArgs) -> Result<Resolved> {
         high_watermark: wanted.fraction("mover.high_watermark").unwrap_or(1.0),
         low_watermark: wanted.fraction("mover.low_watermark").unwrap_or(1.0),
         fsync: wanted.switch("mover.fsync").unwrap_or(true),
+        early_copies: wanted.switch("mover.early_copies").unwrap_or(true),
     };
     if mover.low_watermark > mover.high_watermark {
         return Err(Failure::bad_input(

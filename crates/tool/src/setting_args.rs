@@ -61,6 +61,9 @@ pub struct SettingArgs {
     /// Sync each flushed file before committing it
     #[arg(long, value_name = "BOOL", help_heading = "Settings")]
     pub fsync: Option<String>,
+    /// Copy what is written of a large file before it is closed
+    #[arg(long, value_name = "BOOL", help_heading = "Settings")]
+    pub early_copies: Option<String>,
     /// Read bandwidth of the root's storage (for predictions)
     #[arg(long, value_name = "RATE", help_heading = "Settings")]
     pub model_read_bandwidth: Option<String>,
@@ -108,6 +111,7 @@ impl SettingArgs {
             ("mover.high_watermark", &self.high_watermark),
             ("mover.low_watermark", &self.low_watermark),
             ("mover.fsync", &self.fsync),
+            ("mover.early_copies", &self.early_copies),
             ("model.read_bandwidth", &self.model_read_bandwidth),
             ("model.write_bandwidth", &self.model_write_bandwidth),
             ("state", &self.state),

@@ -8,6 +8,7 @@ mod cfitsio;
 mod crash;
 mod docs;
 mod doors;
+mod early;
 mod engines;
 mod errors;
 mod examples;

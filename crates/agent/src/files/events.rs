@@ -125,6 +125,7 @@ impl Files {
         const REMOVED: u32 = EventKind::Removed as u32;
         const INVALIDATED: u32 = EventKind::Invalidated as u32;
         const UNCOUNTED: u32 = EventKind::Uncounted as u32;
+        const GROWN: u32 = EventKind::Grown as u32;
         if kind == RENAMED && number == NO_RECORD {
             let moved = self.catalogue().rename_directory(path, path2);
             moved.into_iter().for_each(|record| self.policy_may_differ(record));
@@ -146,6 +147,7 @@ impl Files {
             REMOVED => self.removed(number),
             INVALIDATED => self.invalidated(number),
             UNCOUNTED => self.watch_growth(number),
+            GROWN => self.plan_early(number),
             _ => {}
         }
     }
@@ -215,6 +217,9 @@ impl Files {
                 self.discard_container(&container);
             }
             self.schedule.now(Work::Look, number); // its mirror goes
+        }
+        if self.has_early(number) {
+            self.schedule.now(Work::Early, number); // it goes
         }
         if matches!(record.state(), State::Clean | State::Durable) {
             // The root's file is gone; its replica goes as well, when no reader has it open.

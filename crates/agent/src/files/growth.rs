@@ -43,6 +43,7 @@ impl Files {
                 self.index.header.devices[self.device_of(number)].used.fetch_add(missing, AcqRel);
                 record.reserved.fetch_add(missing, AcqRel);
                 has_grown = true;
+                self.plan_early(number);
             }
             true
         });

@@ -28,6 +28,7 @@ use crate::files::exchange::Exchanges;
 use crate::files::growth::GrowthTracker;
 use crate::files::kept::Mirrors;
 use crate::files::mover::directory_times::DirectoryTimes;
+use crate::files::mover::early::EarlyCopies;
 use crate::shared::index_file::{is_dead, object_name};
 use crate::shared::path::{as_path, read_link};
 use crate::shared::{DECLARED_GONE, Shared};
@@ -64,6 +65,7 @@ pub struct Files {
     late_keys: Mutex<Vec<(Instant, u64, u32)>>,
     directory_times: DirectoryTimes,
     mirrors: Mirrors,
+    early_copies: EarlyCopies,
     /// One file of a placed directory moves at a time.
     spilling: Mutex<()>,
     /// Files on their way from object stores.
@@ -115,6 +117,7 @@ impl Files {
             late_keys: Mutex::default(),
             directory_times: DirectoryTimes::default(),
             mirrors: Mirrors::default(),
+            early_copies: EarlyCopies::default(),
             spilling: Mutex::default(),
             arrivals: Default::default(),
             other_nodes: Mutex::default(),

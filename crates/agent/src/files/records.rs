@@ -82,6 +82,7 @@ impl Files {
 
     /// At the end. Files that policy keeps stay: a link, its object, and a line in the journal. True: programs still use the index.
     pub fn clear_up_files(&self) -> bool {
+        self.drop_early_copies();
         let mut kept = Batch::default();
         let is_used = live_programs(&self.index).next().is_some();
         let is_gone = self.root_is_gone();

@@ -6,8 +6,26 @@ use std::time::{Duration, Instant};
 
 #[derive(Default)]
 pub struct Claims {
-    taken: Mutex<HashSet<u32>>,
+    taken: Mutex<Taken>,
     given_back: Condvar,
+}
+
+#[derive(Default)]
+struct Taken {
+    records: HashSet<u32>,
+    /// Those that somebody else wanted meanwhile.
+    wanted: HashSet<u32>,
+}
+
+impl Taken {
+    /// True: it is the caller's now.
+    fn insert(&mut self, record: u32) -> bool {
+        let is_new = self.records.insert(record);
+        if !is_new {
+            self.wanted.insert(record);
+        }
+        is_new
+    }
 }
 
 /// Given back when dropped.
@@ -34,14 +52,22 @@ impl Claims {
         Some(Claim { claims: self, record })
     }
 
+    /// Somebody was refused the record, or waits for it, since it was taken.
+    pub fn is_wanted(&self, record: u32) -> bool {
+        self.taken.lock().unwrap().wanted.contains(&record)
+    }
+
     pub fn all(&self) -> Vec<u32> {
-        self.taken.lock().unwrap().iter().copied().collect()
+        self.taken.lock().unwrap().records.iter().copied().collect()
     }
 }
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.claims.taken.lock().unwrap().remove(&self.record);
+        let mut taken = self.claims.taken.lock().unwrap();
+        taken.records.remove(&self.record);
+        taken.wanted.remove(&self.record);
+        drop(taken);
         self.claims.given_back.notify_all();
     }
 }
@@ -54,10 +80,13 @@ mod tests {
     fn a_record_is_worked_on_by_one_thread_at_a_time() {
         let claims = Claims::default();
         let first = claims.try_take(1).unwrap();
+        assert!(!claims.is_wanted(1));
         assert!(claims.try_take(1).is_none());
+        assert!(claims.is_wanted(1));
         assert!(claims.try_take(2).is_some());
         assert!(claims.take(1, Duration::from_millis(5)).is_none());
         drop(first);
-        assert!(claims.take(1, Duration::from_millis(5)).is_some());
+        let second = claims.take(1, Duration::from_millis(5));
+        assert!(second.is_some() && !claims.is_wanted(1));
     }
 }

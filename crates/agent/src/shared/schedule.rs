@@ -18,6 +18,8 @@ pub enum Work {
     Look,
     Flush,
     Evict,
+    /// It is open and large: what was written of it is copied before it is closed.
+    Early,
 }
 
 /// What became of the files of one prefetch request.
@@ -34,6 +36,7 @@ pub enum Job {
     Look(u32),
     Flush(u32),
     Evict(u32),
+    Early(u32),
     Prefetch(Vec<u8>, Arc<Tally>),
 }
 
@@ -44,6 +47,8 @@ struct Inner {
     ready: VecDeque<(Work, u32)>,
     queued: HashSet<(Work, u32)>,
     prefetches: VecDeque<(Vec<u8>, Arc<Tally>)>,
+    /// Work for when there is no other.
+    early: VecDeque<u32>,
     working: usize,
     ended: bool,
 }
@@ -105,10 +110,15 @@ impl Schedule {
 
     /// As `after`, unless there is an appointment.
     pub fn after_unless_planned(&self, delay: Duration, work: Work, record: u32) {
-        let is_planned = self.inner.lock().unwrap().due_at.contains_key(&(work, record));
-        if !is_planned {
+        if !self.is_planned(work, record) {
             self.after(delay, work, record);
         }
+    }
+
+    /// There is an appointment, or it is ready.
+    pub fn is_planned(&self, work: Work, record: u32) -> bool {
+        let inner = self.inner.lock().unwrap();
+        inner.due_at.contains_key(&(work, record)) || inner.queued.contains(&(work, record))
     }
 
     pub fn now(&self, work: Work, record: u32) {
@@ -116,8 +126,7 @@ impl Schedule {
         if let Some(before) = inner.due_at.remove(&(work, record)) {
             inner.due.remove(&(before, work, record));
         }
-        if inner.queued.insert((work, record)) {
-            inner.ready.push_back((work, record));
+        if inner.make_ready(work, record) {
             self.wake.notify_one();
         }
     }
@@ -144,11 +153,17 @@ impl Schedule {
                     Work::Look => Job::Look(record),
                     Work::Flush => Job::Flush(record),
                     Work::Evict => Job::Evict(record),
+                    Work::Early => unreachable!("it has a queue of its own"),
                 });
             }
             if let Some((path, tally)) = inner.prefetches.pop_front() {
                 inner.working += 1;
                 return Some(Job::Prefetch(path, tally));
+            }
+            if let Some(record) = inner.early.pop_front() {
+                inner.queued.remove(&(Work::Early, record));
+                inner.working += 1;
+                return Some(Job::Early(record));
             }
             let patience = match inner.due.first_key_value() {
                 Some(((at, ..), ())) => at.saturating_duration_since(Instant::now()),
@@ -183,7 +198,7 @@ impl Schedule {
     #[cfg(test)]
     fn load(&self) -> usize {
         let inner = self.inner.lock().unwrap();
-        inner.ready.len() + inner.prefetches.len() + inner.working
+        inner.ready.len() + inner.prefetches.len() + inner.early.len() + inner.working
     }
 
     pub fn has_ended(&self) -> bool {
@@ -212,10 +227,19 @@ impl Inner {
             }
             self.due.remove(&(at, work, record));
             self.due_at.remove(&(work, record));
-            if self.queued.insert((work, record)) {
-                self.ready.push_back((work, record));
-            }
+            self.make_ready(work, record);
         }
+    }
+
+    /// False: it is already.
+    fn make_ready(&mut self, work: Work, record: u32) -> bool {
+        let is_new = self.queued.insert((work, record));
+        match work {
+            _ if !is_new => {}
+            Work::Early => self.early.push_back(record),
+            _ => self.ready.push_back((work, record)),
+        }
+        is_new
     }
 }
 

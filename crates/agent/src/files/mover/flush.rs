@@ -21,9 +21,12 @@ use crate::shared::claims::Claim;
 use crate::shared::ended::{Move, now_ns};
 use crate::shared::path::as_path;
 use crate::shared::schedule::Work;
+use rustix::io::Errno;
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::*};
 use std::time::{Duration, Instant};
 use terrace_core::control::MoveKind;
 use terrace_core::policy::Mode;
@@ -31,7 +34,7 @@ use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
 use terrace_index::{State, ring::NO_RECORD};
 use terrace_tier::journal::{StepId, Task};
-use terrace_tier::{CopyOptions, Lease, Reading, Stat, Step, Tier, Writing, copy, reached};
+use terrace_tier::{Behind, Copied, CopyOptions, Lease, Reading, Stat, Step, Tier, Writing, copy, reached};
 
 /// In a hurry, so many small files are under way at a time for each mover thread.
 const LANES: usize = 8;
@@ -40,6 +43,9 @@ pub const TICK: Duration = Duration::from_millis(50);
 /// A batch ends at so many files, or bytes.
 const BATCH_FILES: usize = 64;
 const BATCH_BYTES: u64 = 8 << 20;
+/// Of a large file, so much is synced at a time while the rest is copied; and how often is looked whether so much is there.
+const SYNCED_BYTES: u64 = 16 << 20;
+const SYNC_LOOK: Duration = Duration::from_millis(2);
 
 /// A file on its way. Dropping it gives everything back: the temporary, the lease, the claim.
 pub struct Flushing<'a> {
@@ -155,7 +161,10 @@ impl Files {
     /// Notes why it didn't work, and plans the next try.
     pub fn postpone(&self, number: u32, serial: u64, blocked_by: BlockReason) {
         let delay = match &blocked_by {
-            BlockReason::Open => self.await_closing(number, serial),
+            BlockReason::Open => {
+                self.plan_early(number);
+                self.await_closing(number, serial)
+            }
             BlockReason::Unlocated => Duration::from_millis(500),
             BlockReason::Changed => Duration::from_millis(50),
             BlockReason::Failed(_) => {
@@ -300,13 +309,19 @@ impl Files {
             lease: file.lease.as_ref(),
             progress: Some(&self.totals.in_flight_bytes),
             write_behind: sync,
+            behind: None,
         };
         let lane = has_lanes.then_some(file.number as usize);
-        let mut sink = self
-            .root_tier
-            .create_with_mode(&file.relative, file.stat.mode, lane)
-            .map_err(|error| self.block_reason(file, &error))?;
-        let copied = copy(&*file.reading, &mut *sink, &options);
+        let (mut sink, begun) = self.sink_of(file, lane).map_err(|error| self.block_reason(file, &error))?;
+        let is_large = sync && file.stat.size >= 2 * SYNCED_BYTES;
+        let copied = match sink.as_fd().filter(|_| is_large).and_then(|fd| fd.try_clone_to_owned().ok()) {
+            Some(fd) => synced_meanwhile(fd, |behind| {
+                let options = CopyOptions { behind: Some(behind), ..options };
+                copy::finish(&begun, &*file.reading, &mut *sink, &options)
+            }),
+            None => copy::finish(&begun, &*file.reading, &mut *sink, &options),
+        };
+        self.judge_early(file.number, file.serial, &begun, copied.is_ok());
         let copied = copied.map_err(|error| self.block_reason(file, &error))?;
         if !copied.attributes.is_complete() {
             self.warn(format!("{} lost {}", file.relative.display(), copied.attributes));
@@ -522,6 +537,41 @@ impl Files {
         if rustix::fs::lstat(&path).is_ok_and(|held| held.st_ino != shown) {
             let _ = std::fs::remove_file(&path);
         }
+    }
+}
+
+/// While a large file is copied, what is there is synced, so that the disk has little left to do at the end. What could not be written is
+/// told once only, to whoever syncs: so it is told here. A copy that failed doesn't wait: a program may be waiting for its lease.
+fn synced_meanwhile(
+    sink: OwnedFd,
+    copy: impl FnOnce(&Behind) -> terrace_tier::Result<Copied>,
+) -> terrace_tier::Result<Copied> {
+    let behind = Arc::new(Behind::default());
+    let is_done = Arc::new(AtomicBool::new(false));
+    let follow = {
+        let (behind, is_done) = (behind.clone(), is_done.clone());
+        move || {
+            let (mut synced, mut was_there) = (0, false);
+            while !is_done.load(Acquire) {
+                let (written, is_there) = (behind.written.load(Acquire), behind.is_there.load(Acquire));
+                if written - synced >= SYNCED_BYTES || is_there && !was_there {
+                    (synced, was_there) = (written, is_there);
+                    rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&sink))?;
+                } else {
+                    std::thread::sleep(SYNC_LOOK);
+                }
+            }
+            Ok::<(), Errno>(())
+        }
+    };
+    // Without it, the sync at the end does all.
+    let syncing = std::thread::Builder::new().name("sync".into()).spawn(follow).ok();
+    let copied = copy(&behind);
+    is_done.store(true, Release);
+    let copied = copied?;
+    match syncing.map(|thread| thread.join().expect("it does not panic")) {
+        Some(Err(error)) => Err(terrace_tier::Error::io("sync", "a copy", error)),
+        _ => Ok(copied),
     }
 }
 

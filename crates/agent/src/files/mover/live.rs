@@ -219,6 +219,8 @@ impl Files {
             State::Dead => None,
             _ => return Err(libc::EBUSY),
         };
+        // The room that a copy of it has may be what it needs.
+        self.forget_early(number);
         let source = reopen(fd).map_err(Errno::raw_os_error)?;
         if !record.change_state(before, State::Moving) {
             return Err(libc::EBUSY);

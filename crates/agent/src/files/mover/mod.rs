@@ -3,11 +3,13 @@
 //!   Current ──flush──▶ Clean ──evict──▶ Durable        (flush.rs, evict.rs)
 //!      ▲                 │ ▲               │
 //!      └────promote──────┘ └───prefetch────┘           (promote.rs, prefetch.rs)
+//!   Current, and large, and being written ──early copy──▶ the beginning of a flush   (early.rs)
 //!   Current ──live move──▶ Moved, and the bytes elsewhere   (live.rs)
 //!   Current ──give──▶ Dead, and Current on another node      (give.rs, take.rs)
 //!   a file of a placed directory ──spill──▶ a link there, and the bytes elsewhere   (spill.rs)
 
 pub mod directory_times;
+pub mod early;
 pub mod evict;
 pub mod flush;
 pub mod give;
@@ -43,6 +45,7 @@ impl Files {
                 Job::Look(record) => self.look(record),
                 Job::Flush(record) => self.flush_with_others(record),
                 Job::Evict(record) => self.evict_planned(record),
+                Job::Early(record) => self.copy_early(record),
                 Job::Prefetch(path, tally) => self.prefetch_job(&path, &tally),
             }
             self.schedule.done();

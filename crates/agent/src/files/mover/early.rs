@@ -1,0 +1,223 @@
+//! Early copies: what a program has written of a large file is copied while it writes on, so that little is left to be done when it
+//! closes the file.
+//!
+//!   grown ─▶ whole chunks, each once, with a hash ─▶ closed ─▶ flush: what is another by now, the rest, sync, commit
+//!
+//! An early copy is a temporary as any other's: it is committed by a flush or not at all. Chunks that the program changes afterwards are
+//! copied twice. Where programs remove more of such files than they keep, none is begun.
+//!
+//! The object is opened for each turn anew, and the claim on it given back after each: a descriptor of ours would be taken for a program's,
+//! and whoever wants to move the file comes first.
+
+use crate::files::Files;
+use crate::files::mover::flush::Flushing;
+use crate::shared::schedule::Work;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::*;
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use terrace_index::{GROWN_BYTES, State};
+use terrace_tier::{Begun, CopyOptions, Tier, Writing, copy};
+
+/// A thread works on one file for so long, if nobody else wants it.
+const TURN: Duration = Duration::from_millis(50);
+/// Between two turns; twice as long each time when the file has not grown, until nobody looks any more before it is told of again.
+const PAUSE_MIN: Duration = Duration::from_millis(3);
+const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// While somebody waits for other files.
+const GIVE_WAY: Duration = Duration::from_millis(100);
+/// So many bytes may have been copied in vain, beyond those that were not.
+const VAIN_MAX: i64 = 256 << 20;
+/// Each is an open file.
+const COPIES_MAX: usize = 64;
+/// What early copies leave free in the root.
+const ROOT_ROOM: u64 = 256 << 20;
+
+#[derive(Default)]
+pub struct EarlyCopies(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    /// By record, with its serial. `None`: it can't be had, and is not tried again.
+    copies: HashMap<u32, (u64, Option<EarlyCopy>)>,
+    /// Bytes that were copied for nothing, less those that were of use.
+    vain: i64,
+}
+
+struct EarlyCopy {
+    relative: PathBuf,
+    sink: Box<dyn Writing>,
+    begun: Begun,
+    pause: Duration,
+}
+
+impl Files {
+    /// The record's file is open, and large or about to be.
+    pub fn plan_early(&self, number: u32) {
+        let is_large = self.record(number).reserved.load(Acquire) >= GROWN_BYTES;
+        if is_large && self.settings.mover.early_copies {
+            self.schedule.after_unless_planned(Duration::ZERO, Work::Early, number);
+        }
+    }
+
+    /// A mover thread's job: goes on for a turn.
+    pub fn copy_early(&self, number: u32) {
+        let Some(_claim) = self.claims.try_take(number) else {
+            return self.schedule.after(PAUSE_MIN, Work::Early, number);
+        };
+        let serial = self.serial(number);
+        let Some(relative) = self.wanted_early(number, serial) else { return self.forget_early(number) };
+        // A flush goes on with what is there.
+        if self.schedule.is_planned(Work::Flush, number) {
+            return;
+        }
+        if self.schedule.is_hurried() {
+            return self.schedule.after(GIVE_WAY, Work::Early, number);
+        }
+        let copy = match self.take_early(number, serial) {
+            Some(copy) => copy,
+            None => self.begin_early(number, relative),
+        };
+        let Some(mut copy) = copy else { return self.keep_early(number, serial, None) };
+        let end = Instant::now() + TURN;
+        let is_enough = || Instant::now() >= end || self.claims.is_wanted(number);
+        match self.go_on_early(number, &mut copy, &is_enough) {
+            Ok(0) => copy.pause = (copy.pause * 2).min(2 * PAUSE_MAX),
+            Ok(_) => copy.pause = PAUSE_MIN,
+            // It was made shorter.
+            Err(terrace_tier::Error::SourceChanged { .. }) => {}
+            // The flush will meet what is in the way, and say so.
+            Err(_) => {
+                self.count_vain(&copy);
+                return self.keep_early(number, serial, None);
+            }
+        }
+        let pause = copy.pause;
+        self.keep_early(number, serial, Some(copy));
+        if pause <= PAUSE_MAX {
+            self.schedule.after(pause, Work::Early, number);
+        }
+    }
+
+    /// The name of a file that is to be durable, and is in a tier on another file system than the root's.
+    fn wanted_early(&self, number: u32, serial: u64) -> Option<PathBuf> {
+        let device = self.devices[self.device_of(number)].dev;
+        if self.record(number).state() != State::Current || device == self.index.header.root_dev.load(Relaxed) {
+            return None;
+        }
+        let path = self.catalogue().path(number, serial)?;
+        let relative = self.relative(&path)?.to_path_buf();
+        self.policy.mode(&relative).flushes().then_some(relative)
+    }
+
+    fn begin_early(&self, number: u32, relative: PathBuf) -> Option<EarlyCopy> {
+        let early = self.early();
+        let has_place =
+            early.vain < VAIN_MAX && early.copies.values().filter(|(_, copy)| copy.is_some()).count() < COPIES_MAX;
+        drop(early);
+        if !has_place {
+            return None;
+        }
+        let stat = self.open_object(number).and_then(|object| object.stat()).ok()?;
+        let sink = self.root_tier.create_with_mode(&relative, stat.mode, None).ok()?;
+        Some(EarlyCopy { relative, sink, begun: Begun::default(), pause: PAUSE_MIN })
+    }
+
+    fn go_on_early(
+        &self,
+        number: u32,
+        copy: &mut EarlyCopy,
+        is_enough: &dyn Fn() -> bool,
+    ) -> terrace_tier::Result<u64> {
+        let source = self.open_object(number)?;
+        // Room that programs may need is not taken.
+        if self.root_tier.space()?.free < ROOT_ROOM {
+            return Ok(0);
+        }
+        let options = CopyOptions {
+            cap: self.cap.as_ref(),
+            abort: Some(&self.abort),
+            write_behind: self.settings.mover.fsync,
+            ..CopyOptions::default()
+        };
+        copy::begin(&mut copy.begun, &*source, &mut *copy.sink, &options, is_enough)
+    }
+
+    fn early(&self) -> MutexGuard<'_, Inner> {
+        self.early_copies.0.lock().unwrap()
+    }
+
+    fn keep_early(&self, number: u32, serial: u64, copy: Option<EarlyCopy>) {
+        self.early().copies.insert(number, (serial, copy));
+    }
+
+    /// The record's, if it is still the same file's. One of another file is dropped outside the lock: to unlink it takes a while.
+    fn take_early(&self, number: u32, serial: u64) -> Option<Option<EarlyCopy>> {
+        let (of, copy) = self.early().copies.remove(&number)?;
+        if of == serial {
+            return Some(copy);
+        }
+        copy.inspect(|copy| self.count_vain(copy));
+        None
+    }
+
+    fn count_vain(&self, copy: &EarlyCopy) {
+        self.early().vain += copy.begun.bytes() as i64;
+    }
+
+    /// For the flush of a file: where it is copied to, and what is there already.
+    pub fn sink_of(&self, file: &Flushing<'_>, lane: Option<usize>) -> terrace_tier::Result<(Box<dyn Writing>, Begun)> {
+        match self.take_early(file.number, file.serial).flatten() {
+            // In another directory it might be on another file system.
+            Some(copy) if copy.relative.parent() == file.relative.parent() => Ok((copy.sink, copy.begun)),
+            copy => {
+                copy.inspect(|copy| self.count_vain(copy));
+                let sink = self.root_tier.create_with_mode(&file.relative, file.stat.mode, lane)?;
+                Ok((sink, Begun::default()))
+            }
+        }
+    }
+
+    /// A flush has come to its end with what was begun. Of a file that was opened again before that, none is begun again.
+    pub fn judge_early(&self, number: u32, serial: u64, begun: &Begun, was_of_use: bool) {
+        let bytes = begun.bytes() as i64;
+        if bytes == 0 {
+            return;
+        }
+        let mut early = self.early();
+        early.vain = (early.vain + if was_of_use { -bytes } else { bytes }).max(-VAIN_MAX);
+        if !was_of_use {
+            early.copies.insert(number, (serial, None));
+        }
+    }
+
+    pub fn has_early(&self, number: u32) -> bool {
+        self.early().copies.contains_key(&number)
+    }
+
+    /// The record's file has gone, goes elsewhere, or is not to be durable any more. The caller has the claim.
+    pub fn forget_early(&self, number: u32) {
+        let forgotten = self.early().copies.remove(&number);
+        forgotten.and_then(|(_, copy)| copy).inspect(|copy| self.count_vain(copy));
+    }
+
+    /// Those of files that have gone without a word.
+    pub fn forget_early_copies(&self) {
+        let known: Vec<(u32, u64)> =
+            self.early().copies.iter().map(|(number, (serial, _))| (*number, *serial)).collect();
+        for (number, serial) in known {
+            let is_still = self.serial(number) == serial
+                && matches!(self.record(number).state(), State::Current | State::Committing);
+            if !is_still && let Some(_claim) = self.claims.try_take(number) {
+                self.forget_early(number);
+            }
+        }
+    }
+
+    /// Nothing is copied any more.
+    pub fn drop_early_copies(&self) {
+        let copies = std::mem::take(&mut self.early().copies);
+        drop(copies);
+    }
+}
