@@ -4,10 +4,13 @@
 use crate::error::{Error, Result};
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::ParamValues;
-use datafusion::prelude::DataFrame;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::prelude::{DataFrame, Expr};
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::dialect::GenericDialect;
 use datafusion::sql::sqlparser::tokenizer::{Token, Tokenizer};
+use std::collections::HashMap;
 
 /// Where `?` stands for a parameter, `$1`, `$2`… stand in its place: the engine knows only names.
 pub fn numbered(text: &str) -> String {
@@ -37,7 +40,7 @@ pub fn numbered(text: &str) -> String {
 /// The parameters of a planned statement, in turn. One whose type the statement does not tell is a text.
 pub fn parameters(frame: &DataFrame) -> Result<Vec<Field>> {
     let mut found = vec![];
-    for (name, data_type) in frame.logical_plan().get_parameter_types()? {
+    for (name, data_type) in types(frame.logical_plan())? {
         let number =
             name.strip_prefix('$').and_then(|number| number.parse::<usize>().ok()).filter(|number| *number > 0);
         let Some(number) = number else {
@@ -52,6 +55,24 @@ pub fn parameters(frame: &DataFrame) -> Result<Vec<Field>> {
         Some((at, _)) => Err(Error::invalid(format!("the statement has no parameter ${}, but later ones", at + 1))),
         None => Ok(found.into_iter().map(|(_, field)| field).collect()),
     }
+}
+
+/// What the engine infers; and numbers of rows, which it leaves open.
+fn types(plan: &LogicalPlan) -> Result<HashMap<String, Option<DataType>>> {
+    let mut types = plan.get_parameter_types()?;
+    plan.apply_with_subqueries(|node| {
+        let LogicalPlan::Limit(limit) = node else { return Ok(TreeNodeRecursion::Continue) };
+        for number in [&limit.skip, &limit.fetch].into_iter().flatten() {
+            number.apply(|part| {
+                if let Expr::Placeholder(parameter) = part {
+                    types.insert(parameter.id.clone(), Some(DataType::Int64));
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(types)
 }
 
 /// Values for the parameters of a statement, in turn.

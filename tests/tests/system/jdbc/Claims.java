@@ -235,6 +235,14 @@ class Claims {
                 is(row.getObject("e") == null, true);
                 is(row.getString("q"), "é");
             }
+            // Pages, as tools ask for them.
+            try (PreparedStatement statement = connection.prepareStatement("SELECT x, y FROM study ORDER BY x, y LIMIT ? OFFSET ?")) {
+                statement.setInt(1, 2);
+                statement.setLong(2, 1);
+                is(rows(statement.executeQuery()).size(), 2);
+                List<List<String>> all = ask(connection, "SELECT x, y FROM study ORDER BY x, y");
+                is(rows(statement.executeQuery()), all.subList(1, 3));
+            }
             try (PreparedStatement statement = connection.prepareStatement("SELECT x FROM study WHERE w = ? ORDER BY y")) {
                 statement.setInt(1, 3);
                 is(rows(statement.executeQuery()), List.of(List.of("4")));
