@@ -36,6 +36,8 @@ struct Engine {
     name: &'static str,
     /// Below examples/.
     example: &'static str,
+    /// The example's, for Terrace.
+    settings: &'static str,
     /// Shell, in the directory of the example's files.
     command: &'static str,
     /// The same for Ctrl-C.
@@ -49,6 +51,7 @@ struct Engine {
 const SNAKEMAKE: Engine = Engine {
     name: "snakemake",
     example: "snakemake",
+    settings: "terrace.toml",
     command: "snakemake --quiet all --cores 4",
     // Natively too, the jobs that an interrupt ended leave an incomplete output in every second trial.
     interrupted: "snakemake --cores 4 --rerun-incomplete",
@@ -58,6 +61,7 @@ const SNAKEMAKE: Engine = Engine {
 const CWLTOOL: Engine = Engine {
     name: "cwltool",
     example: "cwl",
+    settings: "terrace.toml",
     command: "cwltool --quiet --parallel --parallel-max 4 --cachedir cache --outdir results workflow.cwl samples.yml",
     // With --parallel it doesn't end at Ctrl-C, natively neither: its threads wait for jobs that failed.
     interrupted: "cwltool --quiet --cachedir cache --outdir results workflow.cwl samples.yml",
@@ -67,6 +71,7 @@ const CWLTOOL: Engine = Engine {
 const DASK: Engine = Engine {
     name: "dask",
     example: "dask",
+    settings: "terrace.toml",
     command: "python workflow.py",
     interrupted: "python workflow.py",
     after_kill: "python workflow.py",
@@ -76,10 +81,25 @@ const DASK: Engine = Engine {
 const NEXTFLOW: Engine = Engine {
     name: "nextflow",
     example: "nextflow",
+    settings: "terrace.toml",
     command: "nextflow -q run main.nf -resume -ansi-log false",
     interrupted: "nextflow -q run main.nf -resume -ansi-log false",
     after_kill: "nextflow -q run main.nf -resume -ansi-log false",
     table: "results/table.txt",
+};
+
+/// Nobody goes on with what its jobs have made.
+const CWLTOOL_SCRATCH: Engine = Engine {
+    name: "cwltool, jobs' files dropped",
+    settings: "scratch.toml",
+    command: "cwltool --quiet --parallel --parallel-max 4 --tmpdir-prefix work/ --tmp-outdir-prefix work/ --outdir results workflow.cwl samples.yml",
+    ..CWLTOOL
+};
+const NEXTFLOW_SCRATCH: Engine = Engine {
+    name: "nextflow, jobs' files dropped",
+    settings: "scratch.toml",
+    command: "nextflow -q run main.nf -ansi-log false",
+    ..NEXTFLOW
 };
 
 impl Engine {
@@ -89,7 +109,7 @@ impl Engine {
 
     /// Workplaces have the settings that the example has.
     fn wish(&self) -> Wish {
-        let settings = std::fs::read_to_string(self.files().join("terrace.toml")).unwrap();
+        let settings = std::fs::read_to_string(self.files().join(self.settings)).unwrap();
         let (top, policy) = settings.split_once("[policy]\n").expect("the example has a policy");
         let top = format!("small_files = \"learn\"\n{top}");
         Wish::default().tier("ram", "1GiB").settle("200ms").top(&top).policy(policy)
@@ -101,7 +121,7 @@ impl Engine {
         std::fs::create_dir(&bin).unwrap();
         let cksum = CKSUM.replace("SCRATCH", place.scratch().to_str().unwrap());
         std::fs::write(bin.join("cksum"), cksum).unwrap();
-        let script = "cp \"$0\"/* .; rm terrace.toml; chmod +x \"$SCRATCH/bin/cksum\"";
+        let script = "cp \"$0\"/* .; rm *.toml; chmod +x \"$SCRATCH/bin/cksum\"";
         place.native(&["bash", "-euc", script, self.files().to_str().unwrap()]).ok();
         Site { place, table: self.table }
     }
@@ -187,8 +207,13 @@ fn expected() -> &'static [String] {
     })
 }
 
-/// Natively and under Terrace, each on a slow durable tier of its own; times are told, not judged.
 fn gives_the_same_results_and_nothing_to_do_again(engine: &Engine) {
+    gives_the_same_results(engine, true);
+}
+
+/// Natively and under Terrace, each on a slow durable tier of its own; times are told, not judged. Then once more, for which nothing is
+/// left to do if what jobs have made `is_kept`.
+fn gives_the_same_results(engine: &Engine, is_kept: bool) {
     let mut seconds = vec![];
     let mut results = vec![];
     for by_terrace in [false, true] {
@@ -207,7 +232,7 @@ fn gives_the_same_results_and_nothing_to_do_again(engine: &Engine) {
             );
         }
         run(engine.command).ok();
-        assert_eq!(site.begun().len(), SAMPLES, "the second run did jobs again");
+        assert_eq!(site.begun().len(), if is_kept { SAMPLES } else { 2 * SAMPLES }, "jobs of both runs");
         site.is_right();
         results.push(site.results());
     }
@@ -301,6 +326,11 @@ fn cwltool_gives_the_same_results_and_has_nothing_to_do_again() {
 }
 
 #[test]
+fn cwltool_gives_the_same_results_when_its_jobs_files_are_dropped() {
+    gives_the_same_results(&CWLTOOL_SCRATCH, false);
+}
+
+#[test]
 fn cwltool_goes_on_after_ctrl_c() {
     goes_on_after_ctrl_c(&CWLTOOL);
 }
@@ -342,6 +372,13 @@ fn has_nextflow() -> bool {
 fn nextflow_gives_the_same_results_and_has_nothing_to_do_again() {
     if has_nextflow() {
         gives_the_same_results_and_nothing_to_do_again(&NEXTFLOW);
+    }
+}
+
+#[test]
+fn nextflow_gives_the_same_results_when_its_jobs_files_are_dropped() {
+    if has_nextflow() {
+        gives_the_same_results(&NEXTFLOW_SCRATCH, false);
     }
 }
 
