@@ -135,10 +135,6 @@ fn a_root_without_room_is_left_to_what_must_be_there() {
     if !is_root() {
         return skipped("a file system of 4 MiB is mounted by root");
     }
-    let root = tempfile::tempdir_in("/var/tmp").unwrap();
-    let mount = |arguments: &[&str]| Command::new(arguments[0]).args(&arguments[1..]).status().unwrap().success();
-    let at = root.path().to_str().unwrap();
-    assert!(mount(&["mount", "-t", "tmpfs", "-o", "size=4m", "small", at]));
     let program = format!(
         "{LESSONS}for i in range(900):\n\
          \tmake(f'f{{i}}.dat', 8000)\n\
@@ -146,9 +142,34 @@ fn a_root_without_room_is_left_to_what_must_be_there() {
          for i in range(450, 900):\n\
          \tif i % 3: os.unlink(f'f{{i}}.dat')\n"
     );
-    let outcome = std::panic::catch_unwind(|| run("", Wish::default().root(root.path()), &program).1);
+    assert_eq!(counter(&run_in_a_root_of("4m", 0, &program), "creates_small"), 0);
+}
+
+#[test]
+fn a_root_that_has_room_again_gets_small_files_again() {
+    if !is_root() {
+        return skipped("a file system of 100 MiB is mounted by root");
+    }
+    let program = format!(
+        "{LESSONS}os.unlink('large')\n\
+         time.sleep(3)\n\
+         for i in range(100):\n\
+         \tmake(f'f{{i}}.dat', 100)\n\
+         \ttime.sleep(0.02)\n"
+    );
+    assert!(counter(&run_in_a_root_of("100m", 60 << 20, &program), "creates_small") > 0);
+}
+
+/// Of which so many bytes are taken by `large`.
+fn run_in_a_root_of(size: &str, taken: usize, program: &str) -> Outcome {
+    let root = tempfile::tempdir_in("/var/tmp").unwrap();
+    let mount = |arguments: &[&str]| Command::new(arguments[0]).args(&arguments[1..]).status().unwrap().success();
+    let at = root.path().to_str().unwrap();
+    assert!(mount(&["mount", "-t", "tmpfs", "-o", &format!("size={size},mode=755"), "small", at]));
+    std::fs::write(root.path().join("large"), vec![0; taken]).unwrap();
+    let outcome = std::panic::catch_unwind(|| run("", Wish::default().root(root.path()), program).1);
     assert!(mount(&["umount", "-l", at]));
-    assert_eq!(counter(&outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)), "creates_small"), 0);
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 #[test]
