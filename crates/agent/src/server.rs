@@ -16,6 +16,9 @@ use terrace_core::settings::Settings;
 use terrace_index::State;
 use terrace_tier::Lease;
 
+/// An early copy gives way after a chunk; what is moved otherwise is shown as that.
+const LOOKING: Duration = Duration::from_millis(50);
+
 /// Accepts until the socket is shut down.
 pub fn serve(agent: &Arc<Agent>, listener: &UnixListener) {
     accept::each(
@@ -237,7 +240,7 @@ impl Agent {
     }
 
     fn is_open_for_writing(&self, number: u32) -> bool {
-        let Some(_claim) = self.claims.try_take(number) else { return false };
+        let Some(_claim) = self.claims.take(number, LOOKING) else { return false };
         let Ok(object) = self.open_object(number) else { return false };
         let fd = object.as_fd().expect("an object is a file of a directory");
         matches!(Lease::read(fd), Ok(None))

@@ -57,6 +57,8 @@ pub struct Copied {
     pub bytes: u64,
     /// The source as it was before and after.
     pub source: crate::Stat,
+    /// Of what was begun with, so many bytes were another by now.
+    pub replaced: u64,
     /// Attributes that the sink could not take.
     pub attributes: AttributesReport,
 }
@@ -169,9 +171,10 @@ pub fn finish(
     if let Some(behind) = options.behind {
         behind.is_there.store(true, Ordering::Release);
     }
+    let mut replaced = 0;
     for (&start, &hash) in begun.hashes.range(..before.size) {
         let end = (start + CHUNK).min(before.size);
-        pump.replace_unless(start, end, |bytes| end - start == CHUNK && begun.hash(bytes) == hash)?;
+        replaced += pump.replace_unless(start, end, |bytes| end - start == CHUNK && begun.hash(bytes) == hash)?;
     }
     sink.set_size(before.size)?;
     let attributes = sink.set_attributes(&attributes)?;
@@ -179,7 +182,7 @@ pub fn finish(
     if after.version() != before.version() {
         return Err(Error::SourceChanged { path: source.path().to_path_buf() });
     }
-    Ok(Copied { bytes: before.size, source: after, attributes })
+    Ok(Copied { bytes: before.size, source: after, replaced, attributes })
 }
 
 /// Lets go of a durable file's cached pages: its tier's copy is the one that will be read. Call it after `sync`.
@@ -240,8 +243,8 @@ impl<'a> Pump<'a> {
         Ok(())
     }
 
-    /// A part that the sink has already, if it `is_equal`.
-    fn replace_unless(&mut self, start: u64, end: u64, is_equal: impl FnOnce(&[u8]) -> bool) -> Result<()> {
+    /// A part that the sink has already, unless it `is_equal`. Bytes that were written.
+    fn replace_unless(&mut self, start: u64, end: u64, is_equal: impl FnOnce(&[u8]) -> bool) -> Result<u64> {
         self.may_go_on()?;
         let (source, count) = (self.source, end - start);
         let is_replaced = with_chunk(source, start, count, |bytes| {
@@ -256,7 +259,7 @@ impl<'a> Pump<'a> {
         if is_replaced {
             self.start_writing(end, count);
         }
-        Ok(())
+        Ok(if is_replaced { count } else { 0 })
     }
 
     fn note_progress(&self, count: u64) {

@@ -35,6 +35,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(10);
 /// How often an open file is looked at that can't be watched (the kernel's limit), and one that is.
 const UNWATCHED: Duration = Duration::from_millis(500);
 const WATCHED: Duration = Duration::from_secs(5);
+/// Of an early copy, one chunk may have to be written first.
+const EARLY_PATIENCE: Duration = Duration::from_millis(100);
 /// A program that told of a name so lately is about to tell of another.
 const BUSY: Duration = Duration::from_millis(100);
 /// How often a small file looks for a pause: seldom, for there may be very many. It waits at most so long.
@@ -190,7 +192,13 @@ impl Files {
 
     /// Gives back what a file that nobody writes has reserved and not used.
     fn trim(&self, number: u32) -> Trimmed {
-        let Some(_claim) = self.claims.try_take(number) else { return Trimmed::Busy };
+        let claim = if self.has_early(number) {
+            // An early copy gives way at once.
+            self.claims.take(number, EARLY_PATIENCE)
+        } else {
+            self.claims.try_take(number)
+        };
+        let Some(_claim) = claim else { return Trimmed::Busy };
         let Ok(object) = self.open_object(number) else { return Trimmed::Busy };
         let fd = object.as_fd().expect("an object is a file of a directory");
         let serial = self.serial(number);

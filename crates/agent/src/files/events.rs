@@ -192,6 +192,9 @@ impl Files {
 
     /// A new name may have another policy.
     fn policy_may_differ(&self, number: u32) {
+        if self.has_early(number) {
+            self.schedule.now(Work::Early, number);
+        }
         match self.record(number).state() {
             State::Current => self.written(number),
             State::Clean => self.plan_eviction(number),

@@ -115,6 +115,17 @@ impl Schedule {
         }
     }
 
+    /// Something waits for a thread that copies early.
+    pub fn is_awaited(&self) -> bool {
+        let inner = self.inner.lock().unwrap();
+        let now = Instant::now();
+        let mut overdue = inner.due.keys().take_while(|(at, ..)| *at <= now);
+        !inner.ready.is_empty()
+            || !inner.prefetches.is_empty()
+            || self.is_hurried()
+            || overdue.any(|(_, work, _)| *work != Work::Early)
+    }
+
     /// There is an appointment, or it is ready.
     pub fn is_planned(&self, work: Work, record: u32) -> bool {
         let inner = self.inner.lock().unwrap();

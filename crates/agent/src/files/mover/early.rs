@@ -25,7 +25,7 @@ const TURN: Duration = Duration::from_millis(50);
 /// Between two turns; twice as long each time when the file has not grown, until nobody looks any more before it is told of again.
 const PAUSE_MIN: Duration = Duration::from_millis(3);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
-/// While somebody waits for other files.
+/// While somebody waits for other files, or works on this one.
 const GIVE_WAY: Duration = Duration::from_millis(100);
 /// So many bytes may have been copied in vain, beyond those that were not.
 const VAIN_MAX: i64 = 256 << 20;
@@ -52,6 +52,33 @@ struct EarlyCopy {
     pause: Duration,
 }
 
+/// A flush that began with an early copy; when it is dropped before it is `done`, that was for nothing.
+pub struct Judged<'a> {
+    files: &'a Files,
+    number: u32,
+    serial: u64,
+    of_use: u64,
+    in_vain: u64,
+}
+
+impl<'a> Judged<'a> {
+    pub fn new(files: &'a Files, file: &Flushing<'_>, begun: &Begun) -> Option<Judged<'a>> {
+        let in_vain = begun.bytes();
+        (in_vain > 0).then_some(Judged { files, number: file.number, serial: file.serial, of_use: 0, in_vain })
+    }
+
+    /// The file is durable, with so many of the bytes replaced.
+    pub fn done(&mut self, replaced: u64) {
+        (self.of_use, self.in_vain) = (self.in_vain.saturating_sub(replaced), replaced.min(self.in_vain));
+    }
+}
+
+impl Drop for Judged<'_> {
+    fn drop(&mut self) {
+        self.files.judge_early(self);
+    }
+}
+
 impl Files {
     /// The record's file is open, and large or about to be.
     pub fn plan_early(&self, number: u32) {
@@ -64,7 +91,7 @@ impl Files {
     /// A mover thread's job: goes on for a turn.
     pub fn copy_early(&self, number: u32) {
         let Some(_claim) = self.claims.try_take(number) else {
-            return self.schedule.after(PAUSE_MIN, Work::Early, number);
+            return self.schedule.after(GIVE_WAY, Work::Early, number);
         };
         let serial = self.serial(number);
         let Some(relative) = self.wanted_early(number, serial) else { return self.forget_early(number) };
@@ -77,11 +104,13 @@ impl Files {
         }
         let copy = match self.take_early(number, serial) {
             Some(copy) => copy,
+            // It will be told of again.
+            None if !self.has_place_for_early() => return,
             None => self.begin_early(number, relative),
         };
         let Some(mut copy) = copy else { return self.keep_early(number, serial, None) };
         let end = Instant::now() + TURN;
-        let is_enough = || Instant::now() >= end || self.claims.is_wanted(number);
+        let is_enough = || Instant::now() >= end || self.claims.is_wanted(number) || self.schedule.is_awaited();
         match self.go_on_early(number, &mut copy, &is_enough) {
             Ok(0) => copy.pause = (copy.pause * 2).min(2 * PAUSE_MAX),
             Ok(_) => copy.pause = PAUSE_MIN,
@@ -111,14 +140,12 @@ impl Files {
         self.policy.mode(&relative).flushes().then_some(relative)
     }
 
-    fn begin_early(&self, number: u32, relative: PathBuf) -> Option<EarlyCopy> {
+    fn has_place_for_early(&self) -> bool {
         let early = self.early();
-        let has_place =
-            early.vain < VAIN_MAX && early.copies.values().filter(|(_, copy)| copy.is_some()).count() < COPIES_MAX;
-        drop(early);
-        if !has_place {
-            return None;
-        }
+        early.vain < VAIN_MAX && early.copies.values().filter(|(_, copy)| copy.is_some()).count() < COPIES_MAX
+    }
+
+    fn begin_early(&self, number: u32, relative: PathBuf) -> Option<EarlyCopy> {
         let stat = self.open_object(number).and_then(|object| object.stat()).ok()?;
         let sink = self.root_tier.create_with_mode(&relative, stat.mode, None).ok()?;
         Some(EarlyCopy { relative, sink, begun: Begun::default(), pause: PAUSE_MIN })
@@ -168,27 +195,24 @@ impl Files {
 
     /// For the flush of a file: where it is copied to, and what is there already.
     pub fn sink_of(&self, file: &Flushing<'_>, lane: Option<usize>) -> terrace_tier::Result<(Box<dyn Writing>, Begun)> {
-        match self.take_early(file.number, file.serial).flatten() {
+        match self.take_early(file.number, file.serial) {
             // In another directory it might be on another file system.
-            Some(copy) if copy.relative.parent() == file.relative.parent() => Ok((copy.sink, copy.begun)),
-            copy => {
-                copy.inspect(|copy| self.count_vain(copy));
-                let sink = self.root_tier.create_with_mode(&file.relative, file.stat.mode, lane)?;
-                Ok((sink, Begun::default()))
-            }
+            Some(Some(copy)) if copy.relative.parent() == file.relative.parent() => return Ok((copy.sink, copy.begun)),
+            Some(Some(copy)) => self.count_vain(&copy),
+            Some(None) => self.keep_early(file.number, file.serial, None),
+            None => {}
         }
+        let sink = self.root_tier.create_with_mode(&file.relative, file.stat.mode, lane)?;
+        Ok((sink, Begun::default()))
     }
 
-    /// A flush has come to its end with what was begun. Of a file that was opened again before that, none is begun again.
-    pub fn judge_early(&self, number: u32, serial: u64, begun: &Begun, was_of_use: bool) {
-        let bytes = begun.bytes() as i64;
-        if bytes == 0 {
-            return;
-        }
+    /// A flush has come to its end with what was begun: so many bytes of it were of use, and so many were not. Of a file that was opened
+    /// again before that, no copy is begun again.
+    fn judge_early(&self, judged: &Judged<'_>) {
         let mut early = self.early();
-        early.vain = (early.vain + if was_of_use { -bytes } else { bytes }).max(-VAIN_MAX);
-        if !was_of_use {
-            early.copies.insert(number, (serial, None));
+        early.vain = (early.vain + judged.in_vain as i64 - judged.of_use as i64).max(-VAIN_MAX);
+        if judged.of_use == 0 {
+            early.copies.insert(judged.number, (judged.serial, None));
         }
     }
 

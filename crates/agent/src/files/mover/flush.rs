@@ -14,6 +14,7 @@ use crate::error::text_of;
 use crate::files::Files;
 use crate::files::catalogue::BlockReason;
 use crate::files::mover::directory_times::PutBack;
+use crate::files::mover::early::Judged;
 use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::give::TOLD;
 use crate::files::mover::lanes::spread;
@@ -62,6 +63,9 @@ pub struct Flushing<'a> {
     /// The object may still be open for writing: what is made durable is a snapshot.
     is_snapshot: bool,
     pub(super) begin_ns: u64,
+    /// What an early copy was good for, and how much of it was replaced.
+    judged: Option<Judged<'a>>,
+    replaced: u64,
     _claim: Claim<'a>,
 }
 
@@ -122,7 +126,12 @@ impl Files {
         }
         match self.prepare(number, &PrepareOptions { whatever_mode: wanted, ..PrepareOptions::default() }) {
             Ok(file) => Some(file),
-            Err(Declined::NotNeeded) => None,
+            Err(Declined::NotNeeded) => {
+                if self.has_early(number) {
+                    self.schedule.now(Work::Early, number); // it goes
+                }
+                None
+            }
             Err(Declined::Busy) => {
                 self.schedule.after(Duration::from_millis(20), Work::Flush, number);
                 None
@@ -240,6 +249,8 @@ impl Files {
             stat,
             is_snapshot,
             begin_ns,
+            judged: None,
+            replaced: 0,
             _claim: claim,
         })
     }
@@ -250,7 +261,7 @@ impl Files {
     }
 
     /// Copies, syncs and commits. How many became durable.
-    pub fn flush_batch(&self, mut batch: Vec<Flushing<'_>>, sync: bool) -> usize {
+    pub fn flush_batch<'a>(&'a self, mut batch: Vec<Flushing<'a>>, sync: bool) -> usize {
         let lanes = self.lanes();
         let has_lanes = lanes > 1 && batch.len() > lanes;
         batch = self.each(lanes, batch, |file| self.copy_out(file, sync, has_lanes));
@@ -302,7 +313,7 @@ impl Files {
     }
 
     /// `has_lanes`: other threads do the same just now.
-    fn copy_out(&self, file: &mut Flushing<'_>, sync: bool, has_lanes: bool) -> Result<(), BlockReason> {
+    fn copy_out<'a>(&'a self, file: &mut Flushing<'a>, sync: bool, has_lanes: bool) -> Result<(), BlockReason> {
         let options = CopyOptions {
             cap: self.cap.as_ref(),
             abort: Some(&self.abort),
@@ -313,6 +324,7 @@ impl Files {
         };
         let lane = has_lanes.then_some(file.number as usize);
         let (mut sink, begun) = self.sink_of(file, lane).map_err(|error| self.block_reason(file, &error))?;
+        file.judged = Judged::new(self, file, &begun);
         let is_large = sync && file.stat.size >= 2 * SYNCED_BYTES;
         let copied = match sink.as_fd().filter(|_| is_large).and_then(|fd| fd.try_clone_to_owned().ok()) {
             Some(fd) => synced_meanwhile(fd, |behind| {
@@ -321,11 +333,11 @@ impl Files {
             }),
             None => copy::finish(&begun, &*file.reading, &mut *sink, &options),
         };
-        self.judge_early(file.number, file.serial, &begun, copied.is_ok());
         let copied = copied.map_err(|error| self.block_reason(file, &error))?;
         if !copied.attributes.is_complete() {
             self.warn(format!("{} lost {}", file.relative.display(), copied.attributes));
         }
+        file.replaced = copied.replaced;
         file.stat = copied.source;
         file.sink = Some(sink);
         Ok(())
@@ -456,6 +468,9 @@ impl Files {
             }
         };
         reached(Step::FlushRenamed);
+        if let Some(judged) = &mut file.judged {
+            judged.done(file.replaced);
+        }
         let is_equal = after.size == durable.size && after.mtime == durable.mtime;
         self.attributes_again(file, after);
         // Once more: a name that was told of just before may have been noted in between.
