@@ -112,7 +112,7 @@ impl Files {
         let end = Instant::now() + TURN;
         let is_enough = || Instant::now() >= end || self.claims.is_wanted(number) || self.schedule.is_awaited();
         match self.go_on_early(number, &mut copy, &is_enough) {
-            Ok(0) => copy.pause = (copy.pause * 2).min(2 * PAUSE_MAX),
+            Ok(0) if !is_enough() => copy.pause = (copy.pause * 2).min(2 * PAUSE_MAX),
             Ok(_) => copy.pause = PAUSE_MIN,
             // It was made shorter.
             Err(terrace_tier::Error::SourceChanged { .. }) => {}
