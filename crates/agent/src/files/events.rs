@@ -192,9 +192,7 @@ impl Files {
 
     /// A new name may have another policy.
     fn policy_may_differ(&self, number: u32) {
-        if self.has_early(number) {
-            self.schedule.now(Work::Early, number);
-        }
+        self.look_at_early(number);
         match self.record(number).state() {
             State::Current => self.written(number),
             State::Clean => self.plan_eviction(number),
@@ -221,9 +219,7 @@ impl Files {
             }
             self.schedule.now(Work::Look, number); // its mirror goes
         }
-        if self.has_early(number) {
-            self.schedule.now(Work::Early, number); // it goes
-        }
+        self.look_at_early(number);
         if matches!(record.state(), State::Clean | State::Durable) {
             // The root's file is gone; its replica goes as well, when no reader has it open.
             self.forget_durable(number);

@@ -216,6 +216,13 @@ impl Files {
         }
     }
 
+    /// The record's file may have gone, or may not be to be durable any more: then its copy goes, by a mover thread.
+    pub fn look_at_early(&self, number: u32) {
+        if self.has_early(number) {
+            self.schedule.now(Work::Early, number);
+        }
+    }
+
     pub fn has_early(&self, number: u32) -> bool {
         self.early().copies.contains_key(&number)
     }

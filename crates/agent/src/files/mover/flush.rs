@@ -127,9 +127,7 @@ impl Files {
         match self.prepare(number, &PrepareOptions { whatever_mode: wanted, ..PrepareOptions::default() }) {
             Ok(file) => Some(file),
             Err(Declined::NotNeeded) => {
-                if self.has_early(number) {
-                    self.schedule.now(Work::Early, number); // it goes
-                }
+                self.look_at_early(number);
                 None
             }
             Err(Declined::Busy) => {
