@@ -8,6 +8,8 @@ mkdir -p build
 log=build/test.log
 start=$(date +%s)
 with_python=$((!$#))
+# Some tests wait for other things than a core.
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 1))}
 
 tests() {
     if (($#)); then

@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$PWD/build
+mkdir -p "$build"
 
 packages=(attr acl bc git gcc make rsync sqlite3 montage e2fsprogs util-linux xz-utils bzip2 file
     python3-venv python3-numpy binutils dash gawk pkg-config gfortran libcfitsio10
@@ -32,16 +33,24 @@ if ((${#missing[@]})); then
     fi
 fi
 
-# Google's storage takes minutes to compile, while others wait for the network. Tests are skipped, loudly, where it can't be had.
+# What follows waits for the network or for one core, so it goes on side by side; what the tests can't do without ends the rest if it fails.
+parts=()
+beside() { "$@" & parts+=($!); }
+
+# Google's storage. Tests are skipped, loudly, where it, or one of the next three, can't be had.
 gcs=fake-gcs-server@v1.56.1
-if [ ! -e "$build/tools/.$gcs" ] && command -v go >/dev/null; then
-    (GOBIN=$build/tools/bin nice go install "github.com/fsouza/$gcs" && touch "$build/tools/.$gcs") 2>"$build/fake-gcs-server.log" &
-fi
+google_storage() {
+    [ ! -e "$build/tools/.$gcs" ] && command -v go >/dev/null || return 0
+    GOBIN=$build/tools/bin nice go install "github.com/fsouza/$gcs" 2>"$build/fake-gcs-server.log" && touch "$build/tools/.$gcs" ||
+        echo "fake-gcs-server could not be had (build/fake-gcs-server.log): tests of Google's storage are skipped" >&2
+}
 
 # Azure's storage, and Azure's own client.
 azurite=(azurite@3.35.0 @azure/storage-blob@12.31.0)
-stamp=$build/azurite/.$(echo "${azurite[@]}" | sha256sum | cut -c1-16)
-if [ ! -e "$stamp" ] && command -v npm >/dev/null; then
+azure_storage() {
+    local stamp
+    stamp=$build/azurite/.$(echo "${azurite[@]}" | sha256sum | cut -c1-16)
+    [ ! -e "$stamp" ] && command -v npm >/dev/null || return 0
     rm -rf "$build/azurite"
     mkdir -p "$build/azurite"
     if npm install --no-fund --no-audit --omit=dev --prefix "$build/azurite" "${azurite[@]}" >"$build/azurite.log" 2>&1; then
@@ -49,27 +58,45 @@ if [ ! -e "$stamp" ] && command -v npm >/dev/null; then
     else
         echo "Azurite could not be had (build/azurite.log): tests of Azure are skipped" >&2
     fi
-fi
+}
 
-# Nextflow is one file; its own launcher would download others.
+# Nextflow is one file; its own launcher would download others. Arrow's JDBC driver of Flight SQL has all that it needs in it.
 nextflow=nextflow-25.04.4-one.jar
-if [ ! -e "$build/nextflow/$nextflow" ] && command -v mvn >/dev/null; then
-    mvn --quiet --batch-mode org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
-        -Dartifact=io.nextflow:nextflow:25.04.4:jar:one -DoutputDirectory="$build/nextflow" >"$build/nextflow.log" 2>&1 ||
-        echo "Nextflow could not be had (build/nextflow.log): tests of it are skipped" >&2
-fi
-[ ! -e "$build/nextflow/$nextflow" ] || install -m 755 tests/nextflow.sh "$build/nextflow/nextflow"
-
-# Arrow's JDBC driver of Flight SQL, which has all that it needs in it.
 jdbc=flight-sql-jdbc-driver-18.3.0.jar
 jdbc_sum=3f418b46c880e263558c5de669bdbede2c5d4375527ced116fb29f795b03704c
-if [ ! -e "$build/jdbc/$jdbc" ] && command -v mvn >/dev/null; then
-    mvn --quiet --batch-mode org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy \
-        -Dartifact=org.apache.arrow:flight-sql-jdbc-driver:18.3.0 -DoutputDirectory="$build/jdbc/new" >"$build/jdbc.log" 2>&1 &&
-        echo "$jdbc_sum  $build/jdbc/new/$jdbc" | sha256sum --check --quiet >>"$build/jdbc.log" 2>&1 &&
-        mv "$build/jdbc/new/$jdbc" "$build/jdbc/$jdbc" ||
-        echo "Arrow's JDBC driver could not be had (build/jdbc.log): tests of it are skipped" >&2
-fi
+from_maven() {
+    command -v mvn >/dev/null || return 0
+    local copy=(mvn --quiet --batch-mode org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy)
+    if [ ! -e "$build/nextflow/$nextflow" ]; then
+        "${copy[@]}" -Dartifact=io.nextflow:nextflow:25.04.4:jar:one -DoutputDirectory="$build/nextflow" >"$build/nextflow.log" 2>&1 ||
+            echo "Nextflow could not be had (build/nextflow.log): tests of it are skipped" >&2
+    fi
+    [ ! -e "$build/nextflow/$nextflow" ] || install -m 755 tests/nextflow.sh "$build/nextflow/nextflow"
+    if [ ! -e "$build/jdbc/$jdbc" ]; then
+        "${copy[@]}" -Dartifact=org.apache.arrow:flight-sql-jdbc-driver:18.3.0 -DoutputDirectory="$build/jdbc/new" >"$build/jdbc.log" 2>&1 &&
+            echo "$jdbc_sum  $build/jdbc/new/$jdbc" | sha256sum --check --quiet >>"$build/jdbc.log" 2>&1 &&
+            mv "$build/jdbc/new/$jdbc" "$build/jdbc/$jdbc" ||
+            echo "Arrow's JDBC driver could not be had (build/jdbc.log): tests of it are skipped" >&2
+    fi
+}
+
+# environment NAME LIST: the Python packages of a list, in build/NAME.
+environment() {
+    local name=$1 list=$2 stamp
+    stamp=$build/$name/.$(sha256sum "$list" | cut -c1-16)
+    [ ! -e "$stamp" ] || return 0
+    rm -rf "${build:?}/$name"
+    /usr/bin/python3 -m venv "$build/$name"
+    "$build/$name/bin/pip" install --quiet --disable-pip-version-check -r "$list"
+    touch "$stamp"
+}
+
+beside google_storage
+beside azure_storage
+beside from_maven
+beside environment tests-venv tests/requirements.txt
+# Workflow engines, in an environment of their own: their lists of libraries are long, and none of the other tests needs them.
+beside environment engines-venv tests/engines.txt
 
 # From crates.io, dynamically linked as every Rust program is by default.
 . scripts/tool.sh
@@ -78,22 +105,6 @@ tool fsx 0.3.2
 # An S3 server that keeps objects as files.
 tool s3s-fs 0.14.1 --features binary
 
-stamp=$build/tests-venv/.$(sha256sum tests/requirements.txt | cut -c1-16)
-if [ ! -e "$stamp" ]; then
-    rm -rf "$build/tests-venv"
-    /usr/bin/python3 -m venv "$build/tests-venv"
-    "$build/tests-venv/bin/pip" install --quiet --disable-pip-version-check -r tests/requirements.txt
-    touch "$stamp"
-fi
-
-# Workflow engines, in an environment of their own: their lists of libraries are long, and none of the other tests needs them.
-stamp=$build/engines-venv/.$(sha256sum tests/engines.txt | cut -c1-16)
-if [ ! -e "$stamp" ]; then
-    rm -rf "$build/engines-venv"
-    /usr/bin/python3 -m venv "$build/engines-venv"
-    "$build/engines-venv/bin/pip" install --quiet --disable-pip-version-check -r tests/engines.txt
-    touch "$stamp"
-fi
-
-wait
-[ -e "$build/tools/.$gcs" ] || echo "fake-gcs-server could not be had (build/fake-gcs-server.log): tests of Google's storage are skipped" >&2
+for part in "${parts[@]}"; do
+    wait "$part"
+done
