@@ -187,6 +187,7 @@ pub async fn stream(frame: DataFrame) -> Result<SendableRecordBatchStream> {
         Some(Err(error)) if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
             drop(rows);
             let control = control::current();
+            control.has_given_back().await;
             [&control.cells, &control.planned].into_iter().for_each(|count| count.store(0, Relaxed));
             let config = state.config_mut();
             config.options_mut().optimizer.repartition_joins = true;

@@ -23,6 +23,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use terrace_client::Kind;
 
+/// How often, and how many times, is looked whether a query has given back its memory: ten seconds in all.
+const GIVEN_BACK_LOOK: Duration = Duration::from_millis(2);
+const GIVEN_BACK_LOOKS: usize = 5000;
+
 /// What ends queries, and what is counted of one.
 #[derive(Debug)]
 pub struct Control {
@@ -110,6 +114,16 @@ impl Control {
     }
     pub(super) fn answered(&self) {
         self.answered.store(true, Relaxed);
+    }
+
+    /// When nothing is held any more, or after a while: tasks that nobody waits for give back what they hold when they are next looked at.
+    pub async fn has_given_back(&self) {
+        for _ in 0..GIVEN_BACK_LOOKS {
+            if self.memory_bytes.load(Relaxed) == 0 {
+                return;
+            }
+            tokio::time::sleep(GIVEN_BACK_LOOK).await;
+        }
     }
 
     /// When the end is wanted.
