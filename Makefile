@@ -33,8 +33,9 @@ build-tests: preload
 	drivers/hdf5/build.sh target/release
 	drivers/slurm/build.sh target/release
 
+# Never by a wrapper: what programs are tested with is what is installed.
 preload:
-	$(CARGO) build --profile preload -p terrace-intercept
+	env -u RUSTC_WORKSPACE_WRAPPER $(CARGO) build --profile preload -p terrace-intercept
 	install -D -m 755 target/preload/libterrace_intercept.so target/release/libterrace_intercept.so
 
 # Into PREFIX, with a pkg-config file.

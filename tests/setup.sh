@@ -33,8 +33,9 @@ if ((${#missing[@]})); then
     fi
 fi
 
-# What follows waits for the network or for one core, so it goes on side by side; what the tests can't do without ends the rest if it fails.
+# What follows waits for the network or for one core, so it goes on side by side.
 parts=()
+trap 'kill "${parts[@]}" 2>/dev/null || true' EXIT
 beside() { "$@" & parts+=($!); }
 
 # Google's storage. Tests are skipped, loudly, where it, or one of the next three, can't be had.
@@ -71,7 +72,6 @@ from_maven() {
         "${copy[@]}" -Dartifact=io.nextflow:nextflow:25.04.4:jar:one -DoutputDirectory="$build/nextflow" >"$build/nextflow.log" 2>&1 ||
             echo "Nextflow could not be had (build/nextflow.log): tests of it are skipped" >&2
     fi
-    [ ! -e "$build/nextflow/$nextflow" ] || install -m 755 tests/nextflow.sh "$build/nextflow/nextflow"
     if [ ! -e "$build/jdbc/$jdbc" ]; then
         "${copy[@]}" -Dartifact=org.apache.arrow:flight-sql-jdbc-driver:18.3.0 -DoutputDirectory="$build/jdbc/new" >"$build/jdbc.log" 2>&1 &&
             echo "$jdbc_sum  $build/jdbc/new/$jdbc" | sha256sum --check --quiet >>"$build/jdbc.log" 2>&1 &&
@@ -108,3 +108,5 @@ tool s3s-fs 0.14.1 --features binary
 for part in "${parts[@]}"; do
     wait "$part"
 done
+trap - EXIT
+[ ! -e "$build/nextflow/$nextflow" ] || install -m 755 tests/nextflow.sh "$build/nextflow/nextflow"
