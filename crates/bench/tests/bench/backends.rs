@@ -538,7 +538,7 @@ fn what_terrace_run_cannot_make_durable_at_its_end_is_told_of() {
     );
     // The agent still has what it could not move, and ends when nobody wants it any more.
     for entry in std::fs::read_dir(&mount).unwrap().flatten().filter(|entry| entry.file_name() != ".terrace") {
-        std::fs::remove_dir_all(entry.path()).unwrap();
+        std::fs::remove_file(entry.path()).unwrap();
     }
     let is_unmounted = || Command::new("umount").arg(&mount).stderr(Stdio::null()).status().unwrap().success();
     let begun = Instant::now();
