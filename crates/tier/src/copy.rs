@@ -10,7 +10,7 @@
 
 use crate::tier::{AttributesReport, Reading, ReadingExt, Writing, WritingExt};
 use crate::{BandwidthCap, Error, Lease, Result};
-use rustix::fs::{Advice, copy_file_range, fadvise};
+use rustix::fs::copy_file_range;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -23,6 +23,9 @@ pub const CHUNK_BYTES: usize = 1 << 20;
 const CHUNK: u64 = CHUNK_BYTES as u64;
 /// Written pages are handed to the disk this often, so that the sync at the end has little left to do.
 const WRITE_BEHIND_BYTES: u64 = 8 << 20;
+
+/// From here on, what a copy was begun with is compared by another thread.
+const COMPARED_BESIDE: u64 = 32 << 20;
 
 /// What a copy respects. `Default`: nothing but the source's version.
 #[derive(Clone, Copy, Default)]
@@ -39,6 +42,28 @@ pub struct CopyOptions<'a> {
     pub write_behind: bool,
     /// For who syncs the sink meanwhile.
     pub behind: Option<&'a Behind>,
+}
+
+impl CopyOptions<'_> {
+    fn may_go_on(&self, source: &dyn Reading) -> Result<()> {
+        if self.abort.is_some_and(|abort| abort.load(Ordering::Relaxed)) {
+            return Err(aborted(source));
+        }
+        if self.lease.is_some_and(Lease::is_broken) {
+            return Err(Error::LeaseBroken { path: source.path().to_path_buf() });
+        }
+        Ok(())
+    }
+
+    fn note_progress(&self, count: u64) {
+        if let Some(progress) = self.progress {
+            progress.fetch_add(count, Ordering::Relaxed);
+        }
+    }
+}
+
+fn aborted(source: &dyn Reading) -> Error {
+    Error::Aborted { path: source.path().to_path_buf() }
 }
 
 /// What a copy tells of itself to a thread that syncs its sink.
@@ -107,17 +132,20 @@ pub fn begin(
     let mut pump = Pump::new(source, sink, &stat, options);
     let whole = (stat.size / CHUNK).saturating_sub(1) * CHUNK;
     let mut taken = 0;
-    while begun.position < whole
-        && !is_enough()
-        && let Some((start, end)) = source.next_data(begun.position)?
-    {
-        let chunk = start.next_multiple_of(CHUNK);
-        if chunk + CHUNK > end.min(whole) {
+    // Where data ends is looked for once, for that takes as long as there is data: a file system in memory looks at each page.
+    let mut data = begun.position;
+    while begun.position < whole && !is_enough() {
+        let mut chunk = begun.position;
+        if chunk + CHUNK > data {
+            let Some((start, end)) = source.next_data(chunk)? else { break };
+            (chunk, data) = (start.next_multiple_of(CHUNK), end.min(whole));
+        }
+        if chunk + CHUNK > data {
             // The last data may still grow to a whole chunk; others have a hole behind them.
-            if end >= whole {
+            if data >= whole {
                 break;
             }
-            begun.position = end.next_multiple_of(CHUNK).min(whole);
+            begun.position = data.next_multiple_of(CHUNK).min(whole);
             continue;
         }
         pump.may_go_on()?;
@@ -152,30 +180,26 @@ pub fn finish(
     let before = source.stat()?;
     let attributes = source.attributes()?;
     let mut pump = Pump::new(source, sink, &before, options);
-    let mut offset = 0;
-    while offset < before.size {
-        if begun.hashes.contains_key(&offset) {
-            offset += CHUNK;
-            continue;
+    let has_failed = AtomicBool::new(false);
+    let compare = || changed(begun, source, before.size, options, &has_failed);
+    let replaced = std::thread::scope(|scope| {
+        // While this thread waits for the sink, another one looks at what the sink has.
+        let is_long = begun.bytes() >= COMPARED_BESIDE;
+        let beside = is_long.then(|| std::thread::Builder::new().name("compare".into()).spawn_scoped(scope, &compare));
+        pump.others(begun, before.size).inspect_err(|_| has_failed.store(true, Ordering::Relaxed))?;
+        // The disk writes what is there while memory is compared.
+        if let Some(behind) = options.behind {
+            behind.is_there.store(true, Ordering::Release);
         }
-        let limit = begun.next(offset).unwrap_or(before.size).min(before.size);
-        offset = match source.next_data(offset)? {
-            Some((start, end)) if start < limit => {
-                pump.run(start, end.min(limit))?;
-                end.min(limit)
-            }
-            _ => limit,
+        let changed = match beside {
+            Some(Ok(thread)) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?,
+            _ => compare()?,
         };
-    }
-    // The disk writes what is there while memory is compared.
-    if let Some(behind) = options.behind {
-        behind.is_there.store(true, Ordering::Release);
-    }
-    let mut replaced = 0;
-    for (&start, &hash) in begun.hashes.range(..before.size) {
-        let end = (start + CHUNK).min(before.size);
-        replaced += pump.replace_unless(start, end, |bytes| end - start == CHUNK && begun.hash(bytes) == hash)?;
-    }
+        for &(start, end) in &changed {
+            pump.run(start, end)?;
+        }
+        Ok(changed.iter().map(|(start, end)| end - start).sum())
+    })?;
     sink.set_size(before.size)?;
     let attributes = sink.set_attributes(&attributes)?;
     let after = source.stat()?;
@@ -185,11 +209,29 @@ pub fn finish(
     Ok(Copied { bytes: before.size, source: after, replaced, attributes })
 }
 
-/// Lets go of a durable file's cached pages: its tier's copy is the one that will be read. Call it after `sync`.
-pub fn drop_cache(file: &dyn Writing) {
-    if let Some(fd) = file.as_fd() {
-        let _ = fadvise(fd, 0, None, Advice::DontNeed); // advice: a kernel that doesn't take it loses us nothing
+/// Of what was begun with, the parts that are another by now.
+fn changed(
+    begun: &Begun,
+    source: &dyn Reading,
+    size: u64,
+    options: &CopyOptions<'_>,
+    has_failed: &AtomicBool,
+) -> Result<Vec<(u64, u64)>> {
+    let mut changed = vec![];
+    for (&start, &hash) in begun.hashes.range(..size) {
+        options.may_go_on(source)?;
+        if has_failed.load(Ordering::Relaxed) {
+            return Err(aborted(source));
+        }
+        let end = (start + CHUNK).min(size);
+        let is_equal = end - start == CHUNK && with_chunk(source, start, CHUNK, |bytes| Ok(begun.hash(bytes) == hash))?;
+        if is_equal {
+            options.note_progress(CHUNK);
+        } else {
+            changed.push((start, end));
+        }
     }
+    Ok(changed)
 }
 
 thread_local! {
@@ -237,35 +279,32 @@ impl<'a> Pump<'a> {
             self.may_take(count)?;
             self.chunk(offset, count)?;
             offset += count;
-            self.note_progress(count);
+            self.options.note_progress(count);
             self.start_writing(offset, count);
         }
         Ok(())
     }
 
-    /// A part that the sink has already, unless it `is_equal`. Bytes that were written.
-    fn replace_unless(&mut self, start: u64, end: u64, is_equal: impl FnOnce(&[u8]) -> bool) -> Result<u64> {
-        self.may_go_on()?;
-        let (source, count) = (self.source, end - start);
-        let is_replaced = with_chunk(source, start, count, |bytes| {
-            if is_equal(bytes) {
-                return Ok(false);
+    /// What was not begun with.
+    fn others(&mut self, begun: &Begun, size: u64) -> Result<()> {
+        let (mut offset, mut data) = (0, (0, 0));
+        while offset < size {
+            if begun.hashes.contains_key(&offset) {
+                offset += CHUNK;
+                continue;
             }
-            self.may_take(count)?;
-            self.sink.write_all_at(bytes, start)?;
-            Ok(true)
-        })?;
-        self.note_progress(count);
-        if is_replaced {
-            self.start_writing(end, count);
+            if offset >= data.1 {
+                let Some(found) = self.source.next_data(offset)? else { break };
+                data = found;
+            }
+            let limit = begun.next(offset).unwrap_or(size).min(size);
+            let (start, end) = (data.0.max(offset), data.1.min(limit));
+            if start < end {
+                self.run(start, end)?;
+            }
+            offset = if start < limit { end } else { limit };
         }
-        Ok(if is_replaced { count } else { 0 })
-    }
-
-    fn note_progress(&self, count: u64) {
-        if let Some(progress) = self.options.progress {
-            progress.fetch_add(count, Ordering::Relaxed);
-        }
+        Ok(())
     }
 
     /// Waits for its turn under the cap.
@@ -274,23 +313,13 @@ impl<'a> Pump<'a> {
         if let Some(cap) = self.options.cap
             && !cap.take(count, || self.may_go_on().is_err())
         {
-            return Err(self.may_go_on().err().unwrap_or_else(|| self.aborted()));
+            return Err(self.may_go_on().err().unwrap_or_else(|| aborted(self.source)));
         }
         Ok(())
     }
 
     fn may_go_on(&self) -> Result<()> {
-        if self.options.abort.is_some_and(|abort| abort.load(Ordering::Relaxed)) {
-            return Err(self.aborted());
-        }
-        if self.options.lease.is_some_and(Lease::is_broken) {
-            return Err(Error::LeaseBroken { path: self.source.path().to_path_buf() });
-        }
-        Ok(())
-    }
-
-    fn aborted(&self) -> Error {
-        Error::Aborted { path: self.source.path().to_path_buf() }
+        self.options.may_go_on(self.source)
     }
 
     fn chunk(&mut self, offset: u64, count: u64) -> Result<()> {

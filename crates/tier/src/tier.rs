@@ -162,7 +162,7 @@ pub trait Writing: Send {
 }
 
 /// A file open for reading. Reading does not change its access time where the system allows that.
-pub trait Reading: Send {
+pub trait Reading: Send + Sync {
     /// May read less than asked; 0 only at the end of the file or for an empty buffer.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize>;
     fn stat(&self) -> Result<Stat>;

@@ -272,26 +272,32 @@ proptest! {
 
 #[test]
 fn a_copy_that_began_reads_what_it_has_and_writes_only_what_has_changed() {
-    let pair = pair();
-    pair.from.write(Path::new(NAME), &pattern(8 << 20, 1)).unwrap();
-    let reading = pair.from.open(Path::new(NAME)).unwrap();
-    let to = Metered::new(pair.to.clone(), Meter::new());
-    let mut writing = to.create(Path::new(NAME)).unwrap();
-    let mut begun = Begun::default();
-    let options = CopyOptions::default();
-    assert_eq!(begin(&mut begun, &*reading, &mut *writing, &options, &|| true).unwrap(), 0);
-    // The last chunk but one may be the one that is being written.
-    assert_eq!(begin(&mut begun, &*reading, &mut *writing, &options, &|| false).unwrap(), 7 * CHUNK);
-    assert_eq!(begin(&mut begun, &*reading, &mut *writing, &options, &|| false).unwrap(), 0);
-    let file = File::options().write(true).open(pair.source()).unwrap();
-    file.write_at(b"changed", 2 << 20).unwrap();
-    drop(file);
-    let before = to.watch().of(Operation::WriteAt).bytes;
-    finish(&begun, &*reading, &mut *writing, &options).unwrap();
-    // One that has changed, and the last.
-    assert_eq!(to.watch().of(Operation::WriteAt).bytes - before, 2 * CHUNK);
-    writing.commit(Path::new(NAME)).unwrap();
-    assert!(pair.to.read(Path::new(NAME)).unwrap() == pair.from.read(Path::new(NAME)).unwrap());
+    // A long one is compared by another thread.
+    for mib in [8, 40] {
+        let pair = pair();
+        pair.from.write(Path::new(NAME), &pattern(mib << 20, 1)).unwrap();
+        let reading = pair.from.open(Path::new(NAME)).unwrap();
+        let to = Metered::new(pair.to.clone(), Meter::new());
+        let mut writing = to.create(Path::new(NAME)).unwrap();
+        let mut begun = Begun::default();
+        let progress = AtomicU64::new(0);
+        let options = CopyOptions { progress: Some(&progress), ..CopyOptions::default() };
+        assert_eq!(begin(&mut begun, &*reading, &mut *writing, &options, &|| true).unwrap(), 0);
+        // The last chunk but one may be the one that is being written.
+        let whole = (mib as u64 - 1) * CHUNK;
+        assert_eq!(begin(&mut begun, &*reading, &mut *writing, &options, &|| false).unwrap(), whole);
+        assert_eq!(begin(&mut begun, &*reading, &mut *writing, &options, &|| false).unwrap(), 0);
+        let file = File::options().write(true).open(pair.source()).unwrap();
+        file.write_at(b"changed", 2 << 20).unwrap();
+        drop(file);
+        let before = to.watch().of(Operation::WriteAt).bytes;
+        let copied = finish(&begun, &*reading, &mut *writing, &options).unwrap();
+        // One that has changed, and the last.
+        assert_eq!(to.watch().of(Operation::WriteAt).bytes - before, 2 * CHUNK);
+        assert_eq!((copied.replaced, progress.load(Ordering::Relaxed)), (CHUNK, copied.bytes));
+        writing.commit(Path::new(NAME)).unwrap();
+        assert!(pair.to.read(Path::new(NAME)).unwrap() == pair.from.read(Path::new(NAME)).unwrap());
+    }
 }
 
 #[test]

@@ -11,8 +11,10 @@
 
 use crate::files::Files;
 use crate::files::mover::flush::Flushing;
+use crate::files::mover::syncs::Syncs;
 use crate::shared::schedule::Work;
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Mutex, MutexGuard};
@@ -31,6 +33,9 @@ const GIVE_WAY: Duration = Duration::from_millis(100);
 const VAIN_MAX: i64 = 256 << 20;
 /// Each is an open file.
 const COPIES_MAX: usize = 64;
+/// A tier that takes less than this a second is slow: what it has of a copy is synced after a turn, while it is so much.
+const SLOW_BYTES_S: f64 = 200e6;
+const SYNCED_EARLY: RangeInclusive<u64> = 4 << 20..=16 << 20;
 /// What early copies leave free in the root.
 const ROOT_ROOM: u64 = 256 << 20;
 
@@ -49,7 +54,24 @@ struct EarlyCopy {
     relative: PathBuf,
     sink: Box<dyn Writing>,
     begun: Begun,
+    syncs: Syncs,
+    /// Bytes since the last sync.
+    unsynced: u64,
     pause: Duration,
+}
+
+impl EarlyCopy {
+    /// Nobody can have the file meanwhile: so there is to be little.
+    fn sync_little(&mut self) -> terrace_tier::Result<()> {
+        if SYNCED_EARLY.contains(&self.unsynced)
+            && let Some(sink) = self.sink.as_fd()
+        {
+            let synced = self.syncs.sync(sink);
+            synced.map_err(|error| terrace_tier::Error::io("sync", self.sink.path(), error))?;
+            self.unsynced = 0;
+        }
+        Ok(())
+    }
 }
 
 /// A flush that began with an early copy; when it is dropped before it is `done`, that was for nothing.
@@ -148,7 +170,14 @@ impl Files {
     fn begin_early(&self, number: u32, relative: PathBuf) -> Option<EarlyCopy> {
         let stat = self.open_object(number).and_then(|object| object.stat()).ok()?;
         let sink = self.root_tier.create_with_mode(&relative, stat.mode, None).ok()?;
-        Some(EarlyCopy { relative, sink, begun: Begun::default(), pause: PAUSE_MIN })
+        Some(EarlyCopy {
+            relative,
+            sink,
+            begun: Begun::default(),
+            syncs: Syncs::default(),
+            unsynced: 0,
+            pause: PAUSE_MIN,
+        })
     }
 
     fn go_on_early(
@@ -168,7 +197,17 @@ impl Files {
             write_behind: self.settings.mover.fsync,
             ..CopyOptions::default()
         };
-        copy::begin(&mut copy.begun, &*source, &mut *copy.sink, &options, is_enough)
+        let begun = Instant::now();
+        let taken = copy::begin(&mut copy.begun, &*source, &mut *copy.sink, &options, is_enough)?;
+        drop(source);
+        copy.unsynced += taken;
+        // A faster tier has it in memory, and writes by itself.
+        let is_slow = self.cap.is_none() && (taken as f64) < SLOW_BYTES_S * begun.elapsed().as_secs_f64();
+        let is_wanted = self.claims.is_wanted(number) || self.schedule.is_awaited();
+        if is_slow && !is_wanted && self.settings.mover.fsync && copy.syncs.is_due() {
+            copy.sync_little()?;
+        }
+        Ok(taken)
     }
 
     fn early(&self) -> MutexGuard<'_, Inner> {

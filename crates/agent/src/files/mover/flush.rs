@@ -18,6 +18,7 @@ use crate::files::mover::early::Judged;
 use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::give::TOLD;
 use crate::files::mover::lanes::spread;
+use crate::files::mover::syncs::{SYNCED_BYTES, Syncs};
 use crate::shared::claims::Claim;
 use crate::shared::ended::{Move, now_ns};
 use crate::shared::path::as_path;
@@ -44,8 +45,7 @@ pub const TICK: Duration = Duration::from_millis(50);
 /// A batch ends at so many files, or bytes.
 const BATCH_FILES: usize = 64;
 const BATCH_BYTES: u64 = 8 << 20;
-/// Of a large file, so much is synced at a time while the rest is copied; and how often is looked whether so much is there.
-const SYNCED_BYTES: u64 = 16 << 20;
+/// How often is looked whether there is something to sync.
 const SYNC_LOOK: Duration = Duration::from_millis(2);
 
 /// A file on its way. Dropping it gives everything back: the temporary, the lease, the claim.
@@ -565,11 +565,13 @@ fn synced_meanwhile(
         let (behind, is_done) = (behind.clone(), is_done.clone());
         move || {
             let (mut synced, mut was_there) = (0, false);
+            let mut syncs = Syncs::default();
             while !is_done.load(Acquire) {
                 let (written, is_there) = (behind.written.load(Acquire), behind.is_there.load(Acquire));
-                if written - synced >= SYNCED_BYTES || is_there && !was_there {
+                let is_much = written - synced >= SYNCED_BYTES || written > synced && syncs.is_due();
+                if is_much || is_there && !was_there {
                     (synced, was_there) = (written, is_there);
-                    rustix::io::retry_on_intr(|| rustix::fs::fdatasync(&sink))?;
+                    syncs.sync(&sink)?;
                 } else {
                     std::thread::sleep(SYNC_LOOK);
                 }
