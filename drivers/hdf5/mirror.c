@@ -70,9 +70,10 @@ bool remove_all(const char *name) {
 
 bool mirror_container(struct file *file, const char *name) {
     if (file->parent && strcmp(file->parent, name) == 0) return true;
-    /* Tags of an earlier file of this name may be there without its container: they go with one. */
-    if (!file->has_container
-        && (terrace.terrace_container_create(session, file->container, TERRACE_IF_MISSING) || !remove_all(file->container)))
+    /* What another program may have made there since the file was opened. Tags of what is not there go when it is made. */
+    struct terrace_info info;
+    if (!file->has_container && terrace.terrace_stat(session, file->container, &info) != TERRACE_NOT_FOUND
+        && !remove_all(file->container))
         return false;
     if (!file->has_container) count_arrays(file->container, LONG_MIN);
     if (terrace.terrace_container_create(session, name, TERRACE_IF_MISSING)) return false;

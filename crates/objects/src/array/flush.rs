@@ -49,7 +49,7 @@ impl Flush<'_> {
     pub fn chunks(&self, chunks: &[Vec<u64>]) -> Result<Written> {
         let next = AtomicUsize::new(0);
         let written = Mutex::new(Written::default());
-        at_once(chunks.len(), || {
+        at_once("flush", chunks.len(), || {
             let mut worker =
                 Worker { flush: self, batch: vec![], bytes: 0, written: Written::default(), spare: vec![] };
             // Who has failed takes no more; what others have begun, they end.
@@ -74,7 +74,7 @@ impl Flush<'_> {
         let mut paths: Vec<PathBuf> = directories.into_iter().collect();
         paths.push(directory.join(METADATA_FILE));
         let next = AtomicUsize::new(0);
-        at_once(paths.len(), || {
+        at_once("flush", paths.len(), || {
             while let Some(path) = paths.get(next.fetch_add(1, Relaxed)) {
                 let fd = calls::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).context("open", path)?;
                 rustix::fs::fsync(&fd).context("sync", path)?;
@@ -85,12 +85,12 @@ impl Flush<'_> {
 }
 
 /// Several threads do the same until there is no more of it; one, where there is little.
-fn at_once(tasks: usize, act: impl Fn() -> Result<()> + Sync) -> Result<()> {
+pub(super) fn at_once(name: &str, tasks: usize, act: impl Fn() -> Result<()> + Sync) -> Result<()> {
     if tasks <= 1 {
         return act();
     }
     std::thread::scope(|scope| {
-        let start = |_| std::thread::Builder::new().name("flush".into()).spawn_scoped(scope, &act);
+        let start = |_| std::thread::Builder::new().name(name.into()).spawn_scoped(scope, &act);
         // Where no thread can be had, this one does it all.
         let others: Vec<_> = (1..tasks.min(WORKERS_MAX)).map_while(|number| start(number).ok()).collect();
         let mine = act();

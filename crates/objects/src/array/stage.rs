@@ -1,5 +1,6 @@
 //! Where an array's staged form lies, how it is found, made and removed.
 
+use super::flush::at_once;
 use super::log::{LIVE, Log, REMOVED};
 use crate::calls;
 use crate::failure::{Context, system};
@@ -10,6 +11,7 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::*;
 use terrace_core::objects::{Kind, ObjectError, Result};
 
@@ -28,6 +30,9 @@ const STAGES: &str = "a";
 pub const ROOT_DEVICE: u32 = 255;
 /// What a new stage takes of a tier's room.
 const STAGE_BYTES: i64 = 64 << 10;
+
+/// Another thread helps for each so many bytes that are given back.
+const REMOVED_BYTES: i64 = 64 << 20;
 
 /// A staged array: one name, below the directory of stages of each device that has a part of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -225,12 +230,20 @@ pub fn remove_stage(place: &Place, stage: &Stage) {
     for device in all_devices(place) {
         let dir = stage.dir(place, device);
         let Ok(entries) = std::fs::read_dir(&dir) else { continue };
-        for path in entries.flatten().map(|entry| entry.path()) {
-            let room = room_of(&path);
-            if calls::unlink(&path).is_ok() {
-                give_room(place, device, room);
+        let files: Vec<(i64, PathBuf)> =
+            entries.flatten().map(|entry| entry.path()).map(|path| (room_of(&path), path)).collect();
+        let room: i64 = files.iter().map(|(room, _)| room).sum();
+        let next = AtomicUsize::new(0);
+        // To give memory back to the kernel takes a core a second for some gibibytes.
+        let _ = at_once("remove", (room / REMOVED_BYTES) as usize, || {
+            while let Some((room, path)) = files.get(next.fetch_add(1, Relaxed)) {
+                // What can't be removed stays.
+                if calls::unlink(path).is_ok() {
+                    give_room(place, device, *room);
+                }
             }
-        }
+            Ok(())
+        });
         let _ = calls::rmdir(&dir);
     }
 }
@@ -260,11 +273,5 @@ fn remove_below(place: &Place, directory: &Path) -> Result<()> {
     {
         remove_stage(place, &stage);
     }
-    let inside = std::fs::read_dir(directory).context("list", directory)?;
-    for path in inside.flatten().map(|entry| entry.path()) {
-        if path.is_dir() && !path.is_symlink() {
-            remove_below(place, &path)?;
-        }
-    }
-    crate::placed::remove_tree(place, directory)
+    crate::placed::remove_tree(place, directory, &remove_below)
 }

@@ -480,8 +480,12 @@ fn unlink_once(place: &Place, path: &Path, link: Option<u32>) -> rustix::io::Res
     Ok(Some(Some(number)))
 }
 
-/// Removes a directory and all that is in it.
-pub fn remove_tree(place: &Place, directory: &Path) -> Result<()> {
+/// Removes a directory and all that is in it; directories in it by `remove_directory`.
+pub fn remove_tree(
+    place: &Place,
+    directory: &Path,
+    remove_directory: &dyn Fn(&Place, &Path) -> Result<()>,
+) -> Result<()> {
     let entries = std::fs::read_dir(directory).context("list", directory)?;
     for entry in entries {
         let path = entry.context("list", directory)?.path();
@@ -491,7 +495,7 @@ pub fn remove_tree(place: &Place, directory: &Path) -> Result<()> {
             Err(errno) => return Err(system("look at", &path, errno)),
         };
         let removed = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => remove_tree(place, &path),
+            FileType::Directory => remove_directory(place, &path),
             _ => remove(place, &path),
         };
         match removed {
