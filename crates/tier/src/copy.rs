@@ -185,7 +185,7 @@ pub fn finish(
     let replaced = std::thread::scope(|scope| {
         // While this thread waits for the sink, another one looks at what the sink has.
         let is_long = begun.bytes() >= COMPARED_BESIDE;
-        let beside = is_long.then(|| std::thread::Builder::new().name("compare".into()).spawn_scoped(scope, &compare));
+        let beside = is_long.then(|| std::thread::Builder::new().name("compare".into()).spawn_scoped(scope, compare));
         pump.others(begun, before.size).inspect_err(|_| has_failed.store(true, Ordering::Relaxed))?;
         // The disk writes what is there while memory is compared.
         if let Some(behind) = options.behind {
