@@ -17,8 +17,9 @@ fn operations() -> u64 {
 /// In one life of the file.
 const EACH: u64 = 2000;
 
-/// After each tenth life, `force` has the closed file to itself: so often at least it leaves the tier, on a machine of any speed.
-const PAUSE: &str = "((i % 10)) || { touch $SCRATCH/pause; while test -e $SCRATCH/pause; do sleep 0.01; done; }";
+/// After each tenth life, `force` has the closed file to itself: so often at least it is flushed and leaves the tier, on a machine of any
+/// speed. It is a new one, for the old one may have been moved live.
+const PAUSE: &str = "((i % 10)) || { cp file new; mv new file; touch $SCRATCH/pause; while test -e $SCRATCH/pause; do sleep 0.01; done; }";
 
 /// Weights of fsx's operations. Maps keep a descriptor from being moved live, so each mix shows another part of the runtime.
 const MAPPED: &str =
