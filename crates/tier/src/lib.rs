@@ -4,10 +4,11 @@
 //!   (which)       (a temporary)    (bytes)  (durable)         (intent)    (rename over)       (durable name)
 //!
 //! Invariant: nothing is visible under its final name before all its bytes and attributes are there.
-//! Everything blocks and runs on the caller's thread; no thread is started here. The mover (`terrace-agent`) decides when
+//! Everything blocks and runs on the caller's thread, but that one thread compares while another copies. The mover (`terrace-agent`) decides when
 //! a step runs; this crate knows how.
 
 pub mod adapters;
+pub mod buffer;
 pub mod cap;
 pub mod conformance;
 pub mod copy;
@@ -20,6 +21,7 @@ pub mod step;
 pub mod tier;
 
 pub use adapters::{Faulty, Metered, Operation, Throttled};
+pub use buffer::with_buffer;
 pub use cap::BandwidthCap;
 pub use copy::{Begun, Behind, Copied, CopyOptions, copy};
 pub use directory::{DirectoryTier, FileReading};

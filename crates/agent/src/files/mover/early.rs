@@ -11,13 +11,15 @@
 
 use crate::files::Files;
 use crate::files::mover::flush::Flushing;
-use crate::files::mover::syncs::Syncs;
+use crate::files::mover::syncs::{SYNCED_BYTES, Syncs};
 use crate::shared::schedule::Work;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::*;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use terrace_index::{GROWN_BYTES, State};
 use terrace_tier::{Begun, CopyOptions, Tier, Writing, copy};
@@ -29,25 +31,46 @@ const PAUSE_MIN: Duration = Duration::from_millis(3);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// While somebody waits for other files, or works on this one.
 const GIVE_WAY: Duration = Duration::from_millis(100);
-/// So many bytes may have been copied in vain, beyond those that were not.
+/// So many bytes may have been copied in vain, beyond those that were not. Files that are kept make up for as many at most, and are made up
+/// for by twice as many.
 const VAIN_MAX: i64 = 256 << 20;
 /// Each is an open file.
 const COPIES_MAX: usize = 64;
 /// A tier that takes less than this a second is slow: what it has of a copy is synced after a turn, while it is so much.
 const SLOW_BYTES_S: f64 = 200e6;
-const SYNCED_EARLY: RangeInclusive<u64> = 4 << 20..=16 << 20;
+const SYNCED_EARLY: RangeInclusive<u64> = 4 << 20..=SYNCED_BYTES;
+/// A faster one has it in memory. From here on it is synced beside the next turns, while nobody waits for other files.
+const SYNCED_BESIDE: u64 = 16 << 20;
 /// What early copies leave free in the root.
 const ROOT_ROOM: u64 = 256 << 20;
 
 #[derive(Default)]
-pub struct EarlyCopies(Mutex<Inner>);
+pub struct EarlyCopies {
+    inner: Mutex<Inner>,
+    /// One at a time: they share a disk.
+    is_syncing: Arc<AtomicBool>,
+}
 
 #[derive(Default)]
 struct Inner {
     /// By record, with its serial. `None`: it can't be had, and is not tried again.
     copies: HashMap<u32, (u64, Option<EarlyCopy>)>,
-    /// Bytes that were copied for nothing, less those that were of use.
-    vain: i64,
+    balance: Balance,
+}
+
+/// Bytes that were copied for nothing, less those that were of use or would have been.
+#[derive(Default)]
+struct Balance(i64);
+
+impl Balance {
+    fn add(&mut self, in_vain: u64, of_use: u64) {
+        let balance = self.0.saturating_add_unsigned(in_vain).saturating_sub_unsigned(of_use);
+        self.0 = balance.clamp(-VAIN_MAX, 2 * VAIN_MAX);
+    }
+
+    fn is_in_vain(&self) -> bool {
+        self.0 >= VAIN_MAX
+    }
 }
 
 struct EarlyCopy {
@@ -72,26 +95,63 @@ impl EarlyCopy {
         }
         Ok(())
     }
+
+    /// By a descriptor of its own, so that the sink's is still told of what could not be written: a sync that fails here is of no use, and
+    /// no harm. Nobody waits for it, and nobody needs what it has.
+    fn sync_beside(&mut self, is_syncing: &Arc<AtomicBool>) {
+        if self.unsynced < SYNCED_BESIDE || is_syncing.swap(true, AcqRel) {
+            return;
+        }
+        let ended = Ended(is_syncing.clone());
+        let sink = self.sink.as_fd().map(|sink| std::fs::File::open(format!("/proc/self/fd/{}", sink.as_raw_fd())));
+        let Some(Ok(sink)) = sink else { return };
+        let sync = move || {
+            let _ = rustix::fs::fdatasync(&sink);
+            drop(ended);
+        };
+        if std::thread::Builder::new().name("sync".into()).spawn(sync).is_ok() {
+            self.unsynced = 0;
+        }
+    }
 }
 
-/// A flush that began with an early copy; when it is dropped before it is `done`, that was for nothing.
+/// When it is dropped, the next sync may begin.
+struct Ended(Arc<AtomicBool>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.store(false, Release);
+    }
+}
+
+/// The flush of a large file. If it began with an early copy and is dropped before it is `done`, that was for nothing.
 pub struct Judged<'a> {
     files: &'a Files,
     number: u32,
     serial: u64,
+    copied_early: u64,
     of_use: u64,
     in_vain: u64,
 }
 
 impl<'a> Judged<'a> {
     pub fn new(files: &'a Files, file: &Flushing<'_>, begun: &Begun) -> Option<Judged<'a>> {
-        let in_vain = begun.bytes();
-        (in_vain > 0).then_some(Judged { files, number: file.number, serial: file.serial, of_use: 0, in_vain })
+        let copied_early = begun.bytes();
+        let is_large = copied_early > 0 || file.stat.size >= GROWN_BYTES as u64;
+        is_large.then_some(Judged {
+            files,
+            number: file.number,
+            serial: file.serial,
+            copied_early,
+            of_use: 0,
+            in_vain: copied_early,
+        })
     }
 
-    /// The file is durable, with so many of the bytes replaced.
-    pub fn done(&mut self, replaced: u64) {
-        (self.of_use, self.in_vain) = (self.in_vain.saturating_sub(replaced), replaced.min(self.in_vain));
+    /// The file of `size` bytes is durable, with so many of the early copy's replaced. Without one, one would have been of use.
+    pub fn done(&mut self, size: u64, replaced: u64) {
+        let copied = if self.copied_early > 0 { self.copied_early } else { size };
+        (self.of_use, self.in_vain) = (copied.saturating_sub(replaced), replaced.min(self.copied_early));
     }
 }
 
@@ -164,7 +224,7 @@ impl Files {
 
     fn has_place_for_early(&self) -> bool {
         let early = self.early();
-        early.vain < VAIN_MAX && early.copies.values().filter(|(_, copy)| copy.is_some()).count() < COPIES_MAX
+        !early.balance.is_in_vain() && early.copies.values().filter(|(_, copy)| copy.is_some()).count() < COPIES_MAX
     }
 
     fn begin_early(&self, number: u32, relative: PathBuf) -> Option<EarlyCopy> {
@@ -201,17 +261,21 @@ impl Files {
         let taken = copy::begin(&mut copy.begun, &*source, &mut *copy.sink, &options, is_enough)?;
         drop(source);
         copy.unsynced += taken;
-        // A faster tier has it in memory, and writes by itself.
-        let is_slow = self.cap.is_none() && (taken as f64) < SLOW_BYTES_S * begun.elapsed().as_secs_f64();
+        let is_slow = (taken as f64) < SLOW_BYTES_S * begun.elapsed().as_secs_f64();
         let is_wanted = self.claims.is_wanted(number) || self.schedule.is_awaited();
-        if is_slow && !is_wanted && self.settings.mover.fsync && copy.syncs.is_due() {
+        if is_wanted || self.cap.is_some() || !self.settings.mover.fsync {
+            return Ok(taken);
+        }
+        if !is_slow {
+            copy.sync_beside(&self.early_copies.is_syncing);
+        } else if copy.syncs.is_due() {
             copy.sync_little()?;
         }
         Ok(taken)
     }
 
     fn early(&self) -> MutexGuard<'_, Inner> {
-        self.early_copies.0.lock().unwrap()
+        self.early_copies.inner.lock().unwrap()
     }
 
     fn keep_early(&self, number: u32, serial: u64, copy: Option<EarlyCopy>) {
@@ -229,7 +293,7 @@ impl Files {
     }
 
     fn count_vain(&self, copy: &EarlyCopy) {
-        self.early().vain += copy.begun.bytes() as i64;
+        self.early().balance.add(copy.begun.bytes(), 0);
     }
 
     /// For the flush of a file: where it is copied to, and what is there already.
@@ -245,12 +309,11 @@ impl Files {
         Ok((sink, Begun::default()))
     }
 
-    /// A flush has come to its end with what was begun: so many bytes of it were of use, and so many were not. Of a file that was opened
-    /// again before that, no copy is begun again.
+    /// A flush has come to its end. Of a file whose early copy was of no use, as it was opened again before that, none is begun again.
     fn judge_early(&self, judged: &Judged<'_>) {
         let mut early = self.early();
-        early.vain = (early.vain + judged.in_vain as i64 - judged.of_use as i64).max(-VAIN_MAX);
-        if judged.of_use == 0 {
+        early.balance.add(judged.in_vain, judged.of_use);
+        if judged.copied_early > 0 && judged.of_use == 0 {
             early.copies.insert(judged.number, (judged.serial, None));
         }
     }
@@ -289,5 +352,27 @@ impl Files {
     pub fn drop_early_copies(&self) {
         let copies = std::mem::take(&mut self.early().copies);
         drop(copies);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_in_vain_end_and_files_that_are_kept_begin_them_again() {
+        let mut balance = Balance::default();
+        balance.add(VAIN_MAX as u64 - 1, 0);
+        assert!(!balance.is_in_vain());
+        balance.add(1, 0);
+        assert!(balance.is_in_vain());
+        balance.add(1 << 50, 0);
+        balance.add(0, VAIN_MAX as u64);
+        assert!(balance.is_in_vain(), "what was copied for nothing is not forgotten at once");
+        balance.add(0, 1);
+        assert!(!balance.is_in_vain(), "but what is kept then makes up for it, however much it was");
+        balance.add(0, 1 << 50);
+        balance.add(2 * VAIN_MAX as u64, 0);
+        assert!(balance.is_in_vain(), "however much was kept before, what is in vain now counts");
     }
 }

@@ -63,7 +63,7 @@ pub struct Flushing<'a> {
     /// The object may still be open for writing: what is made durable is a snapshot.
     is_snapshot: bool,
     pub(super) begin_ns: u64,
-    /// What an early copy was good for, and how much of it was replaced.
+    /// Of a large file: what an early copy was good for. How much of it was replaced.
     judged: Option<Judged<'a>>,
     replaced: u64,
     _claim: Claim<'a>,
@@ -467,7 +467,7 @@ impl Files {
         };
         reached(Step::FlushRenamed);
         if let Some(judged) = &mut file.judged {
-            judged.done(file.replaced);
+            judged.done(file.stat.size, file.replaced);
         }
         let is_equal = after.size == durable.size && after.mtime == durable.mtime;
         self.attributes_again(file, after);

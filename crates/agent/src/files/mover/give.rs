@@ -22,7 +22,8 @@ use terrace_core::peers::Offer;
 use terrace_core::policy::Mode;
 use terrace_index::State;
 use terrace_index::guard::Domain;
-use terrace_tier::{Lease, ReadingExt, Stat, Step, reached};
+use terrace_tier::buffer::BUFFER_BYTES;
+use terrace_tier::{Lease, ReadingExt, Stat, Step, reached, with_buffer};
 
 /// A file that came from another node is not given on at once: one that several nodes want is best a real file in the root.
 const REST: Duration = Duration::from_secs(10);
@@ -32,7 +33,7 @@ pub const TOLD: Duration = Duration::from_millis(300);
 /// A look waits so long for the mover to be done with the file.
 const LOOKING: Duration = Duration::from_secs(1);
 /// Bytes in one message.
-pub const PART_BYTES: usize = 1 << 20;
+pub const PART_BYTES: usize = BUFFER_BYTES;
 
 /// A file that another node is being given. Dropped before its name is: nothing has happened.
 pub struct Giving<'a> {
@@ -127,7 +128,6 @@ impl<'a> Giving<'a> {
     /// Its bytes, part by part. False: it changed meanwhile, or a program here waits to write it.
     pub fn each_part(&self, mut send: impl FnMut(u64, &[u8]) -> std::io::Result<()>) -> std::io::Result<bool> {
         let reading = &*self.file.reading;
-        let mut buffer = vec![0; PART_BYTES.min(self.offer.size as usize)];
         let mut offset = 0;
         while offset < self.offer.size {
             let Some((start, end)) = reading.next_data(offset).map_err(|error| error_of(&error))? else { break };
@@ -137,10 +137,13 @@ impl<'a> Giving<'a> {
                 if !self.is_still() {
                     return Ok(false);
                 }
-                let part = &mut buffer[..((end - offset) as usize).min(PART_BYTES)];
-                reading.read_exact_at(part, offset).map_err(|error| error_of(&error))?;
-                send(offset, part)?;
-                offset += part.len() as u64;
+                let count = ((end - offset) as usize).min(PART_BYTES);
+                with_buffer(|buffer| -> std::io::Result<()> {
+                    let part = &mut buffer[..count];
+                    reading.read_exact_at(part, offset).map_err(|error| error_of(&error))?;
+                    send(offset, part)
+                })??;
+                offset += count as u64;
             }
         }
         Ok(self.is_still())

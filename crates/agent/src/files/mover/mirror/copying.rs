@@ -9,10 +9,8 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use terrace_tier::Lease;
+use terrace_tier::{Lease, with_buffer};
 use twox_hash::XxHash3_128;
-
-const CHUNK: usize = 1 << 20;
 
 /// What became of a file that was to be copied.
 pub enum Done {
@@ -117,18 +115,22 @@ impl Copier<'_> {
         let mut target = File::options().write(true).create_new(true).mode(mode & 0o777).open(to)?;
         let own = target.metadata()?;
         let mut hash = XxHash3_128::new();
-        let mut buffer = vec![0; CHUNK.min(status.size() as usize + 1)];
-        loop {
-            let count = source.read(&mut buffer)?;
-            if count == 0 {
-                break;
+        let gives_up = || !(self.how.goes_on)() || !is_still();
+        let is_whole = with_buffer(|buffer| -> io::Result<bool> {
+            loop {
+                let count = source.read(buffer)?;
+                if count == 0 {
+                    return Ok(true);
+                }
+                if gives_up() || self.how.cap.is_some_and(|cap| !cap.take(count as u64, gives_up)) {
+                    return if is_still() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(false) };
+                }
+                hash.write(&buffer[..count]);
+                target.write_all(&buffer[..count])?;
             }
-            let gives_up = || !(self.how.goes_on)() || !is_still();
-            if gives_up() || self.how.cap.is_some_and(|cap| !cap.take(count as u64, gives_up)) {
-                return if is_still() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(None) };
-            }
-            hash.write(&buffer[..count]);
-            target.write_all(&buffer[..count])?;
+        })??;
+        if !is_whole {
+            return Ok(None);
         }
         copy_xattrs(source, &target);
         give_owner(&own, status, |uid, gid| std::os::unix::fs::fchown(&target, uid, gid))?;
@@ -143,14 +145,15 @@ impl Copier<'_> {
     }
 
     fn hash(&self, mut source: &File) -> io::Result<u128> {
-        let mut buffer = vec![0; CHUNK.min(source.metadata()?.size() as usize + 1)];
         let mut hash = XxHash3_128::new();
-        loop {
-            match source.read(&mut buffer)? {
-                0 => break,
-                count => hash.write(&buffer[..count]),
+        with_buffer(|buffer| -> io::Result<()> {
+            loop {
+                match source.read(buffer)? {
+                    0 => return Ok(()),
+                    count => hash.write(&buffer[..count]),
+                }
             }
-        }
+        })??;
         source.rewind()?;
         Ok(hash.finish_128())
     }
