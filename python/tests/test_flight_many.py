@@ -25,6 +25,8 @@ pytest.importorskip("adbc_driver_flightsql")
 
 SECONDS = float(os.environ.get("TERRACE_FLIGHT_SECONDS", "8"))
 CLIENTS = int(os.environ.get("TERRACE_FLIGHT_CLIENTS", "8"))
+#: Between two steps of the simulation: a longer run has as many, for who asks for all of them takes as long as there are.
+PAUSE = max(0.02, SECONDS / 5000)
 #: Of one program, which is killed with all of them.
 CLIENTS_OF_PROGRAM = 4
 SHAPE = (200, 150)
@@ -37,7 +39,7 @@ import numpy, select, sys, terrace
 sim = terrace.connect()["sim"]
 p, q = sim["p"], sim["q"]
 step = 0
-while not select.select([sys.stdin], [], [], 0.02)[0]:
+while not select.select([sys.stdin], [], [], float(sys.argv[1]))[0]:
     values = numpy.random.default_rng(step).random(1000)
     p[step] = values
     q[step] = 2 * values
@@ -81,7 +83,7 @@ def test_every_answer_is_right_while_clients_are_killed_and_queries_cancelled(ru
         sim.create_array(name, (0, 1000), "f8", unlimited=[0], dimensions=["time", "cell"])
     chance = random.Random(1)
     pipe = subprocess.PIPE
-    writer = subprocess.Popen([sys.executable, "-c", SIMULATION], stdin=pipe, stdout=pipe, text=True, env=run.environment)
+    writer = subprocess.Popen([sys.executable, "-c", SIMULATION, str(PAUSE)], stdin=pipe, stdout=pipe, text=True, env=run.environment)
     flags = ["--threads", "1", "--memory", "1GiB", "--query-memory", "64MiB", "--spill", str(tmp_path)]
     with FlightServer(run.environment, *flags) as server:
         while sim["q"].shape[0] == 0:

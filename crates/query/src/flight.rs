@@ -54,18 +54,19 @@ const ALIVE_PATIENCE: Duration = Duration::from_secs(20);
 const CANCELLED: i32 = 1;
 const CANCEL_FLIGHT_INFO: &str = "CancelFlightInfo";
 
-/// By default glibc has eight arenas for each processor, and each keeps 64 MiB and more that queries had at most: with 64 clients that is ten
-/// times what they hold. One for each processor is as fast. (To map large pieces one by one makes some queries six times as slow.)
-#[cfg(target_env = "gnu")]
-fn keep_little_memory() {
-    let count = std::thread::available_parallelism().map_or(1, usize::from).max(2);
-    // SAFETY: a plain call; where it is refused, all is as it was.
-    unsafe { libc::mallopt(libc::M_ARENA_MAX, count.try_into().unwrap_or(i32::MAX)) };
+/// Called before there are threads. By default glibc has up to eight arenas for each processor, and each keeps 64 MiB and more of what queries had
+/// at most: with 64 clients that is ten times what they hold. One for each processor is as fast. (To map large pieces one by one makes some
+/// queries six times as slow.) What the environment says of arenas stays.
+pub fn keep_little_memory() {
+    #[cfg(target_env = "gnu")]
+    if std::env::var_os("MALLOC_ARENA_MAX").is_none() && std::env::var_os("GLIBC_TUNABLES").is_none() {
+        let count = std::thread::available_parallelism().map_or(1, usize::from).max(2);
+        // SAFETY: a plain call; where it is refused, all is as it was.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, count.try_into().unwrap_or(i32::MAX)) };
+    }
 }
 
 pub fn serve(engine: &Engine, listening: &ServerArgs) -> Result<(), Failure> {
-    #[cfg(target_env = "gnu")]
-    keep_little_memory();
     let read = |path: &Path| {
         std::fs::read(path).map_err(|error| Failure::invalid(format!("can't read {}: {error}", path.display())))
     };

@@ -214,6 +214,7 @@ fn available_memory() -> u64 {
 }
 
 fn flight(args: &FlightArgs) -> Result<(), Failure> {
+    flight::keep_little_memory();
     flight::serve(&engine(&args.engine)?, &args.server)
 }
 

@@ -11,18 +11,17 @@
 
 use crate::files::Files;
 use crate::files::mover::flush::Flushing;
-use crate::files::mover::syncs::{SYNCED_BYTES, Syncs};
+use crate::files::mover::syncs::{Beside, SYNCED_BYTES, Syncs, is_local};
 use crate::shared::schedule::Work;
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use terrace_index::{GROWN_BYTES, State};
-use terrace_tier::{Begun, CopyOptions, Tier, Writing, copy};
+use terrace_tier::{Begun, CopyOptions, Stat, Tier, Writing, copy};
 
 /// A thread works on one file for so long, if nobody else wants it.
 const TURN: Duration = Duration::from_millis(50);
@@ -31,16 +30,16 @@ const PAUSE_MIN: Duration = Duration::from_millis(3);
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// While somebody waits for other files, or works on this one.
 const GIVE_WAY: Duration = Duration::from_millis(100);
-/// So many bytes may have been copied in vain, beyond those that were not. Files that are kept make up for as many at most, and are made up
-/// for by twice as many.
+/// So many bytes may have been copied in vain, beyond those that were of use. As many in vain are remembered twice over, and as many of use once.
 const VAIN_MAX: i64 = 256 << 20;
 /// Each is an open file.
 const COPIES_MAX: usize = 64;
 /// A tier that takes less than this a second is slow: what it has of a copy is synced after a turn, while it is so much.
 const SLOW_BYTES_S: f64 = 200e6;
 const SYNCED_EARLY: RangeInclusive<u64> = 4 << 20..=SYNCED_BYTES;
-/// A faster one has it in memory. From here on it is synced beside the next turns, while nobody waits for other files.
+/// A faster one has it in memory. From here on it is synced beside the next turns, which wait when there is so much more.
 const SYNCED_BESIDE: u64 = 16 << 20;
+const UNSYNCED_MAX: u64 = 96 << 20;
 /// What early copies leave free in the root.
 const ROOT_ROOM: u64 = 256 << 20;
 
@@ -74,6 +73,8 @@ impl Balance {
 }
 
 struct EarlyCopy {
+    /// Before the sink: it has ended when that goes.
+    beside: Option<Beside>,
     relative: PathBuf,
     sink: Box<dyn Writing>,
     begun: Begun,
@@ -96,22 +97,27 @@ impl EarlyCopy {
         Ok(())
     }
 
-    /// By a descriptor of its own, so that the sink's is still told of what could not be written: a sync that fails here is of no use, and
-    /// no harm. Nobody waits for it, and nobody needs what it has.
-    fn sync_beside(&mut self, is_syncing: &Arc<AtomicBool>) {
-        if self.unsynced < SYNCED_BESIDE || is_syncing.swap(true, AcqRel) {
-            return;
+    /// By another thread, where that holds up nobody who writes to the file: not behind FUSE.
+    fn sync_beside(&mut self, is_syncing: &Arc<AtomicBool>) -> terrace_tier::Result<()> {
+        if self.unsynced < SYNCED_BESIDE || self.beside.as_ref().is_some_and(Beside::is_under_way) {
+            return Ok(());
         }
-        let ended = Ended(is_syncing.clone());
-        let sink = self.sink.as_fd().map(|sink| std::fs::File::open(format!("/proc/self/fd/{}", sink.as_raw_fd())));
-        let Some(Ok(sink)) = sink else { return };
-        let sync = move || {
-            let _ = rustix::fs::fdatasync(&sink);
-            drop(ended);
-        };
-        if std::thread::Builder::new().name("sync".into()).spawn(sync).is_ok() {
+        let before = self.beside.take().map_or(Ok(()), Beside::end);
+        before.map_err(|error| terrace_tier::Error::io("sync", self.sink.path(), error))?;
+        let sink = self.sink.as_fd().filter(|sink| rustix::fs::fstatfs(sink).is_ok_and(|found| is_local(&found)));
+        if let Some(Ok(sink)) = sink.map(|sink| sink.try_clone_to_owned())
+            && !is_syncing.swap(true, AcqRel)
+        {
+            let ended = Ended(is_syncing.clone());
+            self.beside = Beside::begin(sink, move || drop(ended));
             self.unsynced = 0;
         }
+        Ok(())
+    }
+
+    /// The disk is to come after.
+    fn waits_for_sync(&self) -> bool {
+        self.unsynced >= UNSYNCED_MAX && self.beside.as_ref().is_some_and(Beside::is_under_way)
     }
 }
 
@@ -137,8 +143,8 @@ pub struct Judged<'a> {
 impl<'a> Judged<'a> {
     pub fn new(files: &'a Files, file: &Flushing<'_>, begun: &Begun) -> Option<Judged<'a>> {
         let copied_early = begun.bytes();
-        let is_large = copied_early > 0 || file.stat.size >= GROWN_BYTES as u64;
-        is_large.then_some(Judged {
+        let is_judged = copied_early > 0 || files.might_have_early(file);
+        is_judged.then_some(Judged {
             files,
             number: file.number,
             serial: file.serial,
@@ -148,10 +154,11 @@ impl<'a> Judged<'a> {
         })
     }
 
-    /// The file of `size` bytes is durable, with so many of the early copy's replaced. Without one, one would have been of use.
-    pub fn done(&mut self, size: u64, replaced: u64) {
-        let copied = if self.copied_early > 0 { self.copied_early } else { size };
-        (self.of_use, self.in_vain) = (copied.saturating_sub(replaced), replaced.min(self.copied_early));
+    /// The file is durable, with so many of the early copy's replaced. Without one, one of all that it has would have been of use.
+    pub fn done(&mut self, stat: &Stat, replaced: u64) {
+        let copied = if self.copied_early > 0 { self.copied_early } else { stat.allocated };
+        self.of_use = copied.min(stat.size).saturating_sub(replaced);
+        self.in_vain = self.copied_early.saturating_sub(self.of_use);
     }
 }
 
@@ -191,6 +198,10 @@ impl Files {
             None => self.begin_early(number, relative),
         };
         let Some(mut copy) = copy else { return self.keep_early(number, serial, None) };
+        if copy.waits_for_sync() {
+            self.keep_early(number, serial, Some(copy));
+            return self.schedule.after(PAUSE_MIN, Work::Early, number);
+        }
         let end = Instant::now() + TURN;
         let is_enough = || Instant::now() >= end || self.claims.is_wanted(number) || self.schedule.is_awaited();
         match self.go_on_early(number, &mut copy, &is_enough) {
@@ -231,6 +242,7 @@ impl Files {
         let stat = self.open_object(number).and_then(|object| object.stat()).ok()?;
         let sink = self.root_tier.create_with_mode(&relative, stat.mode, None).ok()?;
         Some(EarlyCopy {
+            beside: None,
             relative,
             sink,
             begun: Begun::default(),
@@ -263,11 +275,11 @@ impl Files {
         copy.unsynced += taken;
         let is_slow = (taken as f64) < SLOW_BYTES_S * begun.elapsed().as_secs_f64();
         let is_wanted = self.claims.is_wanted(number) || self.schedule.is_awaited();
-        if is_wanted || self.cap.is_some() || !self.settings.mover.fsync {
+        if taken == 0 || is_wanted || self.cap.is_some() || !self.settings.mover.fsync {
             return Ok(taken);
         }
         if !is_slow {
-            copy.sync_beside(&self.early_copies.is_syncing);
+            copy.sync_beside(&self.early_copies.is_syncing)?;
         } else if copy.syncs.is_due() {
             copy.sync_little()?;
         }
@@ -296,17 +308,33 @@ impl Files {
         self.early().balance.add(copy.begun.bytes(), 0);
     }
 
-    /// For the flush of a file: where it is copied to, and what is there already.
-    pub fn sink_of(&self, file: &Flushing<'_>, lane: Option<usize>) -> terrace_tier::Result<(Box<dyn Writing>, Begun)> {
+    /// An early copy of the file would have been of use, had one been made.
+    fn might_have_early(&self, file: &Flushing<'_>) -> bool {
+        let is_large = file.stat.allocated >= GROWN_BYTES as u64;
+        is_large
+            && self.settings.mover.early_copies
+            && !file.is_snapshot
+            && !self.has_early(file.number)
+            && self.wanted_early(file.number, file.serial).is_some()
+    }
+
+    /// For the flush of a file: where it is copied to, what is there already, and a sync of that which has to end well.
+    pub fn sink_of(
+        &self,
+        file: &Flushing<'_>,
+        lane: Option<usize>,
+    ) -> terrace_tier::Result<(Box<dyn Writing>, Begun, Option<Beside>)> {
         match self.take_early(file.number, file.serial) {
             // In another directory it might be on another file system.
-            Some(Some(copy)) if copy.relative.parent() == file.relative.parent() => return Ok((copy.sink, copy.begun)),
+            Some(Some(copy)) if copy.relative.parent() == file.relative.parent() => {
+                return Ok((copy.sink, copy.begun, copy.beside));
+            }
             Some(Some(copy)) => self.count_vain(&copy),
             Some(None) => self.keep_early(file.number, file.serial, None),
             None => {}
         }
         let sink = self.root_tier.create_with_mode(&file.relative, file.stat.mode, lane)?;
-        Ok((sink, Begun::default()))
+        Ok((sink, Begun::default(), None))
     }
 
     /// A flush has come to its end. Of a file whose early copy was of no use, as it was opened again before that, none is begun again.

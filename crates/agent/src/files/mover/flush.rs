@@ -18,7 +18,7 @@ use crate::files::mover::early::Judged;
 use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::give::TOLD;
 use crate::files::mover::lanes::spread;
-use crate::files::mover::syncs::{SYNCED_BYTES, Syncs};
+use crate::files::mover::syncs::{Beside, SYNCED_BYTES, Syncs};
 use crate::shared::claims::Claim;
 use crate::shared::ended::{Move, now_ns};
 use crate::shared::path::as_path;
@@ -61,7 +61,7 @@ pub struct Flushing<'a> {
     /// The object as it was before and after the copy.
     pub(super) stat: Stat,
     /// The object may still be open for writing: what is made durable is a snapshot.
-    is_snapshot: bool,
+    pub(super) is_snapshot: bool,
     pub(super) begin_ns: u64,
     /// Of a large file: what an early copy was good for. How much of it was replaced.
     judged: Option<Judged<'a>>,
@@ -321,7 +321,7 @@ impl Files {
             behind: None,
         };
         let lane = has_lanes.then_some(file.number as usize);
-        let (mut sink, begun) = self.sink_of(file, lane).map_err(|error| self.block_reason(file, &error))?;
+        let (mut sink, begun, beside) = self.sink_of(file, lane).map_err(|error| self.block_reason(file, &error))?;
         file.judged = Judged::new(self, file, &begun);
         let is_large = sync && file.stat.size >= 2 * SYNCED_BYTES;
         let copied = match sink.as_fd().filter(|_| is_large).and_then(|fd| fd.try_clone_to_owned().ok()) {
@@ -332,6 +332,10 @@ impl Files {
             None => copy::finish(&begun, &*file.reading, &mut *sink, &options),
         };
         let copied = copied.map_err(|error| self.block_reason(file, &error))?;
+        if let Err(error) = beside.map_or(Ok(()), Beside::end) {
+            let error = terrace_tier::Error::io("sync", sink.path(), error);
+            return Err(self.block_reason(file, &error));
+        }
         if !copied.attributes.is_complete() {
             self.warn(format!("{} lost {}", file.relative.display(), copied.attributes));
         }
@@ -467,7 +471,7 @@ impl Files {
         };
         reached(Step::FlushRenamed);
         if let Some(judged) = &mut file.judged {
-            judged.done(file.stat.size, file.replaced);
+            judged.done(&file.stat, file.replaced);
         }
         let is_equal = after.size == durable.size && after.mtime == durable.mtime;
         self.attributes_again(file, after);

@@ -17,6 +17,7 @@ mod tests;
 pub use copying::copy_one;
 pub use list::restore;
 
+use crate::files::mover::syncs::is_local;
 use crate::shared::threads::in_threads;
 use copying::{Copier, Done, copy_xattrs, give_owner, times, umask, with_rights};
 use list::{Line, add_lines};
@@ -509,8 +510,7 @@ fn is_quiet(status: &Metadata, now: SystemTime, settle: Duration) -> bool {
 
 /// One sync of the whole file system is a sync of these files: not so where a server of its own has them (FUSE).
 fn syncs_at_once(place: &Path) -> bool {
-    const LOCAL: [i64; 4] = [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::BTRFS_SUPER_MAGIC, libc::TMPFS_MAGIC];
-    rustix::fs::statfs(place).is_ok_and(|found| LOCAL.contains(&found.f_type))
+    rustix::fs::statfs(place).is_ok_and(|found| is_local(&found))
 }
 
 fn in_file(path: &Path, error: io::Error) -> io::Error {
