@@ -38,7 +38,7 @@ const COPIES_MAX: usize = 64;
 const SLOW_BYTES_S: f64 = 200e6;
 const SYNCED_EARLY: RangeInclusive<u64> = 4 << 20..=SYNCED_BYTES;
 /// A faster one has it in memory. From here on it is synced beside the next turns, which wait when there is so much more.
-const SYNCED_BESIDE: u64 = 16 << 20;
+const SYNCED_BESIDE: u64 = SYNCED_BYTES;
 const UNSYNCED_MAX: u64 = 96 << 20;
 /// What early copies leave free in the root.
 const ROOT_ROOM: u64 = 256 << 20;
