@@ -424,22 +424,6 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
     new
 }
 
-/// fcntl(2) is variadic; its one optional argument arrives in the third register either way.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-    let real = crate::real!("fcntl": fn(c_int, c_int, usize) -> c_int);
-    let result = unsafe { real(fd, command, argument) };
-    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
-        data::forget(result);
-    }
-    result
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
-    unsafe { fcntl(fd, command, argument) }
-}
-
 // A closed number may come back as a pipe: a guard must never be held over a write that waits for a reader.
 
 #[unsafe(no_mangle)]

@@ -8,6 +8,7 @@
 //!   hides that they are links                           stat.rs, directory.rs, canonical.rs, attributes.rs, changes.rs, walk.rs
 //!   keeps count of what is written                      data.rs, entry.rs
 //!   has other nodes' files brought                     elsewhere.rs
+//!   locks files where they are now                       locks.rs
 //!   changes no name in the middle of a commit           names.rs
 //!   places whole directories, and leads `..` out of them make_directory.rs, placed.rs, dots.rs
 //!   makes files elsewhere that these have no room for  spill.rs
@@ -45,6 +46,7 @@ mod exec;
 mod gate;
 mod habits;
 mod link;
+mod locks;
 mod make_directory;
 mod names;
 mod objects;

@@ -18,6 +18,7 @@ mod hdf5;
 mod histories;
 mod jdbc;
 mod launch;
+mod locks;
 mod matrix;
 mod mount;
 mod moves;

@@ -228,7 +228,8 @@ impl Files {
         self.index.header.moves_seq.fetch_add(1, SeqCst);
         // Who changes its attributes at this moment is in a guard of names, and the copy has them.
         let is_still = self.synchronize(Domain::Data) && self.synchronize(Domain::Names);
-        let moved = if !is_still || record.flags.load(SeqCst) & FLAG_MAPPED != 0 {
+        // Who locks it from now on finds that it moves, and looks again.
+        let moved = if !is_still || record.flags.load(SeqCst) & FLAG_MAPPED != 0 || has_locks(&source) {
             Err(libc::EBUSY)
         } else {
             self.carry(number, path.as_deref(), source.as_fd(), destination)
@@ -288,13 +289,14 @@ impl Files {
         let Some(Ok(source)) = object.as_fd().map(reopen) else { return Eviction::Open };
         let is_same =
             rustix::fs::fstat(&handle).is_ok_and(|found| self.is_durable_version(number, &Stat::from(&found)));
-        let is_locked = object.stat().is_ok_and(|stat| is_locked(&stat));
         drop(object);
-        if !is_same || is_mapped() || is_locked || !record.change_state(State::Clean, State::Moving) {
+        if !is_same || is_mapped() || has_locks(&source) || !record.change_state(State::Clean, State::Moving) {
             return Eviction::Open;
         }
         self.index.header.moves_seq.fetch_add(1, SeqCst);
-        let is_ours = self.synchronize(Domain::Data) && self.synchronize(Domain::Names) && !is_mapped();
+        let is_still = self.synchronize(Domain::Data) && self.synchronize(Domain::Names);
+        // Who locks it from now on finds that it moves, and looks again.
+        let is_ours = is_still && !is_mapped() && !has_locks(&source);
         // Nor is it evicted under its name while that goes.
         let is_ours = is_ours && record.flags.load(SeqCst) & FLAG_UNLINKED == 0;
         let is_ours = is_ours && self.carry_open(number, serial, &path, &source);
@@ -563,6 +565,10 @@ impl Files {
         self.finish_steps(&ids);
         renamed
     }
+}
+
+fn has_locks(file: &OwnedFd) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| is_locked(&Stat::from(&stat)))
 }
 
 /// A program holds a POSIX, OFD or flock lock on the file: a lock stays with the object, so the object stays.

@@ -237,7 +237,8 @@ impl Files {
         self.index.table_put(self.object_key(number), number);
         self.index.header.moves_seq.fetch_add(1, SeqCst);
         let is_still = self.synchronize(Domain::Data) && self.synchronize(Domain::Names);
-        let carried = match is_still {
+        // Who locks it from now on finds that it moves, and looks again.
+        let carried = match is_still && !is_locked(stat) {
             true => self.carry_unrecorded(number, target, source, stat),
             false => Err(libc::EBUSY),
         };
