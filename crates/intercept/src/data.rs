@@ -179,18 +179,49 @@ pub fn reading(fd: i32, op: impl Fn() -> isize) -> isize {
 
 /// Exchanges the descriptor if its file has moved. False: nobody knows where the file is, and what the descriptor leads to may be old.
 pub fn follow(index: Index, fd: i32) -> bool {
+    !matches!(followed(index, fd), Refreshed::Lost)
+}
+
+/// As `follow`. 0, or the error for which the descriptor may not be that of the file as it is now.
+pub fn follow_surely(index: Index, fd: i32) -> i32 {
+    match followed(index, fd) {
+        Refreshed::Lost => libc::EIO,
+        Refreshed::Fails(errno) => errno,
+        _ => 0,
+    }
+}
+
+fn followed(index: Index, fd: i32) -> Refreshed {
     while seen(fd) != index.header.moves_seq.load(SeqCst) + 1 {
         match refresh(index, fd, Need::Nothing, false) {
             Refreshed::NotPlaced => {
                 set_seen(fd, index.header.moves_seq.load(SeqCst));
-                return true;
+                return Refreshed::NotPlaced;
             }
             Refreshed::Again => continue,
-            Refreshed::Lost => return false,
-            Refreshed::Ready | Refreshed::Fails(_) => return true,
+            refreshed => return refreshed,
         }
     }
-    true
+    Refreshed::Ready
+}
+
+/// The descriptor's file was opened in the root, and does not move.
+pub fn is_of_root(fd: i32) -> bool {
+    fd >= 0 && left(fd) == NOT_PLACED
+}
+
+/// The descriptor is one of a file as it was: it has moved.
+pub fn has_moved(index: Index, fd: i32) -> bool {
+    loop {
+        let number = fstat(fd).and_then(|status| record_of(index, fd, &status));
+        let Some(record) = number.map(|number| link::record(&index, number)) else { return false };
+        match record.state() {
+            State::Moving => process::sleep_us(200),
+            State::Moved => return true,
+            State::Dead => return record.moved_to.load(Acquire) != 0,
+            _ => return false,
+        }
+    }
 }
 
 enum Refreshed {
@@ -377,8 +408,13 @@ pub fn exchange_fd(index: Index, fd: i32, record: u32) -> i32 {
     unsafe {
         let flags = gate::call3(libc::SYS_fcntl, fd as usize, libc::F_GETFD as usize, 0);
         let cloexec = if flags > 0 && flags as i32 & libc::FD_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
-        let result = gate::call3(libc::SYS_dup3, answer.fd as usize, fd as usize, cloexec as usize);
-        gate::call1(libc::SYS_close, answer.fd as usize);
+        // Another thread may have done it: to do it again would close a descriptor of the file, and so drop locks on it.
+        let inode = |fd| fstat(fd).map(|status| (status.st_dev, status.st_ino));
+        let result = match inode(fd) == inode(answer.fd) {
+            true => 0,
+            false => gate::call3(libc::SYS_dup3, answer.fd as usize, fd as usize, cloexec as usize),
+        };
+        crate::locks::close_unseen(answer.fd);
         forget(fd);
         if result < 0 { -result as i32 } else { 0 }
     }

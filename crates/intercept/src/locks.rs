@@ -10,39 +10,83 @@
 //! Invariant: of a file that is looked at for locks when it is `Moving` (the agent), and for moves when it is locked (here), one of the
 //! two sees the other. So no guard is held over a call that may wait for another program.
 
-use crate::{data, process, real};
+use crate::{data, gate, process, real};
 use core::ffi::c_int;
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicBool, Ordering::*};
 use terrace_index::Index;
+
+/// This process has locked by process, as fcntl(2) and lockf(3) do.
+static BY_PROCESS: AtomicBool = AtomicBool::new(false);
+
+/// Closes a descriptor that the program does not know of. One of a file that somebody has locked stays open: it may be this process, which
+/// loses its locks on a file when it closes any descriptor of it.
+pub fn close_unseen(fd: c_int) {
+    // SAFETY: a zeroed flock is valid, and the kernel fills it.
+    let is_locked = BY_PROCESS.load(Acquire)
+        && unsafe {
+            let mut lock: libc::flock = core::mem::zeroed();
+            lock.l_type = libc::F_WRLCK as i16;
+            // The open file asks, to which the process is somebody else.
+            let asked = gate::call3(libc::SYS_fcntl, fd as usize, libc::F_OFD_GETLK as usize, &raw mut lock as usize);
+            asked == 0 && lock.l_type != libc::F_UNLCK as i16
+        };
+    if !is_locked {
+        // SAFETY: the caller's own descriptor.
+        unsafe { gate::call1(libc::SYS_close, fd as usize) };
+    }
+}
+
+/// Locks or unlocks by `call`, which returns the C convention (-1 and errno), on the file that the descriptor is of now.
+fn locking(fd: c_int, call: impl Fn() -> c_int) -> c_int {
+    let Some(index) = process::index().filter(|_| !data::is_of_root(fd)) else { return call() };
+    loop {
+        let seq = index.header.moves_seq.load(SeqCst);
+        if !is_followed(index, fd) {
+            return -1;
+        }
+        let before = inode(fd);
+        let result = call();
+        let errno = real::errno();
+        if index.header.moves_seq.load(SeqCst) == seq || result < 0 && errno == libc::EINTR {
+            return result;
+        }
+        // Who waits for a lock on the file as it was, and shares that, waits for the file as it is.
+        let has_moved = data::has_moved(index, fd);
+        if has_moved {
+            release(fd);
+        }
+        if !has_moved && inode(fd) == before {
+            real::set_errno(errno);
+            return result;
+        }
+    }
+}
+
+/// False: it is not the file as it is now, and errno says why.
+fn is_followed(index: Index, fd: c_int) -> bool {
+    let failed = match index.header.moves_seq.load(SeqCst) {
+        0 => 0,
+        _ => data::follow_surely(index, fd),
+    };
+    if failed != 0 {
+        real::set_errno(failed);
+    }
+    failed == 0
+}
 
 /// The file that the descriptor leads to.
 fn inode(fd: c_int) -> Option<(u64, u64)> {
     data::fstat(fd).map(|status| (status.st_dev, status.st_ino))
 }
 
-/// Locks, unlocks or asks for locks by `call`, which returns the C convention (-1 and errno), on the file that the descriptor is of now.
-fn locking(fd: c_int, call: impl Fn() -> c_int) -> c_int {
-    match process::index() {
-        Some(index) => locking_current(index, fd, call),
-        None => call(),
-    }
-}
-
-fn locking_current(index: Index, fd: c_int, call: impl Fn() -> c_int) -> c_int {
-    loop {
-        let seq = index.header.moves_seq.load(SeqCst);
-        if seq != 0 && !data::follow(index, fd) {
-            real::set_errno(libc::EIO);
-            return -1;
-        }
-        let before = inode(fd);
-        let result = call();
-        let errno = real::errno();
-        // Nothing began to move in between, or only other files.
-        if index.header.moves_seq.load(SeqCst) == seq || data::follow(index, fd) && inode(fd) == before {
-            real::set_errno(errno);
-            return result;
-        }
+/// Gives back what was locked by the open file; what was locked by the process goes when the descriptor is exchanged.
+fn release(fd: c_int) {
+    // SAFETY: a zeroed flock is the whole file, and the kernel reads it.
+    unsafe {
+        let mut lock: libc::flock = core::mem::zeroed();
+        lock.l_type = libc::F_UNLCK as i16;
+        gate::call2(libc::SYS_flock, fd as usize, libc::LOCK_UN as usize);
+        gate::call3(libc::SYS_fcntl, fd as usize, libc::F_OFD_SETLK as usize, &raw mut lock as usize);
     }
 }
 
@@ -56,6 +100,7 @@ pub unsafe extern "C" fn flock(fd: c_int, operation: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn lockf(fd: c_int, command: c_int, length: i64) -> c_int {
     let real = crate::real!("lockf": fn(c_int, c_int, i64) -> c_int);
+    BY_PROCESS.store(true, Release);
     locking(fd, || unsafe { real(fd, command, length) })
 }
 
@@ -69,9 +114,15 @@ pub unsafe extern "C" fn lockf64(fd: c_int, command: c_int, length: i64) -> c_in
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     let real = crate::real!("fcntl": fn(c_int, c_int, usize) -> c_int);
     let call = || unsafe { real(fd, command, argument) };
+    if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
+        BY_PROCESS.store(true, Release);
+    }
     match command {
-        libc::F_SETLK | libc::F_SETLKW | libc::F_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW | libc::F_OFD_GETLK => {
-            locking(fd, call)
+        libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => locking(fd, call),
+        // The answer was true when it was asked, and stands where the question was.
+        libc::F_GETLK | libc::F_OFD_GETLK => {
+            let index = process::index().filter(|_| !data::is_of_root(fd));
+            if index.is_none_or(|index| is_followed(index, fd)) { call() } else { -1 }
         }
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => {
             let new = call();

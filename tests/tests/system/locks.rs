@@ -30,10 +30,12 @@ fn a_lock_that_is_taken_when_its_file_has_moved_keeps_programs_of_other_nodes_ou
         let locks = nodes.root().join("locks.py");
         let program = format!(
             r#"{LOCK}
-fd = os.open("f", os.O_RDWR | os.O_CREAT)
+fd, other = os.open("f", os.O_RDWR | os.O_CREAT), os.open("f", os.O_RDWR)
 os.mkdir("opened")
 while not os.path.exists("go"): time.sleep(0.005)
 lock(fd, "{way}")
+# Which is a descriptor of the file as it was until then.
+os.pread(other, 1, 0)
 os.mkdir("locked")
 while not os.path.exists("asked"): time.sleep(0.005)
 "#
@@ -52,6 +54,24 @@ while not os.path.exists("asked"): time.sleep(0.005)
         a.end(here).ok();
         b.end(there).ok();
     }
+}
+
+#[test]
+fn a_lock_ends_with_the_program_that_has_it_also_where_another_has_the_file_open_as_it_was() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = (nodes.node("nodea"), nodes.node("nodeb"));
+    let there = b.start("true");
+    let here = a.start(
+        "(exec 9>>f; mkdir one; while [ ! -e go ]; do sleep 0.01; done; flock 9; mkdir locked) &
+         (exec 9>>f; mkdir two; while [ ! -e locked ]; do sleep 0.01; done; flock 9; mkdir got) &
+         while [ ! -e one -o ! -e two ]; do sleep 0.01; done",
+    );
+    b.run("cat f").ok();
+    assert!(!nodes.root().join("f").is_symlink(), "the test shows nothing: f has not moved");
+    std::fs::write(nodes.root().join("go"), "").unwrap();
+    assert!(wait_until(60, || nodes.root().join("got").exists()), "the lock of a program that has ended is held");
+    a.end(here).ok();
+    b.end(there).ok();
 }
 
 #[test]

@@ -10,13 +10,13 @@ use crate::files::Files;
 use crate::files::reopen::{handle_of, reopen};
 use crate::shared::path::as_path;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, StatxFlags};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::*;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 use terrace_index::{OFFSET_TOKEN_BASE, State};
 use terrace_tier::Lease;
 
@@ -33,6 +33,9 @@ pub struct MovedFile {
     pub target_is_object: bool,
 }
 
+/// All processes' descriptors are looked at so often at most, and for no more than one part in so many of the time.
+const LOOK_REST: Duration = Duration::from_millis(500);
+const LOOK_PART: u32 = 50;
 /// A walk misses a file that is renamed meanwhile.
 const WALKS_MAX: usize = 3;
 
@@ -47,6 +50,10 @@ struct Inner {
     /// By token: the record whose descriptor it replaces, and the description.
     tokens: HashMap<i64, (u32, OwnedFd)>,
     next: i64,
+    /// Tokens of locked descriptions that no descriptor had at the last look.
+    unseen: HashSet<i64>,
+    /// When they are looked for again.
+    next_look: Option<Instant>,
 }
 
 impl Default for Exchanges {
@@ -54,7 +61,14 @@ impl Default for Exchanges {
     fn default() -> Exchanges {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let next = (now.as_micros() as i64) % (OFFSET_TOKEN_BASE / 2);
-        let inner = Inner { moved: HashMap::new(), inherited: HashMap::new(), tokens: HashMap::new(), next };
+        let inner = Inner {
+            moved: HashMap::new(),
+            inherited: HashMap::new(),
+            tokens: HashMap::new(),
+            next,
+            unseen: HashSet::new(),
+            next_look: None,
+        };
         Exchanges { inner: Mutex::new(inner) }
     }
 }
@@ -73,6 +87,34 @@ impl Exchanges {
     pub fn is_empty(&self) -> bool {
         let inner = self.inner.lock().unwrap();
         inner.moved.is_empty() && inner.inherited.is_empty()
+    }
+
+    /// A lock goes with its description's last descriptor, and the one here must not be that. So a description that programs have locked
+    /// is kept only while one of them has a descriptor of the one that it replaces. Two looks miss no descriptor that is just copied.
+    fn let_go_of_locked(&self) {
+        let locked: HashSet<i64> = {
+            let mut inner = self.inner.lock().unwrap();
+            let locked: HashSet<i64> =
+                inner.tokens.iter().filter(|(_, (_, new))| has_lock(new)).map(|(token, _)| *token).collect();
+            inner.unseen.retain(|token| locked.contains(token));
+            locked
+        };
+        let begun = Instant::now();
+        let is_due = self.inner.lock().unwrap().next_look.is_none_or(|next| begun >= next);
+        if locked.is_empty() || !is_due {
+            return;
+        }
+        let seen: HashSet<i64> = descriptors().iter().filter_map(|descriptor| token_of(descriptor)).collect();
+        let mut inner = self.inner.lock().unwrap();
+        inner.next_look = Some(Instant::now() + LOOK_REST.max(LOOK_PART * begun.elapsed()));
+        for token in locked {
+            if seen.contains(&token) {
+                inner.unseen.remove(&token);
+            } else if !inner.unseen.insert(token) {
+                inner.unseen.remove(&token);
+                inner.tokens.remove(&token);
+            }
+        }
     }
 
     /// Takes over a file that moved under an agent which was killed.
@@ -239,6 +281,7 @@ impl Files {
     /// Forgets moved files whose old object nobody has open. Their records are free for new files.
     pub fn forget_exchanged(&self) {
         self.forget_inherited();
+        self.exchanges.let_go_of_locked();
         let mut done = vec![];
         {
             let mut inner = self.exchanges.inner.lock().unwrap();
@@ -299,6 +342,20 @@ fn descriptors() -> Vec<PathBuf> {
         found.extend(entries.flatten().map(|entry| entry.path()));
     }
     found
+}
+
+/// A flock or an OFD lock of this description is held (proc_pid_fdinfo(5)).
+fn has_lock(description: &OwnedFd) -> bool {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", description.as_raw_fd()));
+    info.is_ok_and(|info| info.lines().any(|line| line.starts_with("lock:")))
+}
+
+/// The token that the offset of another process's descriptor is.
+fn token_of(descriptor: &Path) -> Option<i64> {
+    let info = descriptor.parent()?.with_file_name("fdinfo").join(descriptor.file_name()?);
+    let info = std::fs::read_to_string(info).ok()?;
+    let offset: i64 = info.lines().find_map(|line| line.strip_prefix("pos:"))?.trim().parse().ok()?;
+    (offset >= OFFSET_TOKEN_BASE).then_some(offset - OFFSET_TOKEN_BASE)
 }
 
 /// When a file was made; 0 where its file system doesn't say.

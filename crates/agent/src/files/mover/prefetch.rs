@@ -7,6 +7,7 @@
 
 use crate::error::text_of;
 use crate::files::Files;
+use crate::files::mover::live::is_locked;
 use crate::shared::ended::{Move, now_ns};
 use crate::shared::index_file::random_half;
 use crate::shared::path::as_path;
@@ -105,6 +106,10 @@ impl Files {
             },
             None => None,
         };
+        // Who locks a replica would not keep out who has locked the root's file.
+        if is_locked(&before) {
+            return Ok((0, 0));
+        }
         // A version says nothing while somebody is in the middle of a write.
         let lease = match Lease::read(reading.as_fd().ok_or("it has no descriptor")?) {
             Ok(Some(lease)) => Some(lease),
