@@ -188,6 +188,23 @@ fn a_tree_of_small_files_is_copied_elsewhere_as_it_is() {
 }
 
 #[test]
+fn a_large_file_comes_also_while_it_is_copied_early() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let ram = ["--tier", "ram=/dev/shm:400MiB"];
+    // While the one is written, and has an early copy, so has the other.
+    let each = "{ head -c 40000000 /dev/zero; mkdir begun-$i; sleep 0.1; head -c 1000000 /dev/zero; }";
+    let run = a.start_with(&ram, None, &format!("for i in 0 1 2 3 4; do {each} >f$i & done; wait"));
+    let there = b.start_with(&ram, None, "for i in 0 1 2 3 4; do cmp -n 41000000 f$i /dev/zero; done");
+    for i in 0..5 {
+        let place = leads_to(&nodes, &format!("f{i}")).unwrap_or_else(|| panic!("f{i} was made a real file"));
+        assert!(!a.native(&format!("ls {}", place.display())).stdout.contains("AA"), "f{i} has not come");
+    }
+    b.end(there).ok();
+    a.end(run).ok();
+}
+
+#[test]
 fn tar_finds_no_change_in_a_directory_whose_files_come_as_it_reads_them() {
     let Some(nodes) = Nodes::new() else { return };
     let (a, b) = two(&nodes);

@@ -46,6 +46,8 @@ impl Peers {
         let offered = self.record_of(object).and_then(|number| {
             self.offer(number, path, most, mode)
                 .or_else(|| self.note_name(number, path).then(|| self.offer(number, path, most, mode))?)
+                // It may have been waited for.
+                .filter(|_| self.record_of(object) == Some(number))
         });
         let Some(giving) = offered else {
             return answer(connection, Answer::Stays);

@@ -10,6 +10,7 @@ use crate::files::mover::give::PART_BYTES;
 use crate::files::mover::take::Taking;
 use crate::shared::path::as_path;
 use std::path::Path;
+use std::sync::mpsc::{channel, sync_channel};
 use std::time::{Duration, Instant};
 use terrace_client::Link;
 use terrace_core::objects::wire::{Request, Response};
@@ -18,6 +19,8 @@ use terrace_core::peers::{Answer, Ask, Offer};
 /// Longer than the owner may take to give a name after it has heard that the bytes are here.
 const NAMING: Duration = Duration::from_secs(15);
 const REST: Duration = Duration::from_millis(20);
+/// Parts that were received and are not written yet.
+const PARTS_AHEAD: usize = 2;
 
 impl Peers {
     /// The file of another node's object becomes one of this node. False: it does not; nothing has happened.
@@ -84,11 +87,46 @@ impl Peers {
 
 /// False: the owner keeps it after all.
 fn receive_into(link: &mut Link, taking: &mut Taking<'_>, size: u64) -> std::io::Result<bool> {
+    let mut write = |part: &[u8], offset| {
+        taking.write(part, offset).map_err(|error| std::io::Error::from_raw_os_error(error.errno()))
+    };
+    if size <= PART_BYTES as u64 {
+        return receive_parts(link, size, |part, offset| write(&part, offset).map(|()| part));
+    }
+    // To receive and decrypt a part takes about as long as to write it: two threads do both at a time.
+    std::thread::scope(|scope| {
+        let (parts, received) = sync_channel::<(Vec<u8>, u64)>(PARTS_AHEAD);
+        let (empty, used) = channel();
+        let writer = scope.spawn(move || {
+            received.into_iter().try_for_each(|(part, offset)| {
+                write(&part, offset)?;
+                // Nobody wants it any more when all has come.
+                let _ = empty.send(part);
+                Ok::<_, std::io::Error>(())
+            })
+        });
+        let is_whole = receive_parts(link, size, |part, offset| {
+            // What the writer says of it is told below.
+            parts.send((part, offset)).map_err(|_| std::io::Error::other("a part could not be written"))?;
+            Ok(used.try_recv().unwrap_or_default())
+        });
+        drop(parts);
+        writer.join().expect("writing does not panic")?;
+        is_whole
+    })
+}
+
+/// Calls `take` with each part and where it belongs; a buffer for another one comes back.
+fn receive_parts(
+    link: &mut Link,
+    size: u64,
+    mut take: impl FnMut(Vec<u8>, u64) -> std::io::Result<Vec<u8>>,
+) -> std::io::Result<bool> {
     let mut part = vec![];
     loop {
         match link.receive_with(&mut part, PART_BYTES)? {
             Response::Peer(Answer::Part { offset }) if offset.saturating_add(part.len() as u64) <= size => {
-                taking.write(&part, offset).map_err(|error| std::io::Error::from_raw_os_error(error.errno()))?;
+                part = take(std::mem::take(&mut part), offset)?;
             }
             Response::Peer(Answer::Whole) => return Ok(true),
             Response::Peer(Answer::Stays) => return Ok(false),

@@ -88,6 +88,8 @@ pub struct PrepareOptions<'a> {
     pub snapshot: bool,
     /// Whoever asks has seen the file by this name, which is looked at again before it changes.
     pub seen_as: Option<&'a [u8]>,
+    /// So long somebody else may work on the file meanwhile.
+    pub patience: Duration,
 }
 
 impl Files {
@@ -191,7 +193,7 @@ impl Files {
     pub fn prepare(&self, number: u32, options: &PrepareOptions<'_>) -> Result<Flushing<'_>, Declined> {
         debug_assert_ne!(number, NO_RECORD);
         let begin_ns = now_ns();
-        let claim = self.claims.try_take(number).ok_or(Declined::Busy)?;
+        let claim = self.claims.take(number, options.patience).ok_or(Declined::Busy)?;
         let serial = self.serial(number);
         let record = self.record(number);
         match record.state() {

@@ -30,7 +30,7 @@ const REST: Duration = Duration::from_secs(10);
 /// What another node was told of a file, its inode number above all, holds until its program has opened it, if it does so at once: before that
 /// the file is not flushed without need.
 pub const TOLD: Duration = Duration::from_millis(300);
-/// A look waits so long for the mover to be done with the file.
+/// A look, or an offer, waits so long for the mover to be done with the file: a turn of an early copy, above all.
 const LOOKING: Duration = Duration::from_secs(1);
 /// Bytes in one message.
 pub const PART_BYTES: usize = BUFFER_BYTES;
@@ -52,7 +52,8 @@ pub struct Given<'a> {
 impl Files {
     /// `None`: it can't be given, or should not be.
     pub fn offer(&self, number: u32, path: &[u8], most: u64, mode: Mode) -> Option<Giving<'_>> {
-        let options = PrepareOptions { whatever_mode: true, seen_as: Some(path), ..PrepareOptions::default() };
+        let options =
+            PrepareOptions { whatever_mode: true, seen_as: Some(path), patience: LOOKING, ..PrepareOptions::default() };
         let file = match self.prepare(number, &options) {
             Ok(file) => file,
             Err(Declined::NotNeeded | Declined::Busy | Declined::Read | Declined::BlockReason(_)) => return None,
