@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
+use std::time::Duration;
 use terrace_core::settings::{Settings, object_dir};
 use terrace_index::{ALIASES, DEVICES, INDEX_BYTES, INO_BASE, INO_SERIALS, Index, MAGIC};
 
@@ -36,8 +37,9 @@ pub struct OpenedIndex {
     pub ino: u64,
 }
 
-/// How often a parent that others remove is made again.
-const PARENT_TRIES: u32 = 100;
+/// How often a directory that others make or remove is made again, and how long it rests in between.
+const PRIVATE_TRIES: u32 = 500;
+const PRIVATE_REST: Duration = Duration::from_millis(10);
 /// Longest object directory, so that a link's text fits what the preload library reads.
 const OBJECT_DIR_MAX: usize = 480;
 
@@ -52,29 +54,41 @@ fn private_mode() -> u32 {
 
 /// Makes a directory that only this user controls. One that is there already must be ours.
 pub fn make_private(path: &Path) -> Result<()> {
-    for attempt in 1.. {
+    let mut attempt = 0;
+    loop {
         if let Some(parent) = path.parent()
             && !parent.exists()
         {
             make_private(parent)?;
         }
-        match std::fs::DirBuilder::new().mode(private_mode()).create(path) {
-            Ok(()) => break,
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => break,
-            // An agent that left, here or on another node, has taken the empty parent along.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && attempt < PARENT_TRIES => {}
-            Err(error) => return Err(error).context("make the directory", path),
+        match made_private(path) {
+            Ok(found) if found.is_dir() && found.uid() == euid() => return Ok(()),
+            Ok(_) => {
+                return Err(Error::Unsafe { path: path.into(), reason: "it is not a directory of this user".into() });
+            }
+            // An agent that left, here or on another node, has taken it along, or its parent; or it is just being made on another node,
+            // and a distributed file system doesn't show it everywhere yet.
+            Err((_, error)) if error.kind() == std::io::ErrorKind::NotFound && attempt < PRIVATE_TRIES => {
+                attempt += 1;
+                std::thread::sleep(PRIVATE_REST);
+            }
+            Err((what, error)) => return Err(error).context(what, path),
         }
     }
-    let found = std::fs::symlink_metadata(path).context("look at", path)?;
-    if !found.is_dir() || found.uid() != euid() {
-        return Err(Error::Unsafe { path: path.into(), reason: "it is not a directory of this user".into() });
+}
+
+/// What is there then; Err: what could not be done.
+fn made_private(path: &Path) -> std::result::Result<std::fs::Metadata, (&'static str, std::io::Error)> {
+    match std::fs::DirBuilder::new().mode(private_mode()).create(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(("make the directory", error)),
+        _ => {}
     }
-    if found.mode() & 0o777 != private_mode() {
+    let found = std::fs::symlink_metadata(path).map_err(|error| ("look at", error))?;
+    if found.is_dir() && found.uid() == euid() && found.mode() & 0o777 != private_mode() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(private_mode()))
-            .context("set the mode of", path)?;
+            .map_err(|error| ("set the mode of", error))?;
     }
-    Ok(())
+    Ok(found)
 }
 
 /// Object directories of all tiers, made if they are not there.
@@ -265,4 +279,28 @@ fn is_zombie(pid: rustix::process::Pid) -> bool {
     let is_zombie = fields.next().is_some_and(|state| state == b"Z" || state == b"X");
     // num_threads is the 20th field, the 17th after the state.
     is_zombie && fields.nth(16).is_some_and(|threads| threads == b"1" || threads == b"0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn a_private_directory_is_made_while_agents_of_other_nodes_make_and_remove_its_parents() {
+        let place = tempfile::tempdir().unwrap();
+        let (parent, ended) = (place.path().join("private"), AtomicBool::new(false));
+        let path = parent.join("nodes");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Relaxed) {
+                    let _ = std::fs::remove_dir(&path);
+                    let _ = std::fs::remove_dir(&parent);
+                }
+            });
+            let made: Vec<_> = (0..200).map(|_| make_private(&path)).filter_map(std::result::Result::err).collect();
+            ended.store(true, Relaxed);
+            assert!(made.is_empty(), "{} of 200 failed: {}", made.len(), made[0]);
+        });
+    }
 }
