@@ -151,7 +151,7 @@ def main() -> None:
     rounds: dict[str, list[dict]] = {"durable": [], "terrace": [], "stream": []}
     with tempfile.TemporaryDirectory(prefix="terrace-nodes-", dir="/tmp") as directory:
         testbed = Testbed(options.testbed, directory)
-        testbed.run("up", "--nodes", "3", "--tmpfs", "6144")
+        testbed.run("up", "--nodes", "3", "--tmpfs", "6144", "--warm", "8000")
         try:
             for _ in range(options.rounds):
                 testbed.clear()
