@@ -243,7 +243,7 @@ pub fn open_below(index: Index, dirfd: i32, path: *const c_char, flags: i32, mod
             native(dirfd, path, first_flags(flags), mode)
         };
         let outcome = if fd >= 0 && flags & libc::O_PATH == 0 && is_old_version(index, fd as i32, evictions) {
-            crate::locks::close_unseen(fd as i32);
+            close(fd as i32);
             Opened::Again
         } else if fd >= 0 {
             accept(index, fd as i32, dirfd, path, flags, mode, attempt, (&mut replace, &mut stays))
