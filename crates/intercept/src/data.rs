@@ -241,6 +241,11 @@ pub fn fstat(fd: i32) -> Option<libc::stat> {
     }
 }
 
+/// The file that the descriptor leads to.
+pub fn inode(fd: i32) -> Option<(u64, u64)> {
+    fstat(fd).map(|status| (status.st_dev, status.st_ino))
+}
+
 /// The record of an open descriptor's object; `status` is the descriptor's.
 pub fn record_of(index: Index, fd: i32, status: &libc::stat) -> Option<u32> {
     if status.st_mode & libc::S_IFMT != libc::S_IFREG || !index.device_of_dev(status.st_dev) {
@@ -409,7 +414,6 @@ pub fn exchange_fd(index: Index, fd: i32, record: u32) -> i32 {
         let flags = gate::call3(libc::SYS_fcntl, fd as usize, libc::F_GETFD as usize, 0);
         let cloexec = if flags > 0 && flags as i32 & libc::FD_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
         // Another thread may have done it: to do it again would close a descriptor of the file, and so drop locks on it.
-        let inode = |fd| fstat(fd).map(|status| (status.st_dev, status.st_ino));
         let result = match inode(fd) == inode(answer.fd) {
             true => 0,
             false => gate::call3(libc::SYS_dup3, answer.fd as usize, fd as usize, cloexec as usize),

@@ -44,7 +44,7 @@ fn locking(fd: c_int, call: impl Fn() -> c_int) -> c_int {
         if !is_followed(index, fd) {
             return -1;
         }
-        let before = inode(fd);
+        let before = data::inode(fd);
         let result = call();
         let errno = real::errno();
         if index.header.moves_seq.load(SeqCst) == seq || result < 0 && errno == libc::EINTR {
@@ -55,7 +55,7 @@ fn locking(fd: c_int, call: impl Fn() -> c_int) -> c_int {
         if has_moved {
             release(fd);
         }
-        if !has_moved && inode(fd) == before {
+        if !has_moved && data::inode(fd) == before {
             real::set_errno(errno);
             return result;
         }
@@ -72,11 +72,6 @@ fn is_followed(index: Index, fd: c_int) -> bool {
         real::set_errno(failed);
     }
     failed == 0
-}
-
-/// The file that the descriptor leads to.
-fn inode(fd: c_int) -> Option<(u64, u64)> {
-    data::fstat(fd).map(|status| (status.st_dev, status.st_ino))
 }
 
 /// Gives back what was locked by the open file; what was locked by the process goes when the descriptor is exchanged.
@@ -114,11 +109,12 @@ pub unsafe extern "C" fn lockf64(fd: c_int, command: c_int, length: i64) -> c_in
 pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     let real = crate::real!("fcntl": fn(c_int, c_int, usize) -> c_int);
     let call = || unsafe { real(fd, command, argument) };
-    if matches!(command, libc::F_SETLK | libc::F_SETLKW) {
-        BY_PROCESS.store(true, Release);
-    }
     match command {
-        libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => locking(fd, call),
+        libc::F_SETLK | libc::F_SETLKW => {
+            BY_PROCESS.store(true, Release);
+            locking(fd, call)
+        }
+        libc::F_OFD_SETLK | libc::F_OFD_SETLKW => locking(fd, call),
         // The answer was true when it was asked, and stands where the question was.
         libc::F_GETLK | libc::F_OFD_GETLK => {
             let index = process::index().filter(|_| !data::is_of_root(fd));

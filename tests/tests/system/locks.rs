@@ -1,7 +1,7 @@
 //! Advisory locks: who has one has the file as it is now, wherever that has moved, and nobody else has one that excludes it.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use terrace_core::control::Request;
+use crate::moves::under_constant_moves;
+use crate::nodes_open::two;
 use terrace_tests::{Nodes, Wish, wait_until};
 
 /// `lock(fd, way)` locks exclusively, or raises at once where somebody else has the lock.
@@ -16,17 +16,14 @@ def lock(fd, way, waits=False):
     else: os.lockf(fd, os.F_LOCK if waits else os.F_TLOCK, 0)
 def unlock(fd, way):
     if way == "flock": fcntl.flock(fd, fcntl.LOCK_UN)
-    elif way == "fcntl": fcntl.lockf(fd, fcntl.LOCK_UN)
-    elif way == "ofd": fcntl.fcntl(fd, 37, struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
-    else: os.lseek(fd, 0, 0); os.lockf(fd, os.F_ULOCK, 0)
+    else: fcntl.fcntl(fd, 37, struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
 "#;
 
 #[test]
 fn a_lock_that_is_taken_when_its_file_has_moved_keeps_programs_of_other_nodes_out() {
     for way in ["flock", "fcntl", "ofd", "lockf"] {
         let Some(nodes) = Nodes::new() else { return };
-        let (a, b) = (nodes.node("nodea"), nodes.node("nodeb"));
-        let there = b.start("true");
+        let (a, b, there) = two(&nodes);
         let locks = nodes.root().join("locks.py");
         let program = format!(
             r#"{LOCK}
@@ -59,8 +56,7 @@ while not os.path.exists("asked"): time.sleep(0.005)
 #[test]
 fn a_lock_ends_with_the_program_that_has_it_also_where_another_has_the_file_open_as_it_was() {
     let Some(nodes) = Nodes::new() else { return };
-    let (a, b) = (nodes.node("nodea"), nodes.node("nodeb"));
-    let there = b.start("true");
+    let (a, b, there) = two(&nodes);
     let here = a.start(
         "(exec 9>>f; mkdir one; while [ ! -e go ]; do sleep 0.01; done; flock 9; mkdir locked) &
          (exec 9>>f; mkdir two; while [ ! -e locked ]; do sleep 0.01; done; flock 9; mkdir got) &
@@ -77,8 +73,7 @@ fn a_lock_ends_with_the_program_that_has_it_also_where_another_has_the_file_open
 #[test]
 fn a_database_that_programs_of_two_nodes_have_open_loses_no_transaction() {
     let Some(nodes) = Nodes::new() else { return };
-    let (a, b) = (nodes.node("nodea"), nodes.node("nodeb"));
-    let there = b.start("true");
+    let (a, b, there) = two(&nodes);
     let program = r#"
 import os, sqlite3, sys, time
 db = sqlite3.connect("db", timeout=60, isolation_level=None)
@@ -135,21 +130,5 @@ ps = [mp.Process(target=counter, args=(i,)) for i in range(3)]; [p.start() for p
 assert [p.exitcode for p in ps] == [0] * 3
 print(int(open("count", "rb").read(8)) - sum(int(open(f"n{w}").read()) for w in range(3)))
 "#;
-    let done = AtomicBool::new(false);
-    let outcome = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Relaxed) {
-                place.ask(&Request::Flush { paths: vec![], all: true, end_of_run: false });
-                place.ask(&Request::Evict { paths: vec![] });
-                place.ask(&Request::Prefetch { paths: vec![place.root().to_owned()] });
-                std::thread::sleep(std::time::Duration::from_millis(3));
-            }
-        });
-        let script = place.scratch().join("program.py");
-        std::fs::write(&script, &python).unwrap();
-        let outcome = place.run(&["/usr/bin/python3", script.to_str().unwrap()]);
-        done.store(true, Relaxed);
-        outcome
-    });
-    assert_eq!(outcome.ok().stdout, "0\n", "increments were lost");
+    assert_eq!(under_constant_moves(&place, &python).ok().stdout, "0\n", "increments were lost");
 }

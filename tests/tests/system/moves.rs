@@ -5,7 +5,7 @@ use terrace_core::control::Request;
 use terrace_tests::{Outcome, Wish, Workplace, compile};
 
 /// Runs a Python program in the root under `terrace run` while everything is flushed, evicted and brought up all the time.
-fn under_constant_moves(place: &Workplace, python: &str) -> Outcome {
+pub fn under_constant_moves(place: &Workplace, python: &str) -> Outcome {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -5,7 +5,7 @@ use std::process::Command;
 use terrace_tests::{Node, Nodes, binaries, wait_until};
 
 /// Two nodes, both with an agent that knows of the other; a run on the second one is under way.
-fn two(nodes: &Nodes) -> (Node, Node, std::process::Child) {
+pub fn two(nodes: &Nodes) -> (Node, Node, std::process::Child) {
     let (a, b) = (nodes.node("nodea"), nodes.node("nodeb"));
     let there = b.start("true");
     (a, b, there)

@@ -192,8 +192,8 @@ fn a_large_file_comes_also_while_it_is_copied_early() {
     let Some(nodes) = Nodes::new() else { return };
     let (a, b) = two(&nodes);
     let ram = ["--tier", "ram=/dev/shm:400MiB"];
-    // While the one is written, and has an early copy, so has the other.
-    let each = "{ head -c 40000000 /dev/zero; mkdir begun-$i; sleep 0.1; head -c 1000000 /dev/zero; }";
+    // Early copies begin while a file is written.
+    let each = "{ head -c 40000000 /dev/zero; sleep 0.1; head -c 1000000 /dev/zero; }";
     let run = a.start_with(&ram, None, &format!("for i in 0 1 2 3 4; do {each} >f$i & done; wait"));
     let there = b.start_with(&ram, None, "for i in 0 1 2 3 4; do cmp -n 41000000 f$i /dev/zero; done");
     for i in 0..5 {

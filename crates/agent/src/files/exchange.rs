@@ -92,16 +92,18 @@ impl Exchanges {
     /// A lock goes with its description's last descriptor, and the one here must not be that. So a description that programs have locked
     /// is kept only while one of them has a descriptor of the one that it replaces. Two looks miss no descriptor that is just copied.
     fn let_go_of_locked(&self) {
+        let begun = Instant::now();
         let locked: HashSet<i64> = {
             let mut inner = self.inner.lock().unwrap();
+            if inner.tokens.is_empty() || inner.next_look.is_some_and(|next| begun < next) {
+                return;
+            }
             let locked: HashSet<i64> =
                 inner.tokens.iter().filter(|(_, (_, new))| has_lock(new)).map(|(token, _)| *token).collect();
             inner.unseen.retain(|token| locked.contains(token));
             locked
         };
-        let begun = Instant::now();
-        let is_due = self.inner.lock().unwrap().next_look.is_none_or(|next| begun >= next);
-        if locked.is_empty() || !is_due {
+        if locked.is_empty() {
             return;
         }
         let seen: HashSet<i64> = descriptors().iter().filter_map(|descriptor| token_of(descriptor)).collect();
