@@ -11,6 +11,7 @@
 # paths are replaced, so that the same programs give the same packages, byte for byte; that two builds give the same programs has not been shown.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/environment.sh
 root=$PWD
 build=$PWD/build
 dist=$build/dist
@@ -22,14 +23,7 @@ with_sql=1
 
 [ "$(uname -m)" = x86_64 ] || { printf 'dist: packages are built on x86_64\n' >&2; exit 1; }
 venv=$build/dist-venv
-stamp=$venv/.$({ cat packaging/requirements.txt; python3 --version; } | sha256sum | cut -c1-16)
-if [ ! -e "$stamp" ]; then
-    echo "dist: zig and packagers into build/dist-venv"
-    rm -rf "$venv"
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -r packaging/requirements.txt
-    touch "$stamp"
-fi
+environment "$venv" packaging/requirements.txt
 PATH=$venv/bin:$PATH
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH

@@ -6,6 +6,7 @@
 # demo/requirements.txt), data into build/data.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/environment.sh
 
 fail() { printf 'setup: %s\n' "$@" >&2; exit 1; }
 
@@ -54,18 +55,6 @@ need_fuse() {
         "hint: load the kernel's module (modprobe fuse), and in a container allow the device (--device /dev/fuse --cap-add SYS_ADMIN)"
 }
 
-# Python packages of demo/requirements.txt in build/venv; made again when the list or the interpreter changes.
-python_environment() {
-    local stamp
-    stamp=build/venv/.$({ cat demo/requirements.txt; python3 --version; } | sha256sum | cut -c1-16)
-    [ -e "$stamp" ] && return
-    echo "setup: Python packages into build/venv"
-    rm -rf build/venv
-    python3 -m venv build/venv
-    build/venv/bin/pip install --quiet --disable-pip-version-check -r demo/requirements.txt
-    touch "$stamp"
-}
-
 # The brain template that the Python package nilearn ships; its wheel is unpacked, not installed.
 brain_template() {
     local name=mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz
@@ -101,7 +90,7 @@ for purpose in "$@"; do
             need mProjExec montage
             need '/usr/lib/eso-midas/*/test/prim/dss_test1.fits' eso-midas-testdata
             install_packages
-            python_environment
+            environment build/venv demo/requirements.txt
             brain_template
             ;;
         test)
@@ -116,7 +105,7 @@ for purpose in "$@"; do
             need_everywhere
             need tar tar
             install_packages
-            python_environment
+            environment build/venv demo/requirements.txt
             ;;
         *) fail "unknown purpose \`$purpose\`; it is one of demo, test, bench" ;;
     esac

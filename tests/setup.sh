@@ -4,6 +4,7 @@
 # Quick when everything is there. Versions are pinned here, in requirements.txt and in engines.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/environment.sh
 build=$PWD/build
 mkdir -p "$build"
 
@@ -80,23 +81,12 @@ from_maven() {
     fi
 }
 
-# environment NAME LIST: the Python packages of a list, in build/NAME.
-environment() {
-    local name=$1 list=$2 stamp
-    stamp=$build/$name/.$(sha256sum "$list" | cut -c1-16)
-    [ ! -e "$stamp" ] || return 0
-    rm -rf "${build:?}/$name"
-    /usr/bin/python3 -m venv "$build/$name"
-    "$build/$name/bin/pip" install --quiet --disable-pip-version-check -r "$list"
-    touch "$stamp"
-}
-
 beside google_storage
 beside azure_storage
 beside from_maven
-beside environment tests-venv tests/requirements.txt
+beside environment "$build/tests-venv" tests/requirements.txt /usr/bin/python3
 # Workflow engines, in an environment of their own: their lists of libraries are long, and none of the other tests needs them.
-beside environment engines-venv tests/engines.txt
+beside environment "$build/engines-venv" tests/engines.txt /usr/bin/python3
 
 # From crates.io, dynamically linked as every Rust program is by default.
 . scripts/tool.sh

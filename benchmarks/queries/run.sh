@@ -6,12 +6,11 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/../.." && pwd)
 target=${CARGO_TARGET_DIR:-$here/target}/release
 venv=$here/build/queries-venv
-if [ ! -x "$venv/bin/python" ]; then
-    python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/benchmarks/queries/requirements.txt"
-fi
+cd "$here"
+. scripts/environment.sh
+environment "$venv" benchmarks/queries/requirements.txt
 wheel=("$here"/build/wheels/terrace-*.whl)
-"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --force-reinstall "${wheel[0]}"
+pip_install "$venv/bin/python" --no-deps --force-reinstall "${wheel[0]}"
 root=$(mktemp -d /var/tmp/terrace-queries-XXXXXX)
 tier=$(mktemp -d /dev/shm/terrace-queries-XXXXXX)
 trap 'kill $agent 2>/dev/null; wait $agent 2>/dev/null; rm -rf "$root" "$tier"' EXIT
