@@ -35,8 +35,6 @@ mod exec;
 mod grid;
 mod nesting;
 mod parameters;
-#[cfg(test)]
-mod plans;
 mod predicate;
 mod reduce;
 mod rules;

@@ -4,7 +4,8 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt::{Arguments, Debug};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+use twox_hash::XxHash3_128;
 
 pub trait Model {
     type State: Clone + Eq + Hash + Debug;
@@ -77,19 +78,43 @@ impl Explored {
     }
 }
 
+/// What a state is made of, one after the other.
+#[derive(Default)]
+struct Written(Vec<u8>);
+
+impl Hasher for Written {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        unreachable!("only what was written is asked for")
+    }
+}
+
 fn fingerprint(state: &impl Hash) -> u128 {
-    let half = |salt: u64| {
-        let mut hasher = DefaultHasher::new();
-        salt.hash(&mut hasher);
-        state.hash(&mut hasher);
-        u128::from(hasher.finish())
-    };
-    half(1) << 64 | half(2)
+    let mut written = Written(Vec::with_capacity(256));
+    state.hash(&mut written);
+    XxHash3_128::oneshot(&written.0)
+}
+
+/// A fingerprint is a hash already.
+#[derive(Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = u64::from_ne_bytes(*bytes.first_chunk().expect("fingerprints are longer"));
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 pub fn explore<M: Model>(model: &M) -> Explored {
     let first = model.first();
-    let mut known = HashSet::from([fingerprint(&first)]);
+    let mut known: HashSet<u128, BuildHasherDefault<AsItIs>> = HashSet::from_iter([fingerprint(&first)]);
     // Of each state visited, the one before it and itself.
     let mut ways: Vec<(usize, u128)> = vec![(0, fingerprint(&first))];
     let mut open = VecDeque::from([(first, 0)]);

@@ -46,6 +46,8 @@ struct Engine {
     after_kill: &'static str,
     /// Where a job's row lies is the engine's matter; the table of all is here.
     table: &'static str,
+    /// So many jobs stand at the gate when an interrupt or a kill comes.
+    standing: usize,
 }
 
 const SNAKEMAKE: Engine = Engine {
@@ -57,6 +59,8 @@ const SNAKEMAKE: Engine = Engine {
     interrupted: "snakemake --cores 4 --rerun-incomplete",
     after_kill: "snakemake --quiet all --unlock; snakemake --quiet all --cores 4 --rerun-incomplete",
     table: "results/table.txt",
+    // All it can start: an interrupt would not reach one that is only being started, and that one would wait for the gate.
+    standing: 4,
 };
 const CWLTOOL: Engine = Engine {
     name: "cwltool",
@@ -67,6 +71,7 @@ const CWLTOOL: Engine = Engine {
     interrupted: "cwltool --quiet --cachedir cache --outdir results workflow.cwl samples.yml",
     after_kill: "cwltool --quiet --parallel --parallel-max 4 --cachedir cache --outdir results workflow.cwl samples.yml",
     table: "results/table.txt",
+    standing: 1,
 };
 const DASK: Engine = Engine {
     name: "dask",
@@ -76,6 +81,7 @@ const DASK: Engine = Engine {
     interrupted: "python workflow.py",
     after_kill: "python workflow.py",
     table: "results/table.txt",
+    standing: 1,
 };
 
 const NEXTFLOW: Engine = Engine {
@@ -86,6 +92,7 @@ const NEXTFLOW: Engine = Engine {
     interrupted: "nextflow -q run main.nf -resume -ansi-log false",
     after_kill: "nextflow -q run main.nf -resume -ansi-log false",
     table: "results/table.txt",
+    standing: 1,
 };
 
 /// Nobody goes on with what its jobs have made.
@@ -123,7 +130,7 @@ impl Engine {
         std::fs::write(bin.join("cksum"), cksum).unwrap();
         let script = "cp \"$0\"/* .; rm *.toml; chmod +x \"$SCRATCH/bin/cksum\"";
         place.native(&["bash", "-euc", script, self.files().to_str().unwrap()]).ok();
-        Site { place, table: self.table }
+        Site { place, table: self.table, standing: self.standing }
     }
 }
 
@@ -131,6 +138,7 @@ impl Engine {
 struct Site {
     place: Workplace,
     table: &'static str,
+    standing: usize,
 }
 
 impl Site {
@@ -171,10 +179,10 @@ impl Site {
         text.lines().filter_map(|line| line.parse().ok()).collect()
     }
 
-    /// Until a job waits at the gate. Others may: Dask leaves a worker idle rather than take a task from another's queue.
+    /// Until jobs wait at the gate. Not as many as may: Dask leaves a worker idle rather than take a task from another's queue.
     #[track_caller]
     fn wait_until_it_stands(&self, child: &mut Child) {
-        let stands = wait_until(120, || self.begun().len() > PASS);
+        let stands = wait_until(120, || self.begun().len() >= PASS + self.standing);
         assert!(stands, "{} jobs began; the engine: {:?}", self.begun().len(), child.try_wait());
     }
 
