@@ -35,6 +35,8 @@ mod exec;
 mod grid;
 mod nesting;
 mod parameters;
+#[cfg(test)]
+mod plans;
 mod predicate;
 mod reduce;
 mod rules;

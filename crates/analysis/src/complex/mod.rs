@@ -11,6 +11,8 @@
 
 mod functions;
 mod sums;
+#[cfg(test)]
+mod tests;
 
 pub use functions::{Operators, functions, only_complex};
 pub use sums::{average, or_complex, state_fields, sum_of_complex};

@@ -1,10 +1,10 @@
 //! Complex columns in SQL, by array plans and by the engine's operators.
 
+use crate::arrow::buffer::Buffer;
+use crate::arrow::util::display::array_value_to_string;
+use crate::datafusion::prelude::SessionContext;
+use crate::{Axis, Column, Dimension, Grid, GridTable, MemoryArray, Options, Source, context, plan};
 use std::sync::Arc;
-use terrace_analysis::arrow::buffer::Buffer;
-use terrace_analysis::arrow::util::display::array_value_to_string;
-use terrace_analysis::datafusion::prelude::SessionContext;
-use terrace_analysis::{Axis, Column, Dimension, Grid, GridTable, MemoryArray, Options, Source, context, plan};
 use terrace_client::{DataType, Region};
 
 const NUMBERS: [[f64; 2]; 4] = [[1.0, 2.0], [0.0, -1.0], [-3.0, 0.5], [0.0, 0.0]];
@@ -27,9 +27,9 @@ fn tables(array_plans: bool) -> SessionContext {
     ];
     let dimension = Dimension { name: "x".into(), extent: 4, axis: Axis::INDEX };
     let grid = Grid::new("t", vec![dimension], columns, false).unwrap();
-    let catalog = terrace_analysis::datafusion::catalog::MemoryCatalogProvider::new();
-    use terrace_analysis::datafusion::catalog::CatalogProvider;
-    let schema = Arc::new(terrace_analysis::datafusion::catalog::MemorySchemaProvider::new());
+    let catalog = crate::datafusion::catalog::MemoryCatalogProvider::new();
+    use crate::datafusion::catalog::CatalogProvider;
+    let schema = Arc::new(crate::datafusion::catalog::MemorySchemaProvider::new());
     catalog.register_schema("root", schema).unwrap();
     context.register_catalog("terrace", Arc::new(catalog));
     context.register_table("t", Arc::new(GridTable(Arc::new(grid)))).unwrap();
@@ -41,7 +41,7 @@ fn rows(context: &SessionContext, query: &str) -> Result<Vec<String>, String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     let batches = runtime.block_on(async {
         let frame = plan(context, query).await.map_err(|error| error.message)?;
-        frame.collect().await.map_err(|error| terrace_analysis::Error::from(error).message)
+        frame.collect().await.map_err(|error| crate::Error::from(error).message)
     })?;
     let mut rows = vec![];
     for batch in &batches {

@@ -1,16 +1,16 @@
 //! Array-native plans give what DataFusion's own operators give over the same tables, and what a model gives that looks at
 //! every cell.
 
+use crate::arrow::array::{Array, ArrayRef, Float64Array, RecordBatch};
+use crate::arrow::buffer::Buffer;
+use crate::arrow::compute::cast;
+use crate::arrow::datatypes::DataType as ArrowType;
+use crate::arrow::util::pretty::pretty_format_batches;
+use crate::datafusion::execution::session_state::SessionStateBuilder;
+use crate::datafusion::prelude::{SessionConfig, SessionContext};
+use crate::{ArrayPlans, Axis, Column, Dimension, Grid, GridTable, MemoryArray, Source, exact_sum};
 use proptest::prelude::*;
 use std::sync::Arc;
-use terrace_analysis::arrow::array::{Array, ArrayRef, Float64Array, RecordBatch};
-use terrace_analysis::arrow::buffer::Buffer;
-use terrace_analysis::arrow::compute::cast;
-use terrace_analysis::arrow::datatypes::DataType as ArrowType;
-use terrace_analysis::arrow::util::pretty::pretty_format_batches;
-use terrace_analysis::datafusion::execution::session_state::SessionStateBuilder;
-use terrace_analysis::datafusion::prelude::{SessionConfig, SessionContext};
-use terrace_analysis::{ArrayPlans, Axis, Column, Dimension, Grid, GridTable, MemoryArray, Source, exact_sum};
 use terrace_client::{DataType, Region};
 
 /// So few that the small worlds have several batches, some of them not full.
@@ -706,8 +706,8 @@ fn expressions_are_not_evaluated_on_cells_that_are_no_rows() {
 /// A plan of the memory of few groups.
 #[test]
 fn groups_and_medians_that_do_not_fit_into_memory_are_computed_after_one_another() {
-    use terrace_analysis::datafusion::execution::memory_pool::GreedyMemoryPool;
-    use terrace_analysis::datafusion::execution::runtime_env::RuntimeEnvBuilder;
+    use crate::datafusion::execution::memory_pool::GreedyMemoryPool;
+    use crate::datafusion::execution::runtime_env::RuntimeEnvBuilder;
     const SHAPE: [u64; 3] = [13, 40, 31];
     const COUNT: u64 = 13 * 40 * 31;
     let pool = |bytes| RuntimeEnvBuilder::new().with_memory_pool(Arc::new(GreedyMemoryPool::new(bytes))).build_arc();
