@@ -9,7 +9,7 @@ log=build/test.log
 start=$(date +%s)
 with_python=$((!$#))
 # Some tests wait for other things than a core.
-export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 1))}
+export RUST_TEST_THREADS=${RUST_TEST_THREADS:-$(($(nproc) + 2))}
 
 tests() {
     if (($#)); then
