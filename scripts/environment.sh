@@ -11,8 +11,9 @@ pip_install() {
         flock 9
         [ -x "$uv" ] || { python3 -m venv build/uv && build/uv/bin/pip install --quiet "uv==$uv_version"; }
     ) 9>build/uv.lock >&2 || true
-    # What pip was told of certificates and of packages beside the index is so for uv.
+    # What pip was told of the index, of certificates and of packages elsewhere is so for uv.
     local told=()
+    [ -z "${PIP_INDEX_URL:-}" ] || told+=("UV_DEFAULT_INDEX=$PIP_INDEX_URL")
     [ -z "${PIP_CERT:-}" ] || told+=("SSL_CERT_FILE=$PIP_CERT")
     [ ! -d "${PIP_FIND_LINKS:-}" ] || told+=("UV_FIND_LINKS=$PIP_FIND_LINKS")
     env "${told[@]}" "$uv" pip install --quiet --python "$python" "$@" ||
