@@ -3,7 +3,7 @@
 tool() {
     local name=$1 version=$2 build=$PWD/build hot=() package
     shift 2
-    for package in fsx md-5 sha2 crc32fast; do
+    for package in pjdfstest fsx md-5 sha2 crc32fast; do
         hot+=(--config "profile.release.package.$package.opt-level=2")
     done
     if [ ! -x "$build/tools/bin/$name" ] || ! grep -q "^\"$name $version " "$build/tools/.crates.toml" 2>/dev/null; then

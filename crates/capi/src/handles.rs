@@ -134,13 +134,17 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    fn table() -> Box<Handles<Arc<i32>>> {
-        Box::new(Handles::new())
+    /// As `handle!` makes them: a table is too large to be built on a thread's stack.
+    macro_rules! table {
+        () => {{
+            static TABLE: Handles<Arc<i32>> = Handles::new();
+            &TABLE
+        }};
     }
 
     #[test]
     fn a_closed_or_invented_handle_leads_nowhere() {
-        let table = table();
+        let table = table!();
         let first = table.open(Arc::new(1)).unwrap();
         assert_eq!(**table.get(first).unwrap(), 1);
         assert!(table.close(first).is_some());
@@ -158,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_value_lives_as_long_as_its_last_user() {
-        let table = table();
+        let table = table!();
         let value = Arc::new(7);
         let handle = table.open(value.clone()).unwrap();
         let user = table.get(handle).unwrap();
@@ -170,7 +174,7 @@ mod tests {
 
     #[test]
     fn all_slots_can_be_open_and_then_no_more() {
-        let table = table();
+        let table = table!();
         let handles: Vec<u64> = (0..SLOTS).map(|_| table.open(Arc::new(0)).unwrap()).collect();
         assert!(table.open(Arc::new(0)).is_none());
         drop(table.close(handles[17]));
@@ -179,13 +183,12 @@ mod tests {
 
     #[test]
     fn threads_that_use_and_close_one_handle_drop_its_value_once() {
-        let table = table();
+        let table = table!();
         for _ in 0..200 {
             let value = Arc::new(3);
             let handle = table.open(value.clone()).unwrap();
             std::thread::scope(|scope| {
                 for closes in [false, true, false, true] {
-                    let table = &table;
                     scope.spawn(move || {
                         let used = if closes { table.close(handle) } else { table.get(handle) };
                         used.map_or(3, |value| **value)
