@@ -4,12 +4,13 @@ uv_version=0.13.9
 
 # pip_install PYTHON ARGUMENT…: packages into that interpreter's environment.
 pip_install() {
-    local python=$1 uv=$PWD/build/uv/bin/uv
+    local python=$1 home=build/uv-$uv_version
+    local uv=$PWD/$home/bin/uv
     shift
     # Several scripts may come here at once.
     (
         flock 9
-        [ -x "$uv" ] || { python3 -m venv build/uv && build/uv/bin/pip install --quiet "uv==$uv_version"; }
+        [ -x "$uv" ] || { python3 -m venv "$home" && "$home/bin/pip" install --quiet "uv==$uv_version"; }
     ) 9>build/uv.lock >&2 || true
     # What pip was told of the index, of certificates and of packages elsewhere is so for uv.
     local told=()
@@ -27,7 +28,6 @@ environment() {
     echo "Python packages of $list into $directory"
     rm -rf "$directory"
     mkdir -p build
-    "$python" -m venv "$directory"
-    pip_install "$directory/bin/python" -r "$list"
-    touch "$stamp"
+    # Also where a caller goes on without it, what is not whole has no stamp.
+    "$python" -m venv "$directory" && pip_install "$directory/bin/python" -r "$list" && touch "$stamp"
 }

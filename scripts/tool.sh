@@ -1,5 +1,5 @@
 # To be sourced. tool NAME VERSION [FLAG…]: a program from crates.io in build/tools/bin, of exactly this version. It is to be had soon, and does
-# little: only what goes over all bytes of files is optimized.
+# little: only what is run much, or goes over all bytes of files, is optimized.
 tool() {
     local name=$1 version=$2 build=$PWD/build hot=() package
     shift 2

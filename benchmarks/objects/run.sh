@@ -16,7 +16,8 @@ for python in build/python-venv/bin/python build/venv/bin/python; do
 done
 if [ -z "${found:-}" ]; then
     scripts/setup.sh bench
-    build/venv/bin/pip install --quiet --disable-pip-version-check "$(grep '^h5py==' python/requirements.txt)"
+    . scripts/environment.sh
+    pip_install build/venv/bin/python "$(grep '^h5py==' python/requirements.txt)"
     found=build/venv/bin/python
 fi
 cp "$built/examples/measure" "$measured/"

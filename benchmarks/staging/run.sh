@@ -10,8 +10,7 @@ cd "$here/../.."
 [ -n "${TERRACE:-}" ] || cargo build --release -p terrace-client --example staging
 cp "$built/examples/staging" "$measured/staging"
 venv=build/staging-venv
-[ -x "$venv/bin/python" ] || /usr/bin/python3 -m venv "$venv"
-"$venv/bin/python" -c 'import adios2' 2>/dev/null ||
-    "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt" ||
+. scripts/environment.sh
+environment "$venv" "$here/requirements.txt" /usr/bin/python3 ||
     echo "SKIPPED: ADIOS2 SST: the package adios2 can't be installed" >&2
 "$venv/bin/python" "$here/compare.py" --binaries "$measured" "$@"

@@ -4,7 +4,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt::{Arguments, Debug};
-use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use twox_hash::XxHash3_128;
 
 pub trait Model {
@@ -79,7 +79,6 @@ impl Explored {
 }
 
 /// What a state is made of, one after the other.
-#[derive(Default)]
 struct Written(Vec<u8>);
 
 impl Hasher for Written {
@@ -98,23 +97,9 @@ fn fingerprint(state: &impl Hash) -> u128 {
     XxHash3_128::oneshot(&written.0)
 }
 
-/// A fingerprint is a hash already.
-#[derive(Default)]
-struct AsItIs(u64);
-
-impl Hasher for AsItIs {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 = u64::from_ne_bytes(*bytes.first_chunk().expect("fingerprints are longer"));
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 pub fn explore<M: Model>(model: &M) -> Explored {
     let first = model.first();
-    let mut known: HashSet<u128, BuildHasherDefault<AsItIs>> = HashSet::from_iter([fingerprint(&first)]);
+    let mut known = HashSet::from([fingerprint(&first)]);
     // Of each state visited, the one before it and itself.
     let mut ways: Vec<(usize, u128)> = vec![(0, fingerprint(&first))];
     let mut open = VecDeque::from([(first, 0)]);

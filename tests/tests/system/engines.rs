@@ -161,14 +161,6 @@ impl Site {
         self.place.native(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// A run under Terrace.
-    #[track_caller]
-    fn makes_files_in_the_tier(&self, engine: &Engine) {
-        let outcome = self.run(engine.command).ok();
-        let report = outcome.report.expect("a run has a report");
-        assert!(report["counters"]["creates_tier"].as_u64() > Some(0), "no file was placed in the tier: {report:#}");
-    }
-
     fn open(&self) {
         std::fs::write(self.place.scratch().join("gate"), "").unwrap();
     }
@@ -223,45 +215,38 @@ fn expected() -> &'static [String] {
     })
 }
 
-/// Natively and under Terrace, each on a slow durable tier of its own; times are told, not judged. Under Terrace once more, for which
-/// nothing is left to do.
 fn gives_the_same_results_and_nothing_to_do_again(engine: &Engine) {
+    gives_the_same_results(engine, true);
+}
+
+/// Natively and under Terrace, each on a slow durable tier of its own; times are told, not judged. Then once more, for which nothing is
+/// left to do if what jobs have made `is_kept`.
+fn gives_the_same_results(engine: &Engine, is_kept: bool) {
     let mut seconds = vec![];
     let mut results = vec![];
     for by_terrace in [false, true] {
         let Some(tier) = SlowTier::mount(SlowTier::LIKE_A_PARALLEL_FILE_SYSTEM) else { return };
         let site = engine.workplace(engine.wish().root(&tier.root()));
         site.open();
+        let run = |script: &str| if by_terrace { site.run(script) } else { site.native(script) };
         let begin = Instant::now();
-        if by_terrace {
-            site.makes_files_in_the_tier(engine);
-        } else {
-            site.native(engine.command).ok();
-        }
+        let outcome = run(engine.command).ok();
         seconds.push(begin.elapsed().as_secs_f64());
-        assert_eq!(site.begun().len(), SAMPLES);
-        if by_terrace {
-            site.run(engine.command).ok();
-            assert_eq!(site.begun().len(), SAMPLES, "jobs of both runs");
+        assert_eq!(site.begun().len(), SAMPLES, "{}", outcome.stderr);
+        if let Some(report) = &outcome.report {
+            assert!(
+                report["counters"]["creates_tier"].as_u64() > Some(0),
+                "no file was placed in the tier: {report:#}"
+            );
         }
+        run(engine.command).ok();
+        assert_eq!(site.begun().len(), if is_kept { SAMPLES } else { 2 * SAMPLES }, "jobs of both runs");
         site.is_right();
         results.push(site.results());
     }
     assert!(results[0] == results[1], "{:?} natively, {:?} under Terrace", results[0].keys(), results[1].keys());
     let [native, ours] = seconds[..] else { unreachable!("there are two ways") };
     told(&format!("{}: {native:.2} s natively, {ours:.2} s under Terrace, ratio {:.2}", engine.name, native / ours));
-}
-
-/// Also once more, which has all to do again; how it is natively, the same engine's other test sees.
-fn gives_the_same_results_where_what_jobs_make_is_dropped(engine: &Engine) {
-    let Some(tier) = SlowTier::mount(SlowTier::LIKE_A_PARALLEL_FILE_SYSTEM) else { return };
-    let site = engine.workplace(engine.wish().root(&tier.root()));
-    site.open();
-    for times in 1..=2 {
-        site.makes_files_in_the_tier(engine);
-        assert_eq!(site.begun().len(), times * SAMPLES, "jobs of {times} runs");
-        site.is_right();
-    }
 }
 
 /// By a terminal, as a user does: Ctrl-C reaches all processes, those of jobs too.
@@ -350,7 +335,7 @@ fn cwltool_gives_the_same_results_and_has_nothing_to_do_again() {
 
 #[test]
 fn cwltool_gives_the_same_results_when_its_jobs_files_are_dropped() {
-    gives_the_same_results_where_what_jobs_make_is_dropped(&CWLTOOL_SCRATCH);
+    gives_the_same_results(&CWLTOOL_SCRATCH, false);
 }
 
 #[test]
@@ -401,7 +386,7 @@ fn nextflow_gives_the_same_results_and_has_nothing_to_do_again() {
 #[test]
 fn nextflow_gives_the_same_results_when_its_jobs_files_are_dropped() {
     if has_nextflow() {
-        gives_the_same_results_where_what_jobs_make_is_dropped(&NEXTFLOW_SCRATCH);
+        gives_the_same_results(&NEXTFLOW_SCRATCH, false);
     }
 }
 

@@ -168,7 +168,7 @@ fn a_statement_of_any_length_is_answered_or_refused() {
     for (shape, count) in shapes {
         let outcome = asked(shape(count));
         assert!(outcome.code == 0 && outcome.stdout.starts_with("n\n"), "{}: {}", shape(2), outcome.stderr);
-        for more in [5_000, 40_000] {
+        for more in [5_000, 100_000] {
             let outcome = asked(shape(more));
             assert!(outcome.code == 1 && outcome.stderr.contains("nested"), "{}: {}", shape(2), outcome.stderr);
         }
@@ -326,8 +326,8 @@ fn a_reader_sees_complete_steps_while_a_writer_appends() {
     let arrays = steps(&session, &["run/p", "run/q"], 500);
     let query =
         "SELECT step, min(p), max(p), min(q), max(q), count(p) FROM run GROUP BY step ORDER BY step DESC LIMIT 3";
-    let lines = asked_meanwhile(&place, query, 60, |step| {
-        if step < 8_000 {
+    let lines = asked_meanwhile(&place, query, 150, |step| {
+        if step < 20_000 {
             for array in &arrays {
                 array.put_values(&region(&[step, 0], &[1, 500]), &[step as f64; 500]).unwrap();
             }
