@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs all tests and ends with one line of totals in cargo's own form, so that whoever reads the last summary reads all.
+# Runs all tests and ends with what those said that failed, and one line of totals in cargo's own form: whoever reads the end reads all.
 # Arguments go to `cargo test` (scripts/test.sh -p terrace-slowfs). Without any, a part of the system's tests runs again by each single
 # way to reach programs (scripts/test-doors.sh), and the tests of the Python package run; packages are tried where `make dist` made some.
 set -uo pipefail
@@ -70,9 +70,14 @@ awk -v status="$status" -v seconds="$(($(date +%s) - start))" '
             if (count ~ /^[0-9]+$/ && kind == "filtered") total[kind] += count
         }
     }
+    # What a failed test wrote (libtest, then pytest), to its next heading.
+    /^---- .* stdout ----$/ || /^_+ .* _+$/ { says = NR + 30 }
+    /^failures:$/ || /^=+ .* =+$/ { says = 0 }
+    NR <= says { words = words $0 "\n" }
     /SKIPPED: / { sub(/^.*SKIPPED: /, "SKIPPED: "); skipped[$0] = 1 }
     /^test .* \.\.\. FAILED$/ { failed[$2] = 1 }
     END {
+        printf "%s", words
         for (line in skipped) print line
         for (name in failed) print "failed: " name
         word = (status == 0 && total["failed"] == 0) ? "ok" : "FAILED"

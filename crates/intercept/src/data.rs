@@ -26,6 +26,9 @@ const BLOCK: i64 = 4096;
 const NOT_PLACED: i64 = i64::MAX;
 /// Look before the next use.
 const UNKNOWN: i64 = i64::MIN;
+/// So often the kernel may say that there is no room where the agent has found some: others took it first, or it counts what nobody else
+/// does (a quota).
+const REFUSALS_MAX: u32 = 64;
 
 /// `UNKNOWN` is stored as 0 after an exclusive or, so that the untouched table takes no memory.
 static LEFT: [AtomicI64; CELLS] = [const { AtomicI64::new(0) }; CELLS];
@@ -101,6 +104,15 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
         return op();
     }
     let mut checked = false;
+    let mut refusals = 0;
+    // The kernel refused; there may be room now. Leaves errno as it is.
+    let mut may_try_again = || {
+        let errno = real::errno();
+        refusals += 1;
+        let has_room = refusals < REFUSALS_MAX && no_room(index, fd, need) == 0;
+        real::set_errno(errno);
+        has_room
+    };
     loop {
         let entered = process::enter(index, Domain::Data);
         let ready = checked || (left(fd) >= growth && left(fd) != UNKNOWN);
@@ -114,15 +126,9 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
                 {
                     set_left(fd, left(fd) - result as i64);
                 }
-            } else if result < 0 && matches!(real::errno(), libc::ENOSPC | libc::EDQUOT) {
-                let errno = real::errno();
-                match no_room(index, fd, need) {
-                    0 => {
-                        checked = false;
-                        continue;
-                    }
-                    _ => real::set_errno(errno),
-                }
+            } else if is_refusal(result) && may_try_again() {
+                checked = false;
+                continue;
             }
             return result;
         }
@@ -139,13 +145,7 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
                 let result = (index.header.moves_seq.load(SeqCst) == seq).then(&op);
                 index.guard_leave(entered);
                 match result {
-                    Some(result) if result < 0 && matches!(real::errno(), libc::ENOSPC | libc::EDQUOT) => {
-                        let errno = real::errno();
-                        if no_room(index, fd, need) != 0 {
-                            real::set_errno(errno);
-                            return result;
-                        }
-                    }
+                    Some(result) if is_refusal(result) && may_try_again() => checked = false,
                     Some(result) => return result,
                     None => checked = true,
                 }
@@ -162,6 +162,10 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
             }
         }
     }
+}
+
+fn is_refusal(result: isize) -> bool {
+    result < 0 && matches!(real::errno(), libc::ENOSPC | libc::EDQUOT)
 }
 
 /// Runs a call that reads, seeks or asks: all it needs is the descriptor that has the bytes now.
@@ -365,18 +369,25 @@ fn refresh_unrecorded(index: Index, fd: i32, need: Need, status: &libc::stat) ->
 /// A file without a record needs so many bytes in all. `Ready`: it stays, and may grow where it is.
 #[cold]
 fn spill(index: Index, fd: i32, size: i64) -> Refreshed {
+    match ask_to_grow(index, fd, size) {
+        Ok(NO_RECORD) => Refreshed::Ready,
+        Ok(_) => Refreshed::Again,
+        Err(libc::ENOENT) => Refreshed::NotPlaced,
+        Err(libc::ENOSPC | libc::EDQUOT | libc::EBUSY) => Refreshed::Fails(libc::ENOSPC),
+        // Nobody answers, or not this user's program: the kernel says what there is room for.
+        Err(_) => Refreshed::Ready,
+    }
+}
+
+/// The record by which a file that had none has moved, or `NO_RECORD`: there is room where it is.
+fn ask_to_grow(index: Index, fd: i32, size: i64) -> Result<u32, i32> {
     set_left(fd, UNKNOWN);
     let answer = call(index, &Request { kind: CallKind::Grow, record: NO_RECORD, size, path: b"", fd });
-    if answer.status != 0 {
-        return match answer.status {
-            libc::ENOENT => Refreshed::NotPlaced,
-            libc::ENOSPC | libc::EDQUOT | libc::EBUSY => Refreshed::Fails(libc::ENOSPC),
-            // Nobody answers, or not this user's program: the kernel says what there is room for.
-            _ => Refreshed::Ready,
-        };
+    match answer.status {
+        // SAFETY: a status of 0 comes with a whole reply.
+        0 => Ok(unsafe { (*answer.reply()).record }),
+        status => Err(status),
     }
-    // SAFETY: a status of 0 comes with a whole reply.
-    if unsafe { (*answer.reply()).record } == NO_RECORD { Refreshed::Ready } else { Refreshed::Again }
 }
 
 /// The tier is full: the agent makes room or moves the file down. 0: try again; else an errno.
@@ -390,8 +401,9 @@ fn no_room(index: Index, fd: i32, need: Need) -> i32 {
             Need::Growth(bytes) => size.saturating_add(bytes.max(1)),
             Need::Total(bytes) => bytes,
         };
-        let is_again = is_unrecorded(index, &status) && matches!(spill(index, fd, total), Refreshed::Again);
-        return if is_again { 0 } else { libc::ENOSPC };
+        // It has moved, or room was made meanwhile, for another file or by whoever removed one.
+        let has_room = is_unrecorded(index, &status) && ask_to_grow(index, fd, total).is_ok();
+        return if has_room { 0 } else { libc::ENOSPC };
     };
     let size = match need {
         Need::Nothing => status.st_size,

@@ -528,7 +528,7 @@ pub fn kill_all(place: &Workplace, mut run: std::process::Child) {
     let pid = place.status().unwrap().agent_pid;
     Command::new("kill").args(["-9", &run.id().to_string(), &pid.to_string()]).status().unwrap();
     let programs = format!(
-        "for p in /proc/[0-9]*; do if tr '\\0' '\\n' < $p/environ 2>/dev/null | grep -qx 'SCRATCH={}'; then kill -9 ${{p#/proc/}}; fi; done; true",
+        "for p in /proc/[0-9]*; do if cat $p/environ 2>/dev/null | tr '\\0' '\\n' | grep -qx 'SCRATCH={}'; then kill -9 ${{p#/proc/}}; fi; done; true",
         place.scratch().display()
     );
     Command::new("sh").args(["-c", &programs]).status().unwrap();

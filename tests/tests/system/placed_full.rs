@@ -370,7 +370,7 @@ const WRITERS: &str = r#"
             memset(block, 'a' + i, sizeof block);
             for (int k = 0; k < 8; k++)
                 for (long at = 0, n; at < (long)sizeof block; at += n)
-                    if ((n = write(fd, block + at, sizeof block - at)) <= 0) return 2;
+                    if ((n = write(fd, block + at, sizeof block - at)) <= 0) { perror(one); return 2; }
             if (close(fd)) return 3;
         }
         return 0;
@@ -398,6 +398,42 @@ fn a_file_system_that_is_full_before_anybody_has_counted_ends_no_write() {
         assert_eq!(outcome.ok().stdout, "10485760\n20\n0\n", "{door} {how}");
         place.wait_for_the_agents_end();
         assert_eq!(place.settled_tree().leftovers(), Vec::<String>::new(), "{door} {how}");
+        drop(small);
+    }
+}
+
+/// Four writers take, and give back, more than the tier's file system has at times.
+const ROUNDS: &str = "
+import os
+def work(p):
+    for i in range(100):
+        fd = os.open(f'work/f{p}', os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o644)
+        for k in range(20):
+            left = memoryview(bytes(65536))
+            while left: left = left[os.write(fd, left):]
+        assert os.fstat(fd).st_size == 20 * 65536
+        os.close(fd); os.unlink(f'work/f{p}')
+os.mkdir('work'); pids = []
+for p in range(4):
+    pid = os.fork()
+    if pid == 0: work(p); os._exit(0)
+    pids.append(pid)
+assert [os.waitpid(p, 0)[1] for p in pids] == [0] * 4
+print('done')
+";
+
+#[test]
+fn a_write_for_which_room_was_made_after_the_kernel_refused_it_goes_on() {
+    for door in ["preload", "both"] {
+        let place = wish(door).build();
+        let Some(small) = Small::mount(place.tier("ram")) else { return };
+        let settings = std::fs::read_to_string(place.config()).unwrap().replace("2MiB", "4MiB");
+        std::fs::write(place.config(), settings).unwrap();
+        std::fs::write(place.scratch().join("p.py"), ROUNDS).unwrap();
+        let outcome = place.run(&["bash", "-c", "exec python3 $SCRATCH/p.py"]).ok();
+        assert_eq!(outcome.stdout, "done\n", "{door}: {outcome:?}");
+        place.wait_for_the_agents_end();
+        assert_eq!(place.settled_tree().leftovers(), Vec::<String>::new(), "{door}");
         drop(small);
     }
 }
