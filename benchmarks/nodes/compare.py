@@ -16,6 +16,7 @@ from provenance import RESULTS, provenance  # noqa: E402
 
 WORKER = pathlib.Path(__file__).resolve().parent / "worker.py"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+BLOCKS, STEPS = 4, 6
 SIZES = [("4 KiB", 4 * KIB, 200), ("1 MiB", MIB, 20), ("1 GiB", GIB, 1)]
 
 
@@ -84,7 +85,9 @@ def measure(testbed: Testbed, terrace: str | None, options: argparse.Namespace) 
         if size > options.largest:
             continue
         names = [f"{size}-{number}" for number in range(count)]
-        one.do(do="write", names=names, size=size)
+        wrote = one.do(do="write", names=names, size=size)
+        if count == 1:
+            result[f"write {label}"] = wrote["seconds"]
         result[f"read {label}"] = median_or_error(two.ask(do="read", names=names, size=size))
     for directory in ("many", "shared"):
         subprocess.run(testbed.exec(0, "sh", "-c", f'mkdir "$PFS_DIR"/nodes/{directory}'), check=True)
@@ -97,7 +100,7 @@ def measure(testbed: Testbed, terrace: str | None, options: argparse.Namespace) 
     answers = [one.answer(), two.answer()]
     seconds = [answer.get("seconds") for answer in answers]
     result["create per second, two nodes"] = 2 * (options.files // 5) / max(seconds) if all(seconds) else answers
-    blocks, steps = 4, 6
+    blocks, steps = BLOCKS, STEPS
     one.do(do="write", names=[f"block{block}-0" for block in range(blocks)], size=options.block)
     total, error = 0.0, None
     for step in range(steps):
@@ -109,6 +112,7 @@ def measure(testbed: Testbed, terrace: str | None, options: argparse.Namespace) 
     last = three.ask(do="check", name=f"block0-{steps}")
     is_right = last.get("value") == 7 + steps and last.get("size") == options.block
     result["pipeline seconds"] = total if is_right and not error else (error or f"wrong bytes: {last}")
+    result["compute seconds"] = one.do(do="compute", size=options.block)["seconds"]
     before = one.ask(do="packets")["packets"]
     threading.Event().wait(options.idle)
     result["packets per second, idle"] = (one.ask(do="packets")["packets"] - before) / options.idle
@@ -129,6 +133,46 @@ def stream(testbed: Testbed, options: argparse.Namespace) -> dict:
         server.answer()
         server.end()
     return result
+
+
+def predicted(medians: dict[str, dict], options: argparse.Namespace) -> dict[str, float]:
+    """The pipeline's seconds by `terrace predict --simulate`, from the reads and writes of one large file and the computing that were measured here."""
+    largest = next(label for label, size, _ in reversed(SIZES) if size <= options.largest)
+    size = dict((label, size) for label, size, _ in SIZES)[largest]
+    rate = lambda what, way: size / medians[f"{what} {largest}"][way]  # noqa: E731
+    memory = rate("write", "terrace")
+    platform = {
+        "nodes": 3,
+        "tiers": [{"name": "ram", "in_memory": True, "capacity_bytes": 4 * GIB, "read_bytes_s": 10 * GIB, "write_bytes_s": memory}],
+        "durable": {
+            "read_bytes_s": rate("read", "durable"),
+            "write_bytes_s": rate("write", "durable"),
+            "latency_s": medians["read 4 KiB"]["durable"] / 4,
+        },
+        "mover": {"settle_s": 3600},
+        "peers": {"stream_bytes_s": rate("read", "terrace")},
+    }
+    # The pipeline does one step at a time: one file that goes through all of them.
+    steps = BLOCKS * STEPS
+    job = {
+        "input": options.block,
+        "intermediate": options.block * (steps - 1),
+        "output": options.block,
+        "file_size": options.block,
+        "iterations": steps,
+        "compute": medians["compute seconds"]["durable"] * steps,
+        "next_step": "other-node",
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        files = {"--platform": platform, "--workload": job}
+        arguments = [options.terrace, "predict", "--simulate", "--json"]
+        for number, (flag, value) in enumerate(files.items()):
+            path = pathlib.Path(directory) / f"{number}.json"
+            path.write_text(json.dumps(value), encoding="utf-8")
+            arguments += [flag, str(path)]
+        found = subprocess.run(arguments, check=True, stdout=subprocess.PIPE, text=True, cwd=directory)
+    simulation = json.loads(found.stdout)["simulation"]
+    return {way: simulation[name]["median_run"]["program_s"] for way, name in (("durable", "durable_alone"), ("terrace", "terrace"))}
 
 
 def text(value: object) -> str:
@@ -171,6 +215,9 @@ def main() -> None:
             row[way] = failures[0] if failures else statistics.median(numbers) if numbers else ""
         medians[what] = row
         table.append(f"| {what} | " + " | ".join(text(row[way]) for way in ("durable", "terrace", "stream")) + " |")
+    if all(isinstance(value, float) for row in medians.values() for value in row.values() if value != ""):
+        row = medians["pipeline seconds, predicted"] = {**predicted(medians, options), "stream": ""}
+        table.append("| pipeline seconds, predicted | " + " | ".join(text(row[way]) for way in ("durable", "terrace", "stream")) + " |")
     print("\n".join(table))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "nodes.json").write_text(json.dumps({**base, "medians": medians, "rounds": rounds}, indent=1) + "\n", encoding="utf-8")

@@ -8,6 +8,7 @@
 //! ```
 
 use crate::error::ModelError;
+use crate::platform::Platform;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,18 @@ pub struct Job {
     pub flush: Flush,
     #[serde(default)]
     pub layout: Layout,
+    #[serde(default)]
+    pub next_step: NextStep,
+}
+
+/// Where what one iteration saved is read by the next one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NextStep {
+    #[default]
+    SameNode,
+    /// On the node after it, as steps of a pipeline that a scheduler puts anywhere. With one node that is the same.
+    OtherNode,
 }
 
 /// Which files Terrace makes durable. Those that are not are removed at the end.
@@ -57,7 +70,14 @@ impl Job {
     pub fn of(workload: Workload) -> Job {
         let one_round = workload.input_bytes.max(workload.final_bytes).max(1);
         let rounds = workload.intermediate_bytes.div_ceil(one_round).min(10_000) as u32;
-        Job { workload, iterations: rounds + 1, compute_s: 0.0, flush: Flush::default(), layout: Layout::default() }
+        Job {
+            workload,
+            iterations: rounds + 1,
+            compute_s: 0.0,
+            flush: Flush::default(),
+            layout: Layout::default(),
+            next_step: NextStep::default(),
+        }
     }
 
     pub fn check(&self) -> Result<(), ModelError> {
@@ -80,6 +100,11 @@ impl Job {
             return Err(ModelError::Missing { what: "layout.names", why: "it needs one disk at least" });
         }
         Ok(())
+    }
+
+    /// Files go from node to node between iterations.
+    pub fn changes_nodes(&self, platform: &Platform) -> bool {
+        self.next_step == NextStep::OtherNode && platform.nodes > 1
     }
 
     /// Items: so many that no file is larger than F.

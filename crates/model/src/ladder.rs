@@ -11,7 +11,7 @@
 use crate::equations::seconds;
 use crate::error::ModelError;
 use crate::job::Job;
-use crate::platform::Platform;
+use crate::platform::{FastTier, NODE_NETWORK, Platform, STREAMS};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -87,6 +87,7 @@ pub fn closed_form(platform: &Platform, job: &Job) -> Result<ClosedForm, ModelEr
     let kept_free = f64::from(platform.processes_per_node) * workload.file_bytes as f64;
     let (mut to_read, mut to_write) = (intermediate, written);
     let (mut read_bytes, mut written_bytes) = (vec![], vec![]);
+    let (goes_elsewhere, mut bring_s) = (job.changes_nodes(platform), 0.0);
     for tier in &platform.tiers {
         let room = (nodes * (tier.capacity_bytes as f64 - kept_free)).max(0.0);
         let devices = nodes * f64::from(tier.devices);
@@ -94,6 +95,12 @@ pub fn closed_form(platform: &Platform, job: &Job) -> Result<ClosedForm, ModelEr
         let limit = format!("tier `{}`", tier.name);
         terms.push(term(format!("read from `{}`", tier.name), here_read, devices * tier.read_bytes_s, &limit));
         terms.push(term(format!("write to `{}`", tier.name), here_written, devices * tier.write_bytes_s, &limit));
+        if goes_elsewhere {
+            let (rate, limit) = bring_rate(platform, tier, workers);
+            let bring = term(format!("bring to the next step's node, from `{}`", tier.name), here_read, rate, &limit);
+            bring_s += bring.seconds;
+            terms.push(bring);
+        }
         to_read -= here_read;
         to_write -= here_written;
         read_bytes.push(here_read);
@@ -123,8 +130,11 @@ pub fn closed_form(platform: &Platform, job: &Job) -> Result<ClosedForm, ModelEr
             + seconds(intermediate, nodes * cache.read_bytes_s)
             + seconds(written, nodes * cache.write_bytes_s)
     });
+    // What one node wrote is in no other node's page cache.
+    let cached_alone = cached.filter(|_| !goes_elsewhere);
+    let cached = cached.map(|cached_s| cached_s + bring_s);
     let flush_floor_s = seconds(input, read_rate) + seconds(flushed, write_rate);
-    let alone_lower_s = cached.unwrap_or(alone_upper_s).min(alone_upper_s);
+    let alone_lower_s = cached_alone.unwrap_or(alone_upper_s).min(alone_upper_s);
     let with_page_cache_s = cached
         .unwrap_or(without_page_cache_s - seconds(flushed, write_rate))
         .max(flush_floor_s)
@@ -138,6 +148,20 @@ pub fn closed_form(platform: &Platform, job: &Job) -> Result<ClosedForm, ModelEr
         read_bytes,
         flushed_bytes: flushed,
     })
+}
+
+/// At which rate files go from each node's tier to the next node's, and what limits it. A device is read and written at the same time.
+fn bring_rate(platform: &Platform, tier: &FastTier, workers: f64) -> (f64, String) {
+    let nodes = f64::from(platform.nodes);
+    let device = 1.0 / (1.0 / tier.read_bytes_s + 1.0 / tier.write_bytes_s);
+    [
+        (nodes * f64::from(tier.devices) * device, format!("tier `{}`", tier.name)),
+        (nodes * platform.network(), NODE_NETWORK.into()),
+        (workers * platform.peers.stream_bytes_s.unwrap_or(f64::INFINITY), STREAMS.into()),
+    ]
+    .into_iter()
+    .min_by(|a, b| a.0.total_cmp(&b.0))
+    .expect("the list above has three entries")
 }
 
 /// Terrace's upper bound with each tier twice as large, and with the fastest large enough for all that is written.
@@ -171,7 +195,7 @@ fn longest_first(mut terms: Vec<Term>) -> Vec<Term> {
 mod tests {
     use super::*;
     use crate::machine::any_machine;
-    use crate::platform::{CopyCost, DurableTier, FastTier, Mover, PageCache};
+    use crate::platform::{CopyCost, DurableTier, FastTier, Mover, PageCache, Peers};
     use crate::{Flush, Incrementation, MIB, Machine, Workload, durable_alone_s, page_cache_s, tiers};
     use proptest::prelude::*;
 
@@ -224,6 +248,7 @@ mod tests {
                 processor: CopyCost::default(),
             }),
             mover: Mover::default(),
+            peers: Peers::default(),
         }
     }
 

@@ -33,7 +33,7 @@ mod workload;
 
 pub use equations::{Placement, TierPrediction, durable_alone_s, page_cache_s, place, tiers};
 pub use error::ModelError;
-pub use job::{Flush, Job, Layout};
+pub use job::{Flush, Job, Layout, NextStep};
 pub use ladder::{ClosedForm, LargerTier, Term, Times, closed_form, larger_tiers};
 pub use machine::Machine;
 pub use measured::{MEASUREMENTS_VERSION, MeasuredTier, RatesOfProcesses, TierMeasurements};

@@ -33,6 +33,8 @@ pub struct Platform {
     pub cache: Option<PageCache>,
     #[serde(default)]
     pub mover: Mover,
+    #[serde(default)]
+    pub peers: Peers,
 }
 
 /// A tier in each compute node. Bandwidths are of one device; memory is one device.
@@ -155,6 +157,27 @@ pub struct Mover {
     pub low_watermark: f64,
 }
 
+/// How a file goes from a tier of one node to one of another, whose program opens it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Peers {
+    /// What one file comes with at most, over whatever network.
+    pub stream_bytes_s: Option<f64>,
+    /// Besides what the tiers cost: of the node that has the file (`read`) and of the one that gets it (`write`).
+    pub processor: CopyCost,
+    /// Metadata operations on the durable tier until the name leads to the file's new place.
+    pub operations_per_file: f64,
+    /// Messages that wait for each other.
+    pub latency_s: f64,
+}
+
+impl Default for Peers {
+    fn default() -> Self {
+        // Counted with strace(1): a link is made, read, exchanged for the name, looked at from both nodes, and the old one removed.
+        Peers { stream_bytes_s: None, processor: CopyCost::default(), operations_per_file: 6.0, latency_s: 0.0 }
+    }
+}
+
 impl Default for Mover {
     fn default() -> Self {
         // Counted with strace(1): a flush creates a file, syncs it, reads the link, renames over it, looks at it, and syncs the
@@ -226,6 +249,10 @@ impl Platform {
         positive("durable.stream_read_bytes_s", durable.stream_read_bytes_s.unwrap_or(f64::INFINITY))?;
         not_negative("durable.operation_processor_s", durable.operation_processor_s)?;
         not_negative("mover.start_s", self.mover.start_s)?;
+        positive("peers.stream_bytes_s", self.peers.stream_bytes_s.unwrap_or(f64::INFINITY))?;
+        not_negative("peers.operations_per_file", self.peers.operations_per_file)?;
+        not_negative("peers.latency_s", self.peers.latency_s)?;
+        self.peers.processor.check()?;
         not_negative("durable.latency_s", durable.latency_s)?;
         durable.processor.check()?;
         durable.server_processor.check()
@@ -272,6 +299,7 @@ pub const DISKS: &str = "the durable tier's disks";
 pub const PROCESSES: &str = "too few processes to keep the durable tier's disks busy";
 pub const NODE_NETWORK: &str = "the compute nodes' network";
 pub const SERVER_NETWORK: &str = "the storage nodes' network";
+pub const STREAMS: &str = "the rate at which one file comes from another node";
 pub const CLIENT: &str = "the file system's clients";
 pub const PROCESSORS: &str = "the compute nodes' processors";
 pub const METADATA: &str = "the durable tier's metadata server";

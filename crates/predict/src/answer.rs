@@ -75,7 +75,7 @@ impl fmt::Display for Answer {
         let (workload, platform) = (&self.job.workload, &self.platform);
         writeln!(
             f,
-            "{} in, {} intermediate, {} out, in files of {}; {} × {} processes, {} computing",
+            "{} in, {} intermediate, {} out, in files of {}; {} × {} processes, {} computing{}",
             show_bytes(workload.input_bytes),
             show_bytes(workload.intermediate_bytes),
             show_bytes(workload.final_bytes),
@@ -83,6 +83,7 @@ impl fmt::Display for Answer {
             platform.nodes,
             platform.processes_per_node,
             if self.job.compute_s > 0.0 { show_seconds(self.job.compute_s) } else { "no".into() },
+            if self.job.changes_nodes(platform) { "; each step on another node" } else { "" },
         )?;
         writeln!(f)?;
         // The simulation first: it is the prediction. The closed form bounds nothing; it has no contention, latency or overlap.

@@ -3,7 +3,7 @@
 use crate::units::{seconds, size};
 use clap::{Args, Parser, ValueEnum};
 use std::path::PathBuf;
-use terrace_model::Flush;
+use terrace_model::{Flush, NextStep};
 
 #[derive(Parser, Debug)]
 #[command(
@@ -78,6 +78,9 @@ pub struct WorkloadArgs {
     /// What is made durable [default: all]
     #[arg(long, value_name = "WHAT", help_heading = "Workload")]
     pub flush: Option<FlushArg>,
+    /// Where what one iteration saved is read by the next one [default: same-node]
+    #[arg(long, value_name = "WHERE", help_heading = "Workload")]
+    pub next_step: Option<NextStepArg>,
 }
 
 #[derive(Args, Clone, Debug, Default)]
@@ -115,6 +118,9 @@ pub struct StorageArgs {
     /// Network bandwidth of one node
     #[arg(long, value_name = "RATE", value_parser = size, help_heading = "Storage")]
     pub network: Option<u64>,
+    /// Bandwidth at most of one file that comes from another node's tier
+    #[arg(long, value_name = "RATE", value_parser = size, help_heading = "Storage")]
+    pub peer_bandwidth: Option<u64>,
     /// Time of one metadata operation of the durable tier
     #[arg(long, value_name = "DURATION", value_parser = seconds, help_heading = "Storage")]
     pub latency: Option<f64>,
@@ -151,6 +157,21 @@ impl From<FlushArg> for Flush {
             FlushArg::All => Flush::All,
             FlushArg::Final => Flush::Final,
             FlushArg::None => Flush::None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum NextStepArg {
+    SameNode,
+    OtherNode,
+}
+
+impl From<NextStepArg> for NextStep {
+    fn from(next_step: NextStepArg) -> NextStep {
+        match next_step {
+            NextStepArg::SameNode => NextStep::SameNode,
+            NextStepArg::OtherNode => NextStep::OtherNode,
         }
     }
 }

@@ -4,7 +4,7 @@ use crate::args::StorageArgs;
 use crate::workload::{parse, parse_json, report_measured_tiers, report_tiers};
 use std::path::Path;
 use terrace_core::refusal::nearest;
-use terrace_model::platform::{CopyCost, DurableTier, FastTier, Mover, PageCache};
+use terrace_model::platform::{CopyCost, DurableTier, FastTier, Mover, PageCache, Peers};
 use terrace_model::{Platform, TierMeasurements};
 use terrace_tool::failure::{Failure, Result};
 use terrace_tool::filesystem::FileSystem;
@@ -92,6 +92,7 @@ fn with_durable(read_bytes_s: f64, write_bytes_s: f64) -> Platform {
         },
         cache: None,
         mover: Mover::default(),
+        peers: Peers::default(),
     }
 }
 
@@ -289,6 +290,8 @@ fn put_flags(args: &StorageArgs, platform: &mut Platform) -> Result<()> {
     put_cache(args, platform)?;
     platform.cores_per_node = args.cores.or(platform.cores_per_node);
     platform.network_bytes_s = args.network.map(|rate| rate as f64).or(platform.network_bytes_s);
+    let peers = &mut platform.peers;
+    peers.stream_bytes_s = args.peer_bandwidth.map(|rate| rate as f64).or(peers.stream_bytes_s);
     platform.mover.threads = args.threads.unwrap_or(platform.mover.threads);
     Ok(())
 }

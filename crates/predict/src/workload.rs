@@ -5,7 +5,7 @@ use crate::darshan::Log;
 use serde::{Deserialize, Deserializer};
 use std::path::Path;
 use terrace_core::size::{show_bytes, show_seconds};
-use terrace_model::{Flush, Job, Layout, Platform, Workload, closed_form};
+use terrace_model::{Flush, Job, Layout, NextStep, Platform, Workload, closed_form};
 use terrace_tool::failure::{Failure, Result};
 
 /// What is known of the workload, before defaults.
@@ -27,6 +27,7 @@ pub struct Asked {
     compute: Option<f64>,
     flush: Option<Flush>,
     layout: Option<Layout>,
+    next_step: Option<NextStep>,
     /// What the program of a report took, with its input and output.
     #[serde(skip)]
     program_s: Option<f64>,
@@ -193,6 +194,7 @@ impl Asked {
             (asked.compute, asked.program_s, asked.each_computes_s) = (args.compute, None, None);
         }
         asked.flush = args.flush.map(Flush::from).or(asked.flush);
+        asked.next_step = args.next_step.map(NextStep::from).or(asked.next_step);
         Ok(asked)
     }
 
@@ -283,6 +285,7 @@ impl Asked {
             compute_s: self.compute.unwrap_or(0.0),
             flush: self.flush.unwrap_or_default(),
             layout: self.layout.clone().unwrap_or_default(),
+            next_step: self.next_step.unwrap_or_default(),
             ..Job::of(workload)
         };
         if let Some(iterations) = self.iterations {

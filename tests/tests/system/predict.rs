@@ -286,6 +286,31 @@ fn the_simulations_interval_comes_first_and_nothing_is_called_a_bound() {
 }
 
 #[test]
+fn steps_on_other_nodes_take_the_time_of_the_way_there() {
+    let place = tempfile::tempdir().unwrap();
+    let nodes =
+        ["--nodes", "2", "--flush=all", "--simulate", "--cache-read-bandwidth=8GiB", "--cache-write-bandwidth=4GiB"];
+    let question = [&QUESTION[..QUESTION.len() - 1], &nodes].concat();
+    let elsewhere = [&question[..], &["--next-step", "other-node", "--peer-bandwidth", "500MiB"]].concat();
+    let (here, there) = (answer(place.path(), &question), answer(place.path(), &elsewhere));
+    // Two nodes, each with four of the eight blocks, which are read back four times: 16 blocks of 64 MiB come to each.
+    let longer = |pointer: &str| number(&there, pointer) - number(&here, pointer);
+    assert!((longer("/closed_form/terrace/without_page_cache_s") - 16.0 * 64.0 / 500.0).abs() < 1e-6, "{there}");
+    let moved = number(&there, "/simulation/terrace/median_run/traffic/brought_bytes");
+    assert_eq!(moved, f64::from(1 << 30) * 2.0, "no file was flushed within its settle time: {there}");
+    // And no page cache has what another node wrote.
+    assert!(longer("/closed_form/durable_alone/with_page_cache_s") > 0.0, "{there}");
+    let text = String::from_utf8(predict_in(place.path(), &elsewhere).stdout).unwrap();
+    assert!(text.contains("each step on another node"), "{text}");
+    let one_node = answer(place.path(), &[&QUESTION[..], &["--next-step=other-node"]].concat());
+    assert_eq!(
+        one_node["closed_form"],
+        answer(place.path(), &QUESTION)["closed_form"],
+        "with one node there is no other"
+    );
+}
+
+#[test]
 fn a_page_caches_bandwidth_is_a_flag_and_changes_the_closed_form_with_it() {
     let place = tempfile::tempdir().unwrap();
     let cache = ["--cache-read-bandwidth", "4GiB", "--cache-write-bandwidth", "2GiB"];

@@ -170,6 +170,25 @@ impl<'a> Hardware<'a> {
         }
     }
 
+    /// A file of a tier goes to a tier of another node: at each end a thread of its own, at the same pace.
+    pub fn bring(&self, (from, read): (usize, Transfer), (to, write): (usize, Transfer)) -> Transfer {
+        let peers = &self.platform.peers;
+        let (sending, receiving) = (peers.processor.read_s_per_byte, peers.processor.write_s_per_byte);
+        let mut uses = read.uses;
+        uses.extend(write.uses);
+        uses.extend([
+            (self.nodes[from].network_out, 1.0),
+            (self.nodes[to].network_in, 1.0),
+            (self.nodes[from].processors, sending),
+            (self.nodes[to].processors, receiving),
+        ]);
+        Transfer {
+            uses,
+            thread_s_per_byte: (read.thread_s_per_byte + sending).max(write.thread_s_per_byte + receiving),
+            stream_bytes_s: peers.stream_bytes_s.unwrap_or(f64::INFINITY),
+        }
+    }
+
     /// The parts of a file that begins on `disk`: part, disk, server.
     fn each_disk(&self, disk: u32, mut visit: impl FnMut(f64, usize, usize)) {
         let durable = &self.platform.durable;

@@ -13,7 +13,8 @@
 //!
 //! Terrace is simulated as it works: a file goes whole to the fastest tier with room; it is flushed from the moment that it is
 //! closed, by a number of mover threads in each node; clean replicas are dropped above the watermark; the run ends when the
-//! program has ended and the last file is flushed.
+//! program has ended and the last file is flushed. Where a job's next step runs on another node, a file goes there from tier to tier, as
+//! ownership moves (docs/design/nodes.md), if policy flushes it and it was not flushed yet; else it is made durable first.
 //!
 //! The same seed gives the same run, to the last digit.
 
@@ -67,6 +68,9 @@ pub struct Traffic {
     pub tier_read_bytes: Vec<f64>,
     pub tier_written_bytes: Vec<f64>,
     pub evicted_bytes: f64,
+    /// From a tier of one node to one of another.
+    #[serde(default)]
+    pub brought_bytes: f64,
 }
 
 /// How much of a kind of resource was taken, over the whole run.

@@ -10,6 +10,8 @@ use std::collections::VecDeque;
 /// A closed file on its way to the durable tier.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Flushing {
+    /// Its number among all that were closed.
+    pub id: usize,
     pub tier: usize,
     pub device: usize,
     pub bytes: f64,
@@ -52,9 +54,9 @@ impl NodeMovers {
         }
     }
 
-    /// Room for a new file in the fastest tier that has it: tier, device, bytes of clean replicas dropped for it.
-    pub fn place(&mut self, bytes: f64) -> Option<(usize, usize, f64)> {
-        for (number, tier) in self.tiers.iter_mut().enumerate() {
+    /// Room for a new file in the fastest tier from `first` on that has it: tier, device, bytes of clean replicas dropped for it.
+    pub fn place(&mut self, first: usize, bytes: f64) -> Option<(usize, usize, f64)> {
+        for (number, tier) in self.tiers.iter_mut().enumerate().skip(first) {
             let mut dropped = 0.0;
             let reachable = tier.used - tier.clean.iter().sum::<f64>() + bytes <= tier.capacity;
             while reachable && tier.used + bytes > tier.capacity {
@@ -76,6 +78,16 @@ impl NodeMovers {
         self.waiting.push_back(file);
     }
 
+    /// Somebody waits for it.
+    pub fn wait_first(&mut self, file: Flushing) {
+        self.waiting.push_front(file);
+    }
+
+    /// A file has gone.
+    pub fn release(&mut self, tier: usize, bytes: f64) {
+        self.tiers[tier].used -= bytes;
+    }
+
     /// The next file and a thread for it, if there are both.
     pub fn begin(&mut self) -> Option<Flushing> {
         if self.idle == 0 {
@@ -86,10 +98,14 @@ impl NodeMovers {
         Some(file)
     }
 
-    /// The file is durable, its thread free. Bytes that the watermark made it drop.
-    pub fn finish(&mut self, file: Flushing) -> f64 {
+    /// The file is durable, its thread free. Bytes that the watermark made it drop; without replicas, the file's own.
+    pub fn finish(&mut self, file: Flushing, has_replicas: bool) -> f64 {
         self.idle += 1;
         let tier = &mut self.tiers[file.tier];
+        if !has_replicas {
+            tier.used -= file.bytes;
+            return file.bytes;
+        }
         tier.clean.push_back(file.bytes);
         let mut dropped = 0.0;
         if tier.used > self.high * tier.capacity {

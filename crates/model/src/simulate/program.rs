@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   Open ─▶ Read ─▶ Compute ─▶ Create ─▶ Write ─▶ (the last iteration? next item : OpenBack ─▶ ReadBack ─▶ Compute)
+//!                                          └─▶ Bring ─▶ Name ─▶ OpenBack, where the next step runs on another node
 //! ```
 
 use crate::job::Job;
+use crate::platform::Platform;
 
 /// Where a file's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +24,10 @@ pub enum Step {
     Write,
     /// What the page cache did not take of a write.
     WriteThrough,
+    /// To the next step's node, or, where it can't go there, to the durable tier.
+    Bring,
+    /// The name of a file that was brought.
+    Name,
     OpenBack,
     ReadBack,
     Done,
@@ -38,22 +44,30 @@ pub struct Process {
     pub place: Place,
     /// Bytes of the present write that go past the page cache.
     pub through_bytes: f64,
+    /// Of the file that was written last, where it is to be flushed.
+    pub file: Option<usize>,
+    /// The node and the tier that the present file is being brought from.
+    pub brought_from: Option<(usize, usize)>,
+    changes_nodes: bool,
     stride: u64,
     items: u64,
     iterations: u32,
 }
 
 impl Process {
-    pub fn new(rank: u64, processes: u64, per_node: u64, job: &Job) -> Process {
+    pub fn new(rank: u64, platform: &Platform, job: &Job) -> Process {
         let items = job.items();
         Process {
-            node: (rank / per_node) as usize,
+            node: (rank / u64::from(platform.processes_per_node)) as usize,
             step: if rank < items { Step::Open } else { Step::Done },
             item: rank,
             iteration: 0,
             place: Place::Durable { disk: 0 },
             through_bytes: 0.0,
-            stride: processes,
+            file: None,
+            brought_from: None,
+            changes_nodes: job.changes_nodes(platform),
+            stride: platform.processes(),
             items,
             iterations: job.iterations,
         }
@@ -72,6 +86,9 @@ impl Process {
             Step::Compute => Step::Create,
             Step::Create => Step::Write,
             Step::Write if self.through_bytes > 0.0 => Step::WriteThrough,
+            Step::Write | Step::WriteThrough if !self.is_last() && self.changes_nodes => Step::Bring,
+            Step::Bring => Step::Name,
+            Step::Name => Step::OpenBack,
             Step::Write | Step::WriteThrough if !self.is_last() => Step::OpenBack,
             Step::Write | Step::WriteThrough => self.next_item(),
             Step::OpenBack => {

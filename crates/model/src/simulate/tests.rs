@@ -1,8 +1,8 @@
 //! The simulation against what is known without it: the closed form where nothing contends, conservation, fairness, monotony.
 
 use super::*;
-use crate::platform::{CopyCost, DurableTier, FastTier, Mover, PageCache};
-use crate::{Flush, Incrementation, Layout, MIB, closed_form};
+use crate::platform::{CopyCost, DurableTier, FastTier, Mover, PageCache, Peers};
+use crate::{Flush, Incrementation, Layout, MIB, NextStep, closed_form};
 use proptest::prelude::*;
 
 const MIB_BYTES: u64 = 1 << 20;
@@ -47,6 +47,7 @@ fn plain(nodes: u32, processes_per_node: u32) -> Platform {
         },
         cache: None,
         mover: Mover { settle_s: 0.0, operations_per_file: 0.0, ..Mover::default() },
+        peers: Peers::default(),
     }
 }
 
@@ -57,6 +58,34 @@ fn job(blocks: u64, iterations: u64, flush: Flush) -> Job {
 
 fn near(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-6 * a.max(b).max(1e-9)
+}
+
+#[test]
+fn what_the_mover_has_or_policy_does_not_flush_is_read_elsewhere_from_the_durable_tier() {
+    for (settle_s, flush) in [(0.0, Flush::All), (60.0, Flush::Final)] {
+        let mut platform = plain(3, 2);
+        platform.mover.settle_s = settle_s;
+        let job = Job { next_step: NextStep::OtherNode, ..job(12, 4, flush) };
+        let run = simulate(&platform, &job, Way::Terrace, 1).unwrap();
+        let read = job.workload.input_bytes + job.workload.intermediate_bytes;
+        assert!(near(run.traffic.durable_read_bytes, read as f64), "{flush:?}: {run:?}");
+        assert!(near(run.traffic.flushed_bytes, job.workload.written_bytes() as f64), "{flush:?}: {run:?}");
+        assert_eq!(run.traffic.brought_bytes, 0.0);
+    }
+}
+
+#[test]
+fn a_file_for_which_the_next_node_has_no_room_is_made_durable() {
+    let mut platform = plain(2, 1);
+    platform.mover.settle_s = 60.0;
+    platform.tiers[0].capacity_bytes = 15 * MIB_BYTES;
+    let job = Job { next_step: NextStep::OtherNode, ..job(2, 3, Flush::All) };
+    let run = simulate(&platform, &job, Way::Terrace, 1).unwrap();
+    assert_eq!(run.traffic.brought_bytes, 0.0);
+    assert!(
+        near(run.traffic.flushed_bytes + run.traffic.durable_written_bytes, job.workload.written_bytes() as f64),
+        "{run:?}"
+    );
 }
 
 fn time(platform: &Platform, job: &Job, way: Way) -> f64 {
@@ -77,9 +106,26 @@ proptest! {
     }
 
     #[test]
+    fn with_each_step_on_another_node_it_is_the_closed_form_too(
+        nodes in 2u32..4, processes in 1u32..5, rounds in 1u64..4, iterations in 1u64..6, stream in proptest::option::of(100.0..4000.0f64),
+    ) {
+        let mut platform = plain(nodes, processes);
+        platform.mover.settle_s = 1e9;
+        platform.peers.stream_bytes_s = stream.map(|rate| rate * MIB);
+        let job = Job { next_step: NextStep::OtherNode, ..job(u64::from(nodes * processes) * rounds, iterations, Flush::All) };
+        let known = closed_form(&platform, &job).unwrap();
+        prop_assert!(near(time(&platform, &job, Way::Alone), known.durable_alone.without_page_cache_s));
+        let run = simulate(&platform, &job, Way::Terrace, 1).unwrap();
+        let flush_s = known.terms.iter().find(|term| term.what == "flush").map_or(0.0, |term| term.seconds);
+        prop_assert!(near(run.program_s, known.terrace.without_page_cache_s - flush_s));
+        prop_assert!(near(run.traffic.brought_bytes, job.workload.intermediate_bytes as f64));
+    }
+
+    #[test]
     fn every_byte_is_moved_once(
         nodes in 1u32..4, processes in 1u32..5, blocks in 1u64..30, iterations in 1u64..6, seed in 0u64..1000,
         capacity in 0u64..200, flush in prop_oneof![Just(Flush::All), Just(Flush::Final), Just(Flush::None)], dirty in 0u64..100,
+        next_step in prop_oneof![Just(NextStep::SameNode), Just(NextStep::OtherNode)], settle_s in prop_oneof![Just(0.0), Just(0.2), Just(60.0)],
     ) {
         let mut platform = plain(nodes, processes);
         platform.tiers[0].capacity_bytes = capacity * MIB_BYTES;
@@ -90,7 +136,8 @@ proptest! {
             bytes: 1 << 30, read_bytes_s: 5000.0 * MIB, write_bytes_s: 3000.0 * MIB, dirty_bytes: 0,
             processor: CopyCost { read_s_per_byte: 1e-10, write_s_per_byte: 2e-10 },
         });
-        let job = Job { layout: Layout::Random, ..job(blocks, iterations, flush) };
+        platform.mover.settle_s = settle_s;
+        let job = Job { layout: Layout::Random, next_step, ..job(blocks, iterations, flush) };
         for way in [Way::Alone, Way::Terrace] {
             let run = simulate(&platform, &job, way, seed).unwrap();
             let (done, workload) = (&run.traffic, &job.workload);
@@ -99,6 +146,7 @@ proptest! {
                 done.durable_read_bytes + done.tier_read_bytes[0] + done.cache_read_bytes, workload.read_bytes() as f64
             ));
             prop_assert!(done.flushed_bytes <= done.tier_written_bytes[0] * (1.0 + 1e-9) + 1e-9);
+            prop_assert!(done.brought_bytes <= workload.intermediate_bytes as f64 * (1.0 + 1e-9));
             if flush == Flush::All {
                 prop_assert!(near(done.flushed_bytes, done.tier_written_bytes[0]));
             }

@@ -33,6 +33,26 @@ enum Owner {
     WriteBack(usize, usize, f64),
 }
 
+/// Where a file that was closed in a tier, and is to be flushed, has come to.
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Settling,
+    Flushing,
+    Durable,
+    /// To another node.
+    Gone,
+}
+
+struct Closed {
+    node: usize,
+    file: Flushing,
+    stage: Stage,
+    /// Of its durable copy.
+    disk: u32,
+    /// The process that waits for it to be durable.
+    reader: Option<usize>,
+}
+
 /// Dirty pages of one node before one tier.
 struct Pool {
     limit: f64,
@@ -51,7 +71,7 @@ pub struct World<'a> {
     processes: Vec<Process>,
     running: usize,
     movers: Vec<NodeMovers>,
-    settling: Vec<Option<(usize, Flushing)>>,
+    closed: Vec<Closed>,
     /// Flushes and removals that the end waits for.
     flushing: u64,
     /// Of each node, files in tiers that are not to be flushed.
@@ -78,10 +98,8 @@ impl<'a> World<'a> {
         let hardware = Hardware::new(platform, &mut fabric);
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let directory_shift = (0..=job.iterations).map(|_| random.random_range(0..platform.durable.disks)).collect();
-        let count = platform.processes();
-        let per_node = u64::from(platform.processes_per_node);
-        let with_work = count.min(job.items());
-        let processes: Vec<Process> = (0..with_work).map(|rank| Process::new(rank, count, per_node, job)).collect();
+        let with_work = platform.processes().min(job.items());
+        let processes: Vec<Process> = (0..with_work).map(|rank| Process::new(rank, platform, job)).collect();
         let (input_bytes, intermediate_bytes, final_bytes) = job.item_bytes();
         let tiers = platform.tiers.len();
         let pools = (0..platform.nodes)
@@ -113,7 +131,7 @@ impl<'a> World<'a> {
             running: processes.iter().filter(|process| process.step != Step::Done).count(),
             processes,
             movers: (0..platform.nodes).map(|_| NodeMovers::new(platform)).collect(),
-            settling: vec![],
+            closed: vec![],
             flushing: 0,
             unflushed: vec![0; platform.nodes as usize],
             pools,
@@ -197,14 +215,18 @@ impl<'a> World<'a> {
                 }
             }
             Owner::Process(number) => self.step_done(number),
-            Owner::Settled(place) => {
-                if let Some((node, file)) = self.settling[place].take() {
+            Owner::Settled(id) => {
+                let closed = &mut self.closed[id];
+                if closed.stage == Stage::Settling {
+                    closed.stage = Stage::Flushing;
+                    let (node, file) = (closed.node, closed.file);
                     self.movers[node].wait(file);
                     self.move_next(node);
                 }
             }
             Owner::MoverOperations(node, file, begin_s) => {
                 let disk = self.draw_disk();
+                self.closed[file.id].disk = disk;
                 let from = self.file_read(node, Place::Tier { tier: file.tier, device: file.device }, file.bytes).0;
                 let transfer = self.hardware.copy(from, self.hardware.durable_write(node, disk));
                 self.transfer(file.bytes, &transfer, Owner::MoverCopy(node, file, begin_s));
@@ -217,8 +239,16 @@ impl<'a> World<'a> {
                 self.moving_s += self.fabric.now_s() - begin_s;
                 self.flushing -= 1;
                 self.traffic.flushed_bytes += file.bytes;
-                self.traffic.evicted_bytes += self.movers[node].finish(file);
+                // No replica is read while there are other nodes.
+                let has_replicas = !self.job.changes_nodes(self.platform);
+                self.traffic.evicted_bytes += self.movers[node].finish(file, has_replicas);
                 self.move_next(node);
+                let closed = &mut self.closed[file.id];
+                closed.stage = Stage::Durable;
+                if let Some(reader) = closed.reader.take() {
+                    self.processes[reader].place = Place::Durable { disk: closed.disk };
+                    self.step_done(reader);
+                }
             }
             Owner::Removal => self.flushing -= 1,
             Owner::WriteBack(node, pool, bytes) => self.pools[node][pool].dirty -= bytes,
@@ -271,6 +301,15 @@ impl<'a> World<'a> {
                 let transfer = self.file_write(node, place);
                 self.transfer(bytes, &transfer, owner);
             }
+            Step::Bring => self.bring(number),
+            Step::Name => {
+                let (count, extra_s) = match self.processes[number].brought_from {
+                    Some(_) => (self.platform.peers.operations_per_file, self.platform.peers.latency_s),
+                    None => (0.0, 0.0),
+                };
+                let id = self.hardware.operations(&mut self.fabric, node, count, extra_s);
+                self.own(id, owner);
+            }
             Step::OpenBack => {
                 let (count, extra_s) = match place {
                     Place::Durable { .. } => (1.0, 0.0),
@@ -300,7 +339,7 @@ impl<'a> World<'a> {
         let (node, place, last) = (process.node, process.place, process.is_last());
         let (step, through_bytes) = (process.step, process.through_bytes);
         let bytes = self.write_bytes(number);
-        if step == Step::Write {
+        if step == Step::Write && !self.is_read_elsewhere(number) {
             self.make_dirty(node, place, bytes - through_bytes);
         }
         let written = match step {
@@ -308,10 +347,16 @@ impl<'a> World<'a> {
             Step::WriteThrough => true,
             _ => false,
         };
+        if step == Step::Name
+            && let Some((from, tier)) = self.processes[number].brought_from.take()
+        {
+            self.movers[from].release(tier, self.intermediate_bytes);
+            self.closed(number, node, place, self.intermediate_bytes, false);
+        }
         let more = self.processes[number].advance();
         if written {
             self.processes[number].through_bytes = 0.0;
-            self.closed(node, place, bytes, last);
+            self.closed(number, node, place, bytes, last);
         }
         if more {
             self.begin(number);
@@ -321,8 +366,8 @@ impl<'a> World<'a> {
         if self.running == 0 {
             self.program_s = self.fabric.now_s();
             // The final flush waits for nothing.
-            for place in 0..self.settling.len() {
-                self.finished(Owner::Settled(place));
+            for id in 0..self.closed.len() {
+                self.finished(Owner::Settled(id));
             }
             self.remove_unflushed();
         }
@@ -341,9 +386,10 @@ impl<'a> World<'a> {
             Place::Tier { tier, .. } => self.traffic.tier_written_bytes[tier] += bytes,
         }
         let owner = Owner::Process(number);
+        let is_read_elsewhere = self.is_read_elsewhere(number);
         let number_of_pool = self.pool_of(place);
         let pool = &mut self.pools[node][number_of_pool];
-        if pool.limit <= 0.0 {
+        if pool.limit <= 0.0 || is_read_elsewhere {
             self.processes[number].through_bytes = 0.0;
             let transfer = self.file_write(node, place);
             return self.transfer(bytes, &transfer, owner);
@@ -353,6 +399,12 @@ impl<'a> World<'a> {
         self.processes[number].through_bytes = bytes - admitted;
         let transfer = self.hardware.cache_write(node);
         self.transfer(admitted, &transfer, owner);
+    }
+
+    /// What another node reads next has to have reached the servers: the page cache takes nothing.
+    fn is_read_elsewhere(&self, number: usize) -> bool {
+        let process = &self.processes[number];
+        matches!(process.place, Place::Durable { .. }) && !process.is_last() && self.job.changes_nodes(self.platform)
     }
 
     fn make_dirty(&mut self, node: usize, place: Place, bytes: f64) {
@@ -394,7 +446,9 @@ impl<'a> World<'a> {
                 (self.hardware.cache_read(node), true)
             }
             Place::Tier { tier, device } => (self.hardware.tier_read(node, tier, device), false),
-            Place::Durable { .. } if cached && self.platform.durable.cached_on_reopen => {
+            Place::Durable { .. }
+                if cached && self.platform.durable.cached_on_reopen && !self.job.changes_nodes(self.platform) =>
+            {
                 (self.hardware.cache_read(node), true)
             }
             Place::Durable { disk } => (self.hardware.durable_read(node, disk), false),
@@ -407,7 +461,7 @@ impl<'a> World<'a> {
         let (node, item, iteration) =
             (self.processes[number].node, self.processes[number].item, self.processes[number].iteration);
         if self.way == Way::Terrace
-            && let Some((tier, device, dropped)) = self.movers[node].place(bytes)
+            && let Some((tier, device, dropped)) = self.movers[node].place(0, bytes)
         {
             self.traffic.evicted_bytes += dropped;
             return Place::Tier { tier, device };
@@ -437,7 +491,8 @@ impl<'a> World<'a> {
     }
 
     /// A file was closed: if policy flushes it, its flush may begin after the settle time.
-    fn closed(&mut self, node: usize, place: Place, bytes: f64, last: bool) {
+    fn closed(&mut self, number: usize, node: usize, place: Place, bytes: f64, last: bool) {
+        self.processes[number].file = None;
         let flushed = match self.job.flush {
             Flush::All => true,
             Flush::Final => last,
@@ -448,16 +503,73 @@ impl<'a> World<'a> {
             self.unflushed[node] += 1;
             return;
         }
-        self.flushing += 1;
-        let file = Flushing { tier, device, bytes };
+        let id = self.to_flush(node, (tier, device), bytes);
+        self.processes[number].file = Some(id);
         if self.platform.mover.settle_s > 0.0 {
-            self.settling.push(Some((node, file)));
             let timer = self.fabric.wait(self.platform.mover.settle_s);
-            self.own(timer, Owner::Settled(self.settling.len() - 1));
+            self.own(timer, Owner::Settled(id));
         } else {
-            self.movers[node].wait(file);
-            self.move_next(node);
+            self.finished(Owner::Settled(id));
         }
+    }
+
+    /// One more file that the end waits for.
+    fn to_flush(&mut self, node: usize, (tier, device): (usize, usize), bytes: f64) -> usize {
+        let id = self.closed.len();
+        let file = Flushing { id, tier, device, bytes };
+        self.closed.push(Closed { node, file, stage: Stage::Settling, disk: 0, reader: None });
+        self.flushing += 1;
+        id
+    }
+
+    /// The process's next step is on another node, which opens what this one has written.
+    fn bring(&mut self, number: usize) {
+        let (from, place, bytes) = (self.processes[number].node, self.processes[number].place, self.intermediate_bytes);
+        let to = (from + 1) % self.platform.nodes as usize;
+        self.processes[number].node = to;
+        let owner = Owner::Process(number);
+        let at_once = |world: &mut Self| {
+            let id = world.fabric.wait(0.0);
+            world.own(id, owner);
+        };
+        let Place::Tier { tier, device } = place else { return at_once(self) };
+        let Some(id) = self.processes[number].file.take() else {
+            // Policy does not flush it: it becomes a real file all the same.
+            self.unflushed[from] -= 1;
+            let id = self.to_flush(from, (tier, device), bytes);
+            return self.flush_for(number, id);
+        };
+        match self.closed[id].stage {
+            Stage::Settling => match self.movers[to].place(tier, bytes) {
+                Some((new_tier, new_device, dropped)) => {
+                    self.closed[id].stage = Stage::Gone;
+                    self.flushing -= 1;
+                    self.traffic.evicted_bytes += dropped;
+                    self.traffic.brought_bytes += bytes;
+                    self.processes[number].brought_from = Some((from, tier));
+                    self.processes[number].place = Place::Tier { tier: new_tier, device: new_device };
+                    let read = self.file_read(from, place, bytes).0;
+                    let write = self.hardware.tier_write(to, new_tier, new_device);
+                    let transfer = self.hardware.bring((from, read), (to, write));
+                    self.transfer(bytes, &transfer, owner);
+                }
+                None => self.flush_for(number, id),
+            },
+            Stage::Flushing => self.closed[id].reader = Some(number),
+            Stage::Durable | Stage::Gone => {
+                self.processes[number].place = Place::Durable { disk: self.closed[id].disk };
+                at_once(self);
+            }
+        }
+    }
+
+    /// The process waits for the file, which becomes durable before all others.
+    fn flush_for(&mut self, number: usize, id: usize) {
+        let closed = &mut self.closed[id];
+        (closed.stage, closed.reader) = (Stage::Flushing, Some(number));
+        let (node, file) = (closed.node, closed.file);
+        self.movers[node].wait_first(file);
+        self.move_next(node);
     }
 
     /// What is not flushed is removed at the end, by all movers of its node.
