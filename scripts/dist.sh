@@ -67,7 +67,8 @@ CC="${zig[*]}" drivers/hdf5/build.sh "$built"
 install -m 755 "$CARGO_TARGET_DIR/$target/preload/libterrace_intercept.so" "$built/"
 install -m 755 "$CARGO_TARGET_DIR/$target/dist-command/terrace" "$made"/terrace-{bench,predict,stage,web} "$built/"
 if ((with_sql)); then
-    build release -p terrace-query
+    # Over the units of each crate at least: `fat` would take this one an hour.
+    CARGO_PROFILE_RELEASE_LTO=false build release -p terrace-query
     install -m 755 "$CARGO_TARGET_DIR/$target/release/terrace-query" "$built/"
 fi
 for file in "$built"/* "$built"/hdf5/*; do
