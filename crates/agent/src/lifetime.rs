@@ -32,6 +32,8 @@ use terrace_tier::Journal;
 
 const TICK: Duration = Duration::from_millis(100);
 const RESCAN: Duration = Duration::from_secs(5);
+/// Who comes says so; this finds out who has left. On a parallel file system a listing is dozens of packets.
+const LOOK_FOR_NODES: Duration = Duration::from_secs(30);
 /// How long an agent that nobody has talked to yet waits for the run that started it.
 const FIRST_RUN_PATIENCE: Duration = Duration::from_secs(5);
 /// How long an agent stays that was started without a run (`terrace flush`), after what it was asked for.
@@ -386,6 +388,7 @@ const ROOT_LOOK: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct HouseKeeping {
     rescanned: Option<Instant>,
+    looked_for_nodes: Option<Instant>,
     room: RoomCount,
     /// Small files that had been made in the root when its room was last looked at, and when that was.
     small_files: u64,
@@ -415,10 +418,13 @@ impl Agent {
         self.forget_exchanged();
         self.forget_early_copies();
         self.forget_late_keys();
+        if house.looked_for_nodes.is_none_or(|last| last.elapsed() >= LOOK_FOR_NODES) {
+            house.looked_for_nodes = Some(Instant::now());
+            self.look_for_nodes();
+        }
         if house.rescanned.is_none_or(|last| last.elapsed() >= RESCAN) {
             house.rescanned = Some(Instant::now());
             self.recycle_records();
-            self.look_for_nodes();
             self.trim_unlinked();
             if self.rescan() {
                 self.drain_events();

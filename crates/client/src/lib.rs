@@ -61,5 +61,5 @@ pub use terrace_core::objects::{
     TimeUnit, halves, unicode_text,
 };
 pub use terrace_objects::array::{Layer, LockMode};
-pub use tls::{checked_fingerprint, fingerprint};
+pub use tls::{Socket as TlsSocket, checked_fingerprint, fingerprint};
 pub use transfer::Transfer;

@@ -60,7 +60,7 @@ impl Stream {
         match &self.line {
             Line::Unix(_) => None,
             Line::Tcp(stream) => Some(stream),
-            Line::Tls(stream) => Some(&stream.sock),
+            Line::Tls(stream) => Some(stream.sock.stream()),
         }
     }
 }

@@ -6,13 +6,49 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 use sha2::{Digest, Sha256};
-use std::io::{Error, ErrorKind};
+use std::io::{BufReader, Error, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use terrace_core::forwards::plain_fingerprint;
 use terrace_core::objects::{Kind, ObjectError, Result};
 
-pub type TlsStream = StreamOwned<ClientConnection, TcpStream>;
+pub type TlsStream = StreamOwned<ClientConnection, Socket>;
+
+/// What is read of the socket at a time: rustls asks for 4 KiB.
+const READ_BYTES: usize = 128 << 10;
+
+/// A socket below TLS, read in large pieces.
+#[derive(Debug)]
+pub struct Socket(BufReader<TcpStream>);
+
+impl Socket {
+    pub fn new(stream: TcpStream) -> Socket {
+        Socket(BufReader::with_capacity(READ_BYTES, stream))
+    }
+
+    /// To set options, and to shut down; what is read from it is missing above.
+    pub fn stream(&self) -> &TcpStream {
+        self.0.get_ref()
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.get_mut().write(bytes)
+    }
+    fn write_vectored(&mut self, pieces: &[std::io::IoSlice<'_>]) -> std::io::Result<usize> {
+        self.0.get_mut().write_vectored(pieces)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
 
 /// SHA-256 of a certificate, as 64 hexadecimal digits.
 pub fn fingerprint(certificate: &[u8]) -> String {
@@ -75,7 +111,7 @@ impl ServerCertVerifier for Pinned {
 }
 
 /// Speaks TLS over a new connection; the certificate is looked at before this returns.
-pub fn greet(mut stream: TcpStream, address: &str, pinned: &str) -> std::io::Result<TlsStream> {
+pub fn greet(stream: TcpStream, address: &str, pinned: &str) -> std::io::Result<TlsStream> {
     let provider = Arc::new(ring::default_provider());
     let verifier = Pinned { fingerprint: pinned.into(), provider: provider.clone() };
     let config = ClientConfig::builder_with_provider(provider)
@@ -87,6 +123,7 @@ pub fn greet(mut stream: TcpStream, address: &str, pinned: &str) -> std::io::Res
     // Certificates are known by their fingerprint: the name says nothing.
     let name = ServerName::try_from("terrace").expect("a name that is right");
     let mut connection = ClientConnection::new(Arc::new(config), name).map_err(Error::other)?;
+    let mut stream = Socket::new(stream);
     while connection.is_handshaking() {
         connection.complete_io(&mut stream).map_err(|error| explained(error, address))?;
     }

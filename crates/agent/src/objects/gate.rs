@@ -19,6 +19,7 @@ use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use terrace_client::TlsSocket;
 use terrace_core::objects::wire::{FRAME_BYTES, Frame, Request, Response, decode};
 use terrace_core::objects::{Kind, ObjectError};
 
@@ -41,7 +42,7 @@ const HANDSHAKE: u8 = 22;
 /// A connection whose client knows the token.
 pub enum Known {
     Plain(TcpStream),
-    Tls(Box<StreamOwned<ServerConnection, TcpStream>>),
+    Tls(Box<StreamOwned<ServerConnection, TlsSocket>>),
 }
 
 struct Stranger {
@@ -262,7 +263,7 @@ impl Stranger {
     fn known(self) -> Result<Known> {
         self.socket.set_nonblocking(false)?;
         Ok(match self.tls {
-            Some(tls) => Known::Tls(Box::new(StreamOwned::new(*tls, self.socket))),
+            Some(tls) => Known::Tls(Box::new(StreamOwned::new(*tls, TlsSocket::new(self.socket)))),
             None => Known::Plain(self.socket),
         })
     }

@@ -126,7 +126,7 @@ impl Server {
                 self.attend_stream(&mut connection, &socket)
             }
             Known::Tls(mut connection) => {
-                let socket = connection.sock.try_clone()?;
+                let socket = connection.sock.stream().try_clone()?;
                 self.attend_stream(&mut *connection, &socket)
             }
         }

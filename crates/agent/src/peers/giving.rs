@@ -15,8 +15,8 @@ use crate::shared::path::as_path;
 use crate::shared::runs::Serving;
 use rustls::{ServerConnection, StreamOwned};
 use std::io::Result;
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
+use terrace_client::TlsSocket;
 use terrace_core::objects::wire::{Request, Response};
 use terrace_core::peers::{Answer, Ask};
 use terrace_core::policy::Mode;
@@ -29,7 +29,7 @@ const NAMING: Duration = Duration::from_secs(2);
 const DOUBT: Duration = Duration::from_secs(60);
 const REST: Duration = Duration::from_millis(100);
 
-pub type Connection = StreamOwned<ServerConnection, TcpStream>;
+pub type Connection = StreamOwned<ServerConnection, TlsSocket>;
 
 impl Peers {
     /// Answers a `Take`, to the end of its conversation. Err: the connection is of no use any more.
@@ -114,8 +114,8 @@ impl Peers {
 
 /// Each word of the asker's comes, or is taken, within so long.
 fn hold_to(connection: &Connection, patience: Option<Duration>) -> Result<()> {
-    connection.sock.set_write_timeout(patience)?;
-    connection.sock.set_read_timeout(patience)
+    connection.sock.stream().set_write_timeout(patience)?;
+    connection.sock.stream().set_read_timeout(patience)
 }
 
 fn broken(error: terrace_core::objects::ObjectError) -> std::io::Error {

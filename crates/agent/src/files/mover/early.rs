@@ -32,6 +32,8 @@ const PAUSE_MAX: Duration = Duration::from_millis(500);
 const GIVE_WAY: Duration = Duration::from_millis(100);
 /// So many bytes may have been copied in vain, beyond those that were of use. As many in vain are remembered twice over, and as many of use once.
 const VAIN_MAX: i64 = 256 << 20;
+/// Bytes of a file that goes to another node count so often: those of a pipeline's next step will go, too.
+const GIVEN: u64 = 4;
 /// Each is an open file.
 const COPIES_MAX: usize = 64;
 /// A tier that takes less than this a second is slow: what it has of a copy is synced after a turn, while it is so much.
@@ -65,6 +67,13 @@ impl Balance {
     fn add(&mut self, in_vain: u64, of_use: u64) {
         let balance = self.0.saturating_add_unsigned(in_vain).saturating_sub_unsigned(of_use);
         self.0 = balance.clamp(-VAIN_MAX, 2 * VAIN_MAX);
+    }
+
+    /// A file of so many bytes has gone to another node, whether it had a copy or not.
+    fn given(&mut self, bytes: u64) {
+        if bytes >= GROWN_BYTES as u64 {
+            self.add(bytes.saturating_mul(GIVEN), 0);
+        }
     }
 
     fn is_in_vain(&self) -> bool {
@@ -346,6 +355,11 @@ impl Files {
         }
     }
 
+    /// A file of so many bytes has gone to another node. Its copy is dropped by the next look at all of them: somebody waits.
+    pub fn judge_given(&self, bytes: u64) {
+        self.early().balance.given(bytes);
+    }
+
     /// The record's file may have gone, or may not be to be durable any more: then its copy goes, by a mover thread.
     pub fn look_at_early(&self, number: u32) {
         if self.has_early(number) {
@@ -402,5 +416,16 @@ mod tests {
         balance.add(0, 1 << 50);
         balance.add(2 * VAIN_MAX as u64, 0);
         assert!(balance.is_in_vain(), "however much was kept before, what is in vain now counts");
+    }
+
+    #[test]
+    fn a_large_file_that_goes_to_another_node_ends_them_sooner() {
+        let mut balance = Balance::default();
+        (0..1000).for_each(|_| balance.given(GROWN_BYTES as u64 - 1));
+        assert!(!balance.is_in_vain(), "small files have no early copies");
+        balance.given(VAIN_MAX as u64 / GIVEN);
+        assert!(balance.is_in_vain());
+        balance.add(0, 2 * VAIN_MAX as u64);
+        assert!(!balance.is_in_vain());
     }
 }

@@ -214,6 +214,7 @@ impl Given<'_> {
         files.index.table_remove(files.object_key(number), number);
         files.removed(number);
         files.totals.given(bytes);
+        files.judge_given(bytes);
         let (path, begin_ns) = (&self.giving.file.path, self.giving.file.begin_ns);
         let tier = Some(files.devices[files.device_of(number)].tier);
         files.ended.note(&Move { kind: MoveKind::Give, path, bytes, tier, begin_ns, error: None });
