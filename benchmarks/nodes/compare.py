@@ -84,7 +84,8 @@ def measure(testbed: Testbed, terrace: str | None, options: argparse.Namespace) 
     for label, size, count in SIZES:
         if size > options.largest:
             continue
-        names = [f"{size}-{number}" for number in range(count)]
+        # Suffixes as programs have them, by which Terrace learns what is small.
+        names = [f"{size}-{number}.{'txt' if size < MIB else 'dat'}" for number in range(count)]
         wrote = one.do(do="write", names=names, size=size)
         if count == 1:
             result[f"write {label}"] = wrote["seconds"]
@@ -101,15 +102,15 @@ def measure(testbed: Testbed, terrace: str | None, options: argparse.Namespace) 
     seconds = [answer.get("seconds") for answer in answers]
     result["create per second, two nodes"] = 2 * (options.files // 5) / max(seconds) if all(seconds) else answers
     blocks, steps = BLOCKS, STEPS
-    one.do(do="write", names=[f"block{block}-0" for block in range(blocks)], size=options.block)
+    one.do(do="write", names=[f"block{block}-0.dat" for block in range(blocks)], size=options.block)
     total, error = 0.0, None
     for step in range(steps):
         for block in range(blocks):
             node = nodes[(step + block + 1) % 3]
-            answer = node.ask(do="increment", **{"from": f"block{block}-{step}", "to": f"block{block}-{step + 1}"})
+            answer = node.ask(do="increment", **{"from": f"block{block}-{step}.dat", "to": f"block{block}-{step + 1}.dat"})
             error = error or answer.get("error")
             total += answer.get("seconds", 0)
-    last = three.ask(do="check", name=f"block0-{steps}")
+    last = three.ask(do="check", name=f"block0-{steps}.dat")
     is_right = last.get("value") == 7 + steps and last.get("size") == options.block
     result["pipeline seconds"] = total if is_right and not error else (error or f"wrong bytes: {last}")
     result["compute seconds"] = one.do(do="compute", size=options.block)["seconds"]

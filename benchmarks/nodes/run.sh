@@ -15,4 +15,6 @@ for program in glusterfsd glusterfs tc python3; do
 done
 cd "$repository"
 . benchmarks/measured.sh
+[ -x "$built/terrace-predict" ] || cargo build --release -p terrace-predict
+cp "$built/terrace-predict" "$measured/"
 python3 "$here/compare.py" --testbed "$testbed" --terrace "$measured/terrace" "$@"

@@ -112,6 +112,7 @@ fn create_small(
     if fd >= 0 {
         index.header.creates_small.fetch_add(1, Relaxed);
         index.header.small_in_root.store(1, Release);
+        data::opened_small(index, fd as i32);
     }
     Some(Created::Done(fd))
 }

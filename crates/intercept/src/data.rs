@@ -17,6 +17,7 @@ use crate::{gate, habits, link, process, real};
 use core::sync::atomic::{AtomicI64, AtomicU64, Ordering::*};
 use terrace_index::calls::CallKind;
 use terrace_index::guard::{Domain, Entered};
+use terrace_index::habits::SMALL_BYTES;
 use terrace_index::ring::{EventKind, NO_RECORD};
 use terrace_index::{FLAG_MAPPED, FLAG_WATCHED, GROWN_BYTES, Index, State};
 
@@ -282,6 +283,15 @@ pub fn opened_unrecorded(fd: i32, writable: bool) {
     }
 }
 
+/// A file was made in the root since its program makes small ones: what is written to it is counted, until it is large.
+pub fn opened_small(index: Index, fd: i32) {
+    if !crate::caller::is_supervisor() {
+        crate::entry::patch();
+        set_left(fd, SMALL_BYTES as i64);
+        set_seen(fd, index.header.moves_seq.load(SeqCst));
+    }
+}
+
 /// Looks at the descriptor: what is it, is it current, has its file room for `need`? `checked`: it had when this call looked before.
 #[cold]
 fn refresh(index: Index, fd: i32, need: Need, checked: bool) -> Refreshed {
@@ -343,7 +353,7 @@ fn refresh(index: Index, fd: i32, need: Need, checked: bool) -> Refreshed {
 /// As `refresh`, of a file without a record. What it takes is counted by the agent, who walks through placed directories.
 fn refresh_unrecorded(index: Index, fd: i32, need: Need, status: &libc::stat) -> Refreshed {
     if !is_unrecorded(index, status) {
-        return Refreshed::NotPlaced;
+        return refresh_small(index, fd, need, status);
     }
     let size = status.st_size.max(status.st_blocks * 512);
     let growth = match need {
@@ -364,6 +374,24 @@ fn refresh_unrecorded(index: Index, fd: i32, need: Need, status: &libc::stat) ->
         refreshed => return refreshed,
     }
     Refreshed::Ready
+}
+
+/// As `refresh`, of a file that lies in no tier. One that was made in the root as a small one may become large.
+fn refresh_small(index: Index, fd: i32, need: Need, status: &libc::stat) -> Refreshed {
+    let left = left(fd);
+    if left == UNKNOWN || left == NOT_PLACED || status.st_dev != index.header.root_dev.load(Relaxed) {
+        return Refreshed::NotPlaced;
+    }
+    let is_small = match need {
+        Need::Nothing => true,
+        Need::Growth(bytes) => bytes <= left,
+        Need::Total(bytes) => bytes <= SMALL_BYTES as i64,
+    };
+    if is_small {
+        return Refreshed::Ready;
+    }
+    habits::grew(index, fd);
+    Refreshed::NotPlaced
 }
 
 /// A file without a record needs so many bytes in all. `Ready`: it stays, and may grow where it is.

@@ -1,9 +1,10 @@
 //! Small files that this program makes: in the root, once it was seen to make such (`terrace_index::habits`).
 
+use crate::path::Path;
 use crate::{caller, placed, stat};
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU64, Ordering::*};
-use terrace_index::habits::{Key, OFTEN};
+use terrace_index::habits::{Key, OFTEN, SMALL_BYTES};
 use terrace_index::{Index, Record};
 
 /// By which habit a file of this name is made; `None`: none is learnt.
@@ -33,6 +34,17 @@ pub fn stays_in_root(index: Index, path: &[u8]) -> bool {
         index.header.small_in_root.store(1, Release);
     }
     stays
+}
+
+/// The file behind the descriptor was made in the root as a small one, and is large.
+#[cold]
+pub fn grew(index: Index, fd: i32) {
+    let mut path = Path::new();
+    if path.of_descriptor(fd)
+        && let Some(key) = of(index, path.get())
+    {
+        index.habits.closed(key, SMALL_BYTES + 1);
+    }
 }
 
 /// A program opened the record's file so many times, and not by making it: reading costs a tier nothing, and what is written again
