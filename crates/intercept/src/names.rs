@@ -11,7 +11,7 @@ use crate::elsewhere::{self, Brought};
 use crate::events::publish;
 use crate::link::{self, Link, Opened, record};
 use crate::objects::Object;
-use crate::open::materialise_path;
+use crate::open::{materialise_name, materialise_path};
 use crate::path::{Parent, Path, below_root, descriptor_link};
 use crate::placed::{self, Way};
 use crate::spill::{self, Leaving};
@@ -28,6 +28,9 @@ pub const BUSY: isize = isize::MIN;
 const LEAVES: isize = isize::MIN + 1;
 /// A name that other nodes' files come and go at, while one link is made.
 const LINKS_MAX: usize = 100;
+/// So often one file is asked to be a real one before it is given a second name, and so many that have its name one after another.
+const SETTLES_OF_ONE: usize = 10;
+const SETTLES_MAX: usize = 1000;
 /// A file that can't be made real while it leaves the root is refused after so many tries.
 const SETTLES: usize = 10;
 
@@ -565,24 +568,19 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         if let Err(error) = elsewhere::brought(index, olddir, old, follow) {
             return error;
         }
-        for _ in 0..10 {
-            // Whatever its text: a link from outside may lead to it.
-            if !materialise_path(index, olddir, old, follow) {
-                break;
-            }
-            if link::read(index, olddir, old).is_none() {
-                break;
-            }
-        }
-        if !follow && link::read(index, olddir, old).is_some() {
-            // It could not be settled (the durable tier is full, say): better no second name than one that dangles.
+        if !settle_name(index, olddir, old, follow) {
+            // The durable tier is full, say: better no second name than one that dangles.
             return -(libc::EIO as isize);
         }
-        if follow || !elsewhere::is_possible(index) {
+        if follow {
             break;
         }
-        if let Some(result) = link_regular(olddir, old, newdir, new) {
-            return result;
+        match link_regular(olddir, old, newdir, new).map(|result| (result, -result as i32)) {
+            // The name is another file's by now, and what was found had no other.
+            Some((_, libc::ENOENT)) if stat::kernel_stat(olddir, old, libc::AT_SYMLINK_NOFOLLOW).is_some() => continue,
+            Some((_, libc::EXDEV | libc::ENOSPC)) => break,
+            Some((result, _)) => return result,
+            None => {}
         }
         // A link: of ours if another node has just made a file there.
         if link::read(index, olddir, old).is_none()
@@ -592,6 +590,25 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         }
     }
     make_directory::link_over_edge(index, (olddir, old), (newdir, new)).unwrap_or_else(native)
+}
+
+/// The file at the name becomes a real one, and so does each that takes its place meanwhile. False: it stays in its tier.
+fn settle_name(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> bool {
+    let mut tries = 0;
+    let mut before = None;
+    loop {
+        // Whatever the name's own text: a link from outside may lead to it.
+        let answer = materialise_name(index, dirfd, path, follow);
+        let Some(now) = link::read(index, dirfd, path) else { return true };
+        let is_another = before.is_none_or(|before: Link| before.text != now.text);
+        // The agent had not heard yet of the name that it got.
+        let may_try = is_another || matches!(answer, None | Some(0 | libc::ENOENT));
+        tries += if is_another { 1 } else { SETTLES_MAX / SETTLES_OF_ONE };
+        if tries >= SETTLES_MAX || !may_try {
+            return follow;
+        }
+        before = Some(now);
+    }
 }
 
 /// A second name for what is found at the first one now, by its descriptor: a name may be another node's link by the time of the kernel's

@@ -731,6 +731,11 @@ fn accept_durable_reading(index: Index, fd: i32, status: &libc::stat, flags: i32
 /// Makes the placed file that `path` leads to a real one; for what only the root's own file system can do.
 /// True if there was one: then the caller tries its call again.
 pub fn materialise_path(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> bool {
+    materialise_name(index, dirfd, path, follow) == Some(0)
+}
+
+/// As `materialise_path`: the agent's answer. `None`: there was no placed file.
+pub fn materialise_name(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Option<i32> {
     // It is real when it has been brought.
     let _ = elsewhere::brought(index, dirfd, path, follow);
     let number = match follow {
@@ -738,7 +743,7 @@ pub fn materialise_path(index: Index, dirfd: i32, path: *const c_char, follow: b
             .and_then(|status| index.record_of_object(status.st_dev, status.st_ino, status.st_nlink)),
         false => link::read(index, dirfd, path).map(|link| link.record),
     };
-    number.is_some_and(|number| materialise(index, number) == 0)
+    number.map(|number| materialise(index, number))
 }
 
 macro_rules! open_hooks {

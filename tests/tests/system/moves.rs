@@ -41,6 +41,31 @@ def check(data): assert data == block(int(data[:8]), len(data)), ('torn', data[:
 ";
 
 #[test]
+fn a_second_name_is_given_to_a_whole_file_while_its_first_one_is_replaced_all_the_time() {
+    for door in ["preload", "supervise", "both"] {
+        let place = Wish::default().top(&format!("door = {door:?}")).tier("ram", "64MiB").settle("1h").build();
+        let python = r#"
+import os
+open("a", "w").write("first")
+pid = os.fork()
+if pid == 0:
+    for i in range(3000):
+        with open("new", "w") as f: f.write(str(i))
+        os.rename("new", "a")
+    os._exit(0)
+links = 0
+while os.waitpid(pid, os.WNOHANG) == (0, 0):
+    os.link("a", "b"); assert open("b").read(); assert os.stat("b").st_nlink in (1, 2); os.unlink("b"); links += 1
+assert open("a").read() == "2999" and os.listdir(".") == ["a"], os.listdir("."); print("done" if links else "too fast")
+"#;
+        std::fs::write(place.scratch().join("p.py"), python).unwrap();
+        let outcome = place.sh("/usr/bin/python3 $SCRATCH/p.py").ok();
+        assert_eq!(outcome.stdout, "done\n", "{door}: {outcome:?}");
+        assert_eq!(place.settled_tree().leftovers(), Vec::<String>::new(), "{door}");
+    }
+}
+
+#[test]
 fn readers_see_whole_files_while_they_move_and_are_replaced() {
     let place = small_tiers();
     let python = HEAD.to_owned()

@@ -71,7 +71,8 @@ fn a_large_file_of_a_program_that_makes_small_ones_sends_the_next_to_a_tier() {
         for (i = 0; i < 12; i++) { f = \"lesson\" i \".dat\"; print \"x\" > f; close(f); system(\"sleep 0.05\") }
         for (i = 0; i < 5; i++) { f = \"f\" i \".dat\"; for (k = 0; k < 20000; k++) print \"line \" k > f; close(f) } }'''], check=True)\n";
     let written = format!("{LESSONS}for i in range(5): make(f'f{{i}}.dat', 1_000_000)\n");
-    let made_large = format!("{LESSONS}for i in range(5): make(f'f{{i}}.dat', 9, lambda file: file.truncate(1_000_000))\n");
+    let made_large =
+        format!("{LESSONS}for i in range(5): make(f'f{{i}}.dat', 9, lambda file: file.truncate(1_000_000))\n");
     for program in [stdio, &written, &made_large] {
         let (place, outcome) = run("", Wish::default(), program);
         let small = counter(&outcome, "creates_small");
