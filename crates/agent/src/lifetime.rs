@@ -419,8 +419,7 @@ impl Agent {
         self.forget_early_copies();
         self.forget_late_keys();
         if house.looked_for_nodes.is_none_or(|last| last.elapsed() >= LOOK_FOR_NODES) {
-            house.looked_for_nodes = Some(Instant::now());
-            self.look_for_nodes();
+            house.looked_for_nodes = self.look_for_nodes().then(Instant::now);
         }
         if house.rescanned.is_none_or(|last| last.elapsed() >= RESCAN) {
             house.rescanned = Some(Instant::now());

@@ -115,15 +115,9 @@ impl Files {
         self.index.header.others.store(others.saturating_add(self.arrivals.is_possible() as u32), Release);
     }
 
-    /// Whether programs are to look for links of others, where an open finds nothing.
-    pub fn look_for_nodes(&self) {
-        let entries = std::fs::read_dir(directory(&self.settings.root, PRIVATE_DIR)).into_iter().flatten().flatten();
-        let own = self.settings.node.as_deref().unwrap_or_default();
-        // A file has the name of one that is gone.
-        let entries = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-        let others = names.filter(|name| is_tag(name) && name != own).count();
-        let others = others.min(u32::MAX as usize) as u32;
+    /// Whether programs are to look for links of others, where an open finds nothing. False: it could not be seen, and is as before.
+    pub fn look_for_nodes(&self) -> bool {
+        let Ok(others) = self.count_others() else { return false };
         let before = std::mem::replace(&mut *self.other_nodes.lock().unwrap(), others);
         self.tell_of_others();
         if before == 0 && others > 0 && self.policy.prefetches_nothing() {
@@ -132,5 +126,22 @@ impl Files {
                 .filter(|&number| self.record(number).state() == State::Clean)
                 .for_each(|number| self.let_go_of(number));
         }
+        true
+    }
+
+    fn count_others(&self) -> std::io::Result<u32> {
+        let own = self.settings.node.as_deref().unwrap_or_default();
+        let mut others = 0;
+        for entry in std::fs::read_dir(directory(&self.settings.root, PRIVATE_DIR))? {
+            let entry = entry?;
+            let is_tag = entry.file_name().to_str().is_some_and(|name| is_tag(name) && name != own);
+            // A file has the name of one that is gone.
+            others += match entry.file_type() {
+                Ok(kind) => (is_tag && kind.is_dir()) as u32,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(others)
     }
 }

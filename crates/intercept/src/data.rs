@@ -382,16 +382,41 @@ fn refresh_small(index: Index, fd: i32, need: Need, status: &libc::stat) -> Refr
     if left == UNKNOWN || left == NOT_PLACED || status.st_dev != index.header.root_dev.load(Relaxed) {
         return Refreshed::NotPlaced;
     }
+    let small = SMALL_BYTES as i64;
     let is_small = match need {
         Need::Nothing => true,
-        Need::Growth(bytes) => bytes <= left,
-        Need::Total(bytes) => bytes <= SMALL_BYTES as i64,
+        // What was written over does not count.
+        Need::Growth(bytes) if bytes > left => {
+            set_left(fd, (small - status.st_size).max(0));
+            bytes <= small - status.st_size
+        }
+        Need::Growth(_) => true,
+        Need::Total(bytes) => bytes <= small,
     };
     if is_small {
         return Refreshed::Ready;
     }
-    habits::grew(index, fd);
+    // A file without a name says nothing of others.
+    if status.st_nlink > 0 {
+        habits::grew(index, fd);
+    }
     Refreshed::NotPlaced
+}
+
+/// A call that asks for more than it may move has moved so many bytes into a file that may have been made as a small one.
+pub fn has_grown(index: Index, fd: i32, bytes: isize) {
+    let left = left(fd);
+    if bytes > 0
+        && left != UNKNOWN
+        && left != NOT_PLACED
+        && let Some(status) = fstat(fd)
+        && !is_unrecorded(index, &status)
+        && record_of(index, fd, &status).is_none()
+        && status.st_size > SMALL_BYTES as i64
+        && let Refreshed::NotPlaced = refresh_small(index, fd, Need::Total(status.st_size), &status)
+    {
+        set_left(fd, NOT_PLACED);
+    }
 }
 
 /// A file without a record needs so many bytes in all. `Ready`: it stays, and may grow where it is.

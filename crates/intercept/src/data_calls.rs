@@ -299,7 +299,9 @@ pub unsafe extern "C" fn copy_file_range(
         result => result,
     };
     if !data::is_placed(index, to) {
-        return if data::is_placed(index, from) { in_steps(count, step_or_copy) } else { step(count) };
+        let moved = if data::is_placed(index, from) { in_steps(count, step_or_copy) } else { step(count) };
+        data::has_grown(index, to, moved);
+        return moved;
     }
     in_steps(count, |most| {
         let count = available(from, from_offset, most);
@@ -317,7 +319,9 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut i64, coun
         return -1;
     }
     if !data::is_placed(index, to) {
-        return step(count);
+        let moved = step(count);
+        data::has_grown(index, to, moved);
+        return moved;
     }
     in_steps(count, |most| {
         let count = available(from, offset, most);
@@ -343,8 +347,15 @@ pub unsafe extern "C" fn splice(
     if reading(from, || 0) < 0 {
         return -1;
     }
-    let count = if process::index().is_some_and(|index| data::is_placed(index, to)) { count.min(STEP) } else { count };
-    writing(to, Need::Growth(count as i64), || unsafe { real(from, from_offset, to, to_offset, count, flags) })
+    let step = |count: usize| unsafe { real(from, from_offset, to, to_offset, count, flags) };
+    let Some(index) = process::index() else { return step(count) };
+    if !data::is_placed(index, to) {
+        let moved = step(count);
+        data::has_grown(index, to, moved);
+        return moved;
+    }
+    let count = count.min(STEP);
+    writing(to, Need::Growth(count as i64), || step(count))
 }
 
 #[unsafe(no_mangle)]

@@ -558,6 +558,11 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
             Err(error) => error,
         };
     }
+    if let Err(error) = Parent::of(newdir, new)
+        && matches!(-error as i32, libc::EMFILE | libc::ENFILE | libc::ENOMEM)
+    {
+        return error; // the kernel needs no descriptor, and would name a link of ours
+    }
     if cannot_be_made(newdir, new) {
         // It fails, and the file is left where it is.
         let refused = native();
@@ -575,10 +580,14 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         if follow {
             break;
         }
+        if let Some(result) = make_directory::link_over_edge(index, (olddir, old), (newdir, new)) {
+            return result;
+        }
+        let is_there = || stat::kernel_stat(olddir, old, libc::AT_SYMLINK_NOFOLLOW).is_some();
         match link_regular(olddir, old, newdir, new).map(|result| (result, -result as i32)) {
             // The name is another file's by now, and what was found had no other.
-            Some((_, libc::ENOENT)) if stat::kernel_stat(olddir, old, libc::AT_SYMLINK_NOFOLLOW).is_some() => continue,
-            Some((_, libc::EXDEV | libc::ENOSPC)) => break,
+            Some((_, libc::ENOENT | libc::ESTALE)) if is_there() => continue,
+            Some((_, libc::ENOSPC)) if spill::has_made_room(newdir, new) => continue,
             Some((result, _)) => return result,
             None => {}
         }
@@ -589,13 +598,17 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
             break;
         }
     }
-    make_directory::link_over_edge(index, (olddir, old), (newdir, new)).unwrap_or_else(native)
+    if let Some(result) = make_directory::link_over_edge(index, (olddir, old), (newdir, new)) {
+        return result;
+    }
+    let is_an_objects = || link::read(index, olddir, old).is_some() || link::is_elsewhere(index, olddir, old);
+    if !follow && is_an_objects() { -(libc::EIO as isize) } else { native() }
 }
 
 /// The file at the name becomes a real one, and so does each that takes its place meanwhile. False: it stays in its tier.
 fn settle_name(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> bool {
     let mut tries = 0;
-    let mut before = None;
+    let mut before = link::read(index, dirfd, path);
     loop {
         // Whatever the name's own text: a link from outside may lead to it.
         let answer = materialise_name(index, dirfd, path, follow);

@@ -10,7 +10,7 @@
 
 use crate::equations::seconds;
 use crate::error::ModelError;
-use crate::job::Job;
+use crate::job::{Flush, Job};
 use crate::platform::{FastTier, NODE_NETWORK, Platform, STREAMS};
 use serde::{Deserialize, Serialize};
 
@@ -88,30 +88,37 @@ pub fn closed_form(platform: &Platform, job: &Job) -> Result<ClosedForm, ModelEr
     let (mut to_read, mut to_write) = (intermediate, written);
     let (mut read_bytes, mut written_bytes) = (vec![], vec![]);
     let (goes_elsewhere, mut bring_s) = (job.changes_nodes(platform), 0.0);
+    // What policy does not flush goes to no other node's tier: it is made durable for whoever reads it there.
+    let is_brought = goes_elsewhere && job.flush == Flush::All;
+    let mut made_durable = 0.0;
     for tier in &platform.tiers {
         let room = (nodes * (tier.capacity_bytes as f64 - kept_free)).max(0.0);
         let devices = nodes * f64::from(tier.devices);
-        let (here_read, here_written) = (to_read.min(room), to_write.min(room));
+        let (here_left, here_written) = (to_read.min(room), to_write.min(room));
+        let here_read = if goes_elsewhere && !is_brought { 0.0 } else { here_left };
         let limit = format!("tier `{}`", tier.name);
         terms.push(term(format!("read from `{}`", tier.name), here_read, devices * tier.read_bytes_s, &limit));
         terms.push(term(format!("write to `{}`", tier.name), here_written, devices * tier.write_bytes_s, &limit));
-        if goes_elsewhere {
+        if is_brought {
             let (rate, limit) = bring_rate(platform, tier, workers);
             let bring = term(format!("bring to the next step's node, from `{}`", tier.name), here_read, rate, &limit);
             bring_s += bring.seconds;
             terms.push(bring);
         }
-        to_read -= here_read;
+        made_durable += here_left - here_read;
+        to_read -= here_left;
         to_write -= here_written;
         read_bytes.push(here_read);
         written_bytes.push(here_written);
     }
+    to_read += made_durable;
     terms.push(term("read intermediate data from the durable tier".into(), to_read, read_rate, read_limit));
     terms.push(term("write to the durable tier".into(), to_write, write_rate, write_limit));
     read_bytes.push(to_read);
     written_bytes.push(to_write);
     // What lies in the durable tier already needs no flush.
-    let flushed = (job.flushed_bytes() as f64).min(written - to_write);
+    let flushed_last = (job.flushed_bytes() as f64).min(written - to_write);
+    let flushed = flushed_last + made_durable;
     terms.push(term("flush".into(), flushed, write_rate, write_limit));
 
     let alone_terms = vec![
@@ -124,19 +131,26 @@ pub fn closed_form(platform: &Platform, job: &Job) -> Result<ClosedForm, ModelEr
     let alone_upper_s = sum(&alone_terms);
     let without_page_cache_s = sum(&terms);
     // Without a page cache there is none to hide behind; a cache can't be slower than what it caches.
-    let cached = platform.cache.as_ref().map(|cache| {
-        computing.seconds
-            + seconds(input, read_rate)
-            + seconds(intermediate, nodes * cache.read_bytes_s)
-            + seconds(written, nodes * cache.write_bytes_s)
-    });
-    // What one node wrote is in no other node's page cache.
-    let cached_alone = cached.filter(|_| !goes_elsewhere);
-    let cached = cached.map(|cached_s| cached_s + bring_s);
+    let with_cache = |to_read: f64, to_write: f64| {
+        platform.cache.as_ref().map(|cache| {
+            computing.seconds
+                + seconds(input + to_read, read_rate)
+                + seconds(to_write, write_rate)
+                + seconds(intermediate - to_read, nodes * cache.read_bytes_s)
+                + seconds(written - to_write, nodes * cache.write_bytes_s)
+        })
+    };
+    // What one node wrote is in no other node's page cache, and has to be durable before it is read there.
+    let (cached_alone, cached) = match goes_elsewhere {
+        true => {
+            (None, with_cache(to_read, to_write).map(|cached_s| cached_s + bring_s + seconds(made_durable, write_rate)))
+        }
+        false => (with_cache(0.0, 0.0), with_cache(0.0, 0.0)),
+    };
     let flush_floor_s = seconds(input, read_rate) + seconds(flushed, write_rate);
     let alone_lower_s = cached_alone.unwrap_or(alone_upper_s).min(alone_upper_s);
     let with_page_cache_s = cached
-        .unwrap_or(without_page_cache_s - seconds(flushed, write_rate))
+        .unwrap_or(without_page_cache_s - seconds(flushed_last, write_rate))
         .max(flush_floor_s)
         .min(without_page_cache_s);
     Ok(ClosedForm {

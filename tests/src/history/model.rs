@@ -350,7 +350,8 @@ impl State {
                 number
             }
         };
-        if flags.write {
+        // A file goes to the node of whoever opens it, also to read; for a static program it is made a real one.
+        if flags.write || !rules.has_no_library.is_some_and(|is_such| is_such(operation.client)) {
             self.touch(inode, here, rules);
         }
         if flags.truncate {

@@ -15,6 +15,8 @@ pub struct Flushing {
     pub tier: usize,
     pub device: usize,
     pub bytes: f64,
+    /// Somebody waits for it: a thread of its own does it.
+    pub is_asked_for: bool,
 }
 
 struct TierState {
@@ -78,11 +80,6 @@ impl NodeMovers {
         self.waiting.push_back(file);
     }
 
-    /// Somebody waits for it.
-    pub fn wait_first(&mut self, file: Flushing) {
-        self.waiting.push_front(file);
-    }
-
     /// A file has gone.
     pub fn release(&mut self, tier: usize, bytes: f64) {
         self.tiers[tier].used -= bytes;
@@ -100,7 +97,7 @@ impl NodeMovers {
 
     /// The file is durable, its thread free. Bytes that the watermark made it drop; without replicas, the file's own.
     pub fn finish(&mut self, file: Flushing, has_replicas: bool) -> f64 {
-        self.idle += 1;
+        self.idle += u32::from(!file.is_asked_for);
         let tier = &mut self.tiers[file.tier];
         if !has_replicas {
             tier.used -= file.bytes;

@@ -108,17 +108,20 @@ proptest! {
     #[test]
     fn with_each_step_on_another_node_it_is_the_closed_form_too(
         nodes in 2u32..4, processes in 1u32..5, rounds in 1u64..4, iterations in 1u64..6, stream in proptest::option::of(100.0..4000.0f64),
+        flush in prop_oneof![Just(Flush::All), Just(Flush::Final), Just(Flush::None)],
     ) {
         let mut platform = plain(nodes, processes);
         platform.mover.settle_s = 1e9;
         platform.peers.stream_bytes_s = stream.map(|rate| rate * MIB);
-        let job = Job { next_step: NextStep::OtherNode, ..job(u64::from(nodes * processes) * rounds, iterations, Flush::All) };
+        let job = Job { next_step: NextStep::OtherNode, ..job(u64::from(nodes * processes) * rounds, iterations, flush) };
         let known = closed_form(&platform, &job).unwrap();
         prop_assert!(near(time(&platform, &job, Way::Alone), known.durable_alone.without_page_cache_s));
         let run = simulate(&platform, &job, Way::Terrace, 1).unwrap();
-        let flush_s = known.terms.iter().find(|term| term.what == "flush").map_or(0.0, |term| term.seconds);
-        prop_assert!(near(run.program_s, known.terrace.without_page_cache_s - flush_s));
-        prop_assert!(near(run.traffic.brought_bytes, job.workload.intermediate_bytes as f64));
+        let last_s = job.flushed_bytes() as f64 / platform.durable_write().0;
+        prop_assert!(near(run.program_s, known.terrace.without_page_cache_s - last_s));
+        prop_assert!(near(run.traffic.flushed_bytes, known.flushed_bytes));
+        let brought = if flush == Flush::All { job.workload.intermediate_bytes } else { 0 };
+        prop_assert!(near(run.traffic.brought_bytes, brought as f64));
     }
 
     #[test]

@@ -236,7 +236,9 @@ impl<'a> World<'a> {
                 self.own(id, Owner::MoverSync(node, file, begin_s));
             }
             Owner::MoverCopy(node, file, begin_s) | Owner::MoverSync(node, file, begin_s) => {
-                self.moving_s += self.fabric.now_s() - begin_s;
+                if !file.is_asked_for {
+                    self.moving_s += self.fabric.now_s() - begin_s;
+                }
                 self.flushing -= 1;
                 self.traffic.flushed_bytes += file.bytes;
                 // No replica is read while there are other nodes.
@@ -516,7 +518,7 @@ impl<'a> World<'a> {
     /// One more file that the end waits for.
     fn to_flush(&mut self, node: usize, (tier, device): (usize, usize), bytes: f64) -> usize {
         let id = self.closed.len();
-        let file = Flushing { id, tier, device, bytes };
+        let file = Flushing { id, tier, device, bytes, is_asked_for: false };
         self.closed.push(Closed { node, file, stage: Stage::Settling, disk: 0, reader: None });
         self.flushing += 1;
         id
@@ -563,13 +565,12 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The process waits for the file, which becomes durable before all others.
+    /// The process waits for the file, which becomes durable beside what the movers do.
     fn flush_for(&mut self, number: usize, id: usize) {
         let closed = &mut self.closed[id];
-        (closed.stage, closed.reader) = (Stage::Flushing, Some(number));
+        (closed.stage, closed.reader, closed.file.is_asked_for) = (Stage::Flushing, Some(number), true);
         let (node, file) = (closed.node, closed.file);
-        self.movers[node].wait_first(file);
-        self.move_next(node);
+        self.begin_flush(node, file);
     }
 
     /// What is not flushed is removed at the end, by all movers of its node.
@@ -587,9 +588,13 @@ impl<'a> World<'a> {
 
     fn move_next(&mut self, node: usize) {
         while let Some(file) = self.movers[node].begin() {
-            let count = self.platform.mover.operations_per_file;
-            let id = self.hardware.operations(&mut self.fabric, node, count, 0.0);
-            self.own(id, Owner::MoverOperations(node, file, self.fabric.now_s()));
+            self.begin_flush(node, file);
         }
+    }
+
+    fn begin_flush(&mut self, node: usize, file: Flushing) {
+        let count = self.platform.mover.operations_per_file;
+        let id = self.hardware.operations(&mut self.fabric, node, count, 0.0);
+        self.own(id, Owner::MoverOperations(node, file, self.fabric.now_s()));
     }
 }
