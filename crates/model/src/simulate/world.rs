@@ -505,7 +505,7 @@ impl<'a> World<'a> {
             self.unflushed[node] += 1;
             return;
         }
-        let id = self.to_flush(node, (tier, device), bytes);
+        let id = self.flushed_later(node, (tier, device), bytes);
         self.processes[number].file = Some(id);
         if self.platform.mover.settle_s > 0.0 {
             let timer = self.fabric.wait(self.platform.mover.settle_s);
@@ -516,7 +516,7 @@ impl<'a> World<'a> {
     }
 
     /// One more file that the end waits for.
-    fn to_flush(&mut self, node: usize, (tier, device): (usize, usize), bytes: f64) -> usize {
+    fn flushed_later(&mut self, node: usize, (tier, device): (usize, usize), bytes: f64) -> usize {
         let id = self.closed.len();
         let file = Flushing { id, tier, device, bytes, is_asked_for: false };
         self.closed.push(Closed { node, file, stage: Stage::Settling, disk: 0, reader: None });
@@ -538,7 +538,7 @@ impl<'a> World<'a> {
         let Some(id) = self.processes[number].file.take() else {
             // Policy does not flush it: it becomes a real file all the same.
             self.unflushed[from] -= 1;
-            let id = self.to_flush(from, (tier, device), bytes);
+            let id = self.flushed_later(from, (tier, device), bytes);
             return self.flush_for(number, id);
         };
         match self.closed[id].stage {
