@@ -532,7 +532,8 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         }
     };
     let Some(index) = process::index() else { return native() };
-    if !readable::is_text(old) || !readable::is_text(new) {
+    let is_known = flags & !(libc::AT_SYMLINK_FOLLOW | libc::AT_EMPTY_PATH) == 0;
+    if !is_known || !readable::is_text(old) || !readable::is_text(new) {
         return native();
     }
     if flags & libc::AT_EMPTY_PATH != 0 {
