@@ -138,9 +138,7 @@ def stream(testbed: Testbed, options: argparse.Namespace) -> dict:
 
 def predicted(medians: dict[str, dict], options: argparse.Namespace) -> dict[str, float]:
     """The pipeline's seconds by `terrace predict --simulate`, from the reads and writes of one large file and the computing that were measured here."""
-    largest = next(label for label, size, _ in reversed(SIZES) if size <= options.largest)
-    size = dict((label, size) for label, size, _ in SIZES)[largest]
-    rate = lambda what, way: size / medians[f"{what} {largest}"][way]  # noqa: E731
+    rate = lambda what, way: GIB / medians[f"{what} 1 GiB"][way]  # noqa: E731
     memory = rate("write", "terrace")
     platform = {
         "nodes": 3,
@@ -216,7 +214,8 @@ def main() -> None:
             row[way] = failures[0] if failures else statistics.median(numbers) if numbers else ""
         medians[what] = row
         table.append(f"| {what} | " + " | ".join(text(row[way]) for way in ("durable", "terrace", "stream")) + " |")
-    if all(isinstance(value, float) for row in medians.values() for value in row.values() if value != ""):
+    # A small file's rate says nothing of large ones.
+    if options.largest >= GIB and all(isinstance(value, float) for row in medians.values() for value in row.values() if value != ""):
         row = medians["pipeline seconds, predicted"] = {**predicted(medians, options), "stream": ""}
         table.append("| pipeline seconds, predicted | " + " | ".join(text(row[way]) for way in ("durable", "terrace", "stream")) + " |")
     print("\n".join(table))
