@@ -101,17 +101,16 @@ def measure(testbed: Testbed, terrace: str | None, options: argparse.Namespace) 
     answers = [one.answer(), two.answer()]
     seconds = [answer.get("seconds") for answer in answers]
     result["create per second, two nodes"] = 2 * (options.files // 5) / max(seconds) if all(seconds) else answers
-    blocks, steps = BLOCKS, STEPS
-    one.do(do="write", names=[f"block{block}-0.dat" for block in range(blocks)], size=options.block)
+    one.do(do="write", names=[f"block{block}-0.dat" for block in range(BLOCKS)], size=options.block)
     total, error = 0.0, None
-    for step in range(steps):
-        for block in range(blocks):
+    for step in range(STEPS):
+        for block in range(BLOCKS):
             node = nodes[(step + block + 1) % 3]
             answer = node.ask(do="increment", **{"from": f"block{block}-{step}.dat", "to": f"block{block}-{step + 1}.dat"})
             error = error or answer.get("error")
             total += answer.get("seconds", 0)
-    last = three.ask(do="check", name=f"block0-{steps}.dat")
-    is_right = last.get("value") == 7 + steps and last.get("size") == options.block
+    last = three.ask(do="check", name=f"block0-{STEPS}.dat")
+    is_right = last.get("value") == 7 + STEPS and last.get("size") == options.block
     result["pipeline seconds"] = total if is_right and not error else (error or f"wrong bytes: {last}")
     result["compute seconds"] = one.do(do="compute", size=options.block)["seconds"]
     before = one.ask(do="packets")["packets"]
@@ -138,11 +137,13 @@ def stream(testbed: Testbed, options: argparse.Namespace) -> dict:
 
 def predicted(medians: dict[str, dict], options: argparse.Namespace) -> dict[str, float]:
     """The pipeline's seconds by `terrace predict --simulate`, from the reads and writes of one large file and the computing that were measured here."""
-    rate = lambda what, way: GIB / medians[f"{what} 1 GiB"][way]  # noqa: E731
-    memory = rate("write", "terrace")
+
+    def rate(what: str, way: str) -> float:
+        return GIB / medians[f"{what} 1 GiB"][way]
+
     platform = {
         "nodes": 3,
-        "tiers": [{"name": "ram", "in_memory": True, "capacity_bytes": 4 * GIB, "read_bytes_s": 10 * GIB, "write_bytes_s": memory}],
+        "tiers": [{"name": "ram", "in_memory": True, "capacity_bytes": 4 * GIB, "read_bytes_s": 10 * GIB, "write_bytes_s": rate("write", "terrace")}],
         "durable": {
             "read_bytes_s": rate("read", "durable"),
             "write_bytes_s": rate("write", "durable"),
@@ -203,7 +204,6 @@ def main() -> None:
                 rounds["terrace"].append(measure(testbed, options.terrace, options))
         finally:
             testbed.run("down")
-    table = ["| what | durable tier alone | Terrace | plain stream |", "| --- | --- | --- | --- |"]
     medians: dict[str, dict] = {}
     for what in rounds["durable"][0]:
         row = {}
@@ -213,11 +213,12 @@ def main() -> None:
             failures = [value for value in values if not isinstance(value, float)]
             row[way] = failures[0] if failures else statistics.median(numbers) if numbers else ""
         medians[what] = row
-        table.append(f"| {what} | " + " | ".join(text(row[way]) for way in ("durable", "terrace", "stream")) + " |")
     # A small file's rate says nothing of large ones.
     if options.largest >= GIB and all(isinstance(value, float) for row in medians.values() for value in row.values() if value != ""):
-        row = medians["pipeline seconds, predicted"] = {**predicted(medians, options), "stream": ""}
-        table.append("| pipeline seconds, predicted | " + " | ".join(text(row[way]) for way in ("durable", "terrace", "stream")) + " |")
+        medians["pipeline seconds, predicted"] = {**predicted(medians, options), "stream": ""}
+    table = ["| what | durable tier alone | Terrace | plain stream |", "| --- | --- | --- | --- |"]
+    for what, row in medians.items():
+        table.append(f"| {what} | " + " | ".join(text(row[way]) for way in ("durable", "terrace", "stream")) + " |")
     print("\n".join(table))
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / "nodes.json").write_text(json.dumps({**base, "medians": medians, "rounds": rounds}, indent=1) + "\n", encoding="utf-8")

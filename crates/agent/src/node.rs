@@ -134,10 +134,12 @@ impl Files {
         let mut others = 0;
         for entry in std::fs::read_dir(directory(&self.settings.root, PRIVATE_DIR))? {
             let entry = entry?;
-            let is_tag = entry.file_name().to_str().is_some_and(|name| is_tag(name) && name != own);
+            if !entry.file_name().to_str().is_some_and(|name| is_tag(name) && name != own) {
+                continue;
+            }
             // A file has the name of one that is gone.
             others += match entry.file_type() {
-                Ok(kind) => (is_tag && kind.is_dir()) as u32,
+                Ok(kind) => kind.is_dir() as u32,
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
                 Err(error) => return Err(error),
             };

@@ -43,6 +43,11 @@ fn left(fd: i32) -> i64 {
     }
 }
 
+/// What is left of a descriptor whose writes are counted.
+fn counted(fd: i32) -> Option<i64> {
+    Some(left(fd)).filter(|&left| left != NOT_PLACED && left != UNKNOWN)
+}
+
 fn set_left(fd: i32, bytes: i64) {
     if let Some(cell) = LEFT.get(fd as usize) {
         cell.store(bytes ^ UNKNOWN, Relaxed);
@@ -121,11 +126,8 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
             let result = op();
             index.guard_leave(entered);
             if result > 0 {
-                if let Need::Growth(_) = need
-                    && left(fd) != NOT_PLACED
-                    && left(fd) != UNKNOWN
-                {
-                    set_left(fd, left(fd) - result as i64);
+                if let (Need::Growth(_), Some(left)) = (need, counted(fd)) {
+                    set_left(fd, left - result as i64);
                 }
             } else if is_refusal(result) && may_try_again() {
                 checked = false;
@@ -378,10 +380,9 @@ fn refresh_unrecorded(index: Index, fd: i32, need: Need, status: &libc::stat) ->
 
 /// As `refresh`, of a file that lies in no tier. One that was made in the root as a small one may become large.
 fn refresh_small(index: Index, fd: i32, need: Need, status: &libc::stat) -> Refreshed {
-    let left = left(fd);
-    if left == UNKNOWN || left == NOT_PLACED || status.st_dev != index.header.root_dev.load(Relaxed) {
+    let Some(left) = counted(fd).filter(|_| status.st_dev == index.header.root_dev.load(Relaxed)) else {
         return Refreshed::NotPlaced;
-    }
+    };
     let small = SMALL_BYTES as i64;
     let is_small = match need {
         Need::Nothing => true,
@@ -403,20 +404,16 @@ fn refresh_small(index: Index, fd: i32, need: Need, status: &libc::stat) -> Refr
     Refreshed::NotPlaced
 }
 
-/// A call that asks for more than it may move has moved so many bytes into a file that may have been made as a small one.
-pub fn has_grown(index: Index, fd: i32, bytes: isize) {
-    let left = left(fd);
-    if bytes > 0
-        && left != UNKNOWN
-        && left != NOT_PLACED
+/// What a call that may move less than it asks for has moved into a file that lies in no tier, and may have been made as a small one.
+pub fn noted(index: Index, fd: i32, moved: isize) -> isize {
+    if moved > 0
+        && counted(fd).is_some()
         && let Some(status) = fstat(fd)
-        && !is_unrecorded(index, &status)
-        && record_of(index, fd, &status).is_none()
-        && status.st_size > SMALL_BYTES as i64
         && let Refreshed::NotPlaced = refresh_small(index, fd, Need::Total(status.st_size), &status)
     {
         set_left(fd, NOT_PLACED);
     }
+    moved
 }
 
 /// A file without a record needs so many bytes in all. `Ready`: it stays, and may grow where it is.

@@ -300,8 +300,7 @@ pub unsafe extern "C" fn copy_file_range(
     };
     if !data::is_placed(index, to) {
         let moved = if data::is_placed(index, from) { in_steps(count, step_or_copy) } else { step(count) };
-        data::has_grown(index, to, moved);
-        return moved;
+        return data::noted(index, to, moved);
     }
     in_steps(count, |most| {
         let count = available(from, from_offset, most);
@@ -319,9 +318,7 @@ pub unsafe extern "C" fn sendfile(to: c_int, from: c_int, offset: *mut i64, coun
         return -1;
     }
     if !data::is_placed(index, to) {
-        let moved = step(count);
-        data::has_grown(index, to, moved);
-        return moved;
+        return data::noted(index, to, step(count));
     }
     in_steps(count, |most| {
         let count = available(from, offset, most);
@@ -350,9 +347,7 @@ pub unsafe extern "C" fn splice(
     let step = |count: usize| unsafe { real(from, from_offset, to, to_offset, count, flags) };
     let Some(index) = process::index() else { return step(count) };
     if !data::is_placed(index, to) {
-        let moved = step(count);
-        data::has_grown(index, to, moved);
-        return moved;
+        return data::noted(index, to, step(count));
     }
     let count = count.min(STEP);
     writing(to, Need::Growth(count as i64), || step(count))

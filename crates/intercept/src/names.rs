@@ -559,12 +559,13 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
             Err(error) => error,
         };
     }
-    if let Err(error) = Parent::of(newdir, new)
+    let parent = Parent::of(newdir, new);
+    if let Err(error) = parent
         && matches!(-error as i32, libc::EMFILE | libc::ENFILE | libc::ENOMEM)
     {
         return error; // the kernel needs no descriptor, and would name a link of ours
     }
-    if cannot_be_made(newdir, new) {
+    if cannot_be_made(parent) {
         // It fails, and the file is left where it is.
         let refused = native();
         let is_ours = refused == -(libc::EPERM as isize) && !follow && link::read(index, olddir, old).is_some();
@@ -578,11 +579,11 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
             // The durable tier is full, say: better no second name than one that dangles.
             return -(libc::EIO as isize);
         }
-        if follow {
-            break;
-        }
         if let Some(result) = make_directory::link_over_edge(index, (olddir, old), (newdir, new)) {
             return result;
+        }
+        if follow {
+            break;
         }
         let is_there = || stat::kernel_stat(olddir, old, libc::AT_SYMLINK_NOFOLLOW).is_some();
         match link_regular(olddir, old, newdir, new).map(|result| (result, -result as i32)) {
@@ -598,9 +599,6 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
         {
             break;
         }
-    }
-    if let Some(result) = make_directory::link_over_edge(index, (olddir, old), (newdir, new)) {
-        return result;
     }
     let is_an_objects = || link::read(index, olddir, old).is_some() || link::is_elsewhere(index, olddir, old);
     if !follow && is_an_objects() { -(libc::EIO as isize) } else { native() }
@@ -677,8 +675,8 @@ fn may_be_linked(dirfd: i32, path: *const c_char) -> bool {
 }
 
 /// Its directory takes none.
-fn cannot_be_made(dirfd: i32, path: *const c_char) -> bool {
-    let Ok(Some(parent)) = Parent::of(dirfd, path) else { return true };
+fn cannot_be_made(parent: Result<Option<Parent>, isize>) -> bool {
+    let Ok(Some(parent)) = parent else { return true };
     parent.may_change() == -(libc::EACCES as isize)
 }
 

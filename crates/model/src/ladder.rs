@@ -131,22 +131,17 @@ pub fn closed_form(platform: &Platform, job: &Job) -> Result<ClosedForm, ModelEr
     let alone_upper_s = sum(&alone_terms);
     let without_page_cache_s = sum(&terms);
     // Without a page cache there is none to hide behind; a cache can't be slower than what it caches.
-    let with_cache = |to_read: f64, to_write: f64| {
-        platform.cache.as_ref().map(|cache| {
-            computing.seconds
-                + seconds(input + to_read, read_rate)
-                + seconds(to_write, write_rate)
-                + seconds(intermediate - to_read, nodes * cache.read_bytes_s)
-                + seconds(written - to_write, nodes * cache.write_bytes_s)
-        })
-    };
-    // What one node wrote is in no other node's page cache, and has to be durable before it is read there.
-    let (cached_alone, cached) = match goes_elsewhere {
-        true => {
-            (None, with_cache(to_read, to_write).map(|cached_s| cached_s + bring_s + seconds(made_durable, write_rate)))
-        }
-        false => (with_cache(0.0, 0.0), with_cache(0.0, 0.0)),
-    };
+    // What one node wrote is in no other node's, and has to be durable before it is read there.
+    let (past_read, past_written) = if goes_elsewhere { (to_read, to_write) } else { (0.0, 0.0) };
+    let cached = platform.cache.as_ref().map(|cache| {
+        computing.seconds
+            + seconds(input + past_read, read_rate)
+            + seconds(past_written + made_durable, write_rate)
+            + seconds(intermediate - past_read, nodes * cache.read_bytes_s)
+            + seconds(written - past_written, nodes * cache.write_bytes_s)
+            + bring_s
+    });
+    let cached_alone = cached.filter(|_| !goes_elsewhere);
     let flush_floor_s = seconds(input, read_rate) + seconds(flushed, write_rate);
     let alone_lower_s = cached_alone.unwrap_or(alone_upper_s).min(alone_upper_s);
     let with_page_cache_s = cached
