@@ -36,6 +36,8 @@ MIDDLE = 3500.0
 FACTORS = np.array([0.5, 1.0, 2.0])
 #: Values are counted by classes so wide.
 CLASS = 50.0
+#: Cells of y and of z that become one.
+BLOCK = 4
 #: Compared in the answer's own order: it may be any.
 AS_SETS = ("a column", "a column with its coordinates")
 
@@ -58,7 +60,15 @@ class NumPy:
         "mean by classes of values": lambda: classes(),
         "median by x": lambda: np.median(v, axis=(1, 2)),
         "differences of neighbours along x": lambda: np.abs(v[1:] - v[:-1]).sum(),
+        "second differences along z": lambda: np.abs(v[..., :-2] - 2 * v[..., 1:-1] + v[..., 2:]).sum(),
+        "means of blocks": lambda: blocks(),
     }
+
+
+def blocks():
+    y, z = np.arange(0, Y, BLOCK), np.arange(0, Z, BLOCK)
+    cells = np.outer(np.diff(y, append=Y), np.diff(z, append=Z))
+    return np.add.reduceat(np.add.reduceat(v, y, axis=1), z, axis=2) / cells
 
 
 def classes():
@@ -99,6 +109,8 @@ def dask_queries():
         "ten greatest": lambda: dask.array.topk(dv.data.reshape(-1), 10).compute(),
         "median by x": lambda: dv.chunk({"y": -1, "z": -1}).median(["y", "z"]).compute(),
         "differences of neighbours along x": lambda: abs(dv.diff("x")).sum().compute(),
+        "second differences along z": lambda: abs(dv.diff("z", n=2)).sum().compute(),
+        "means of blocks": lambda: dv.coarsen(y=BLOCK, z=BLOCK, boundary="pad").mean().compute(),
     }
 
 
@@ -118,6 +130,10 @@ SQL = {
     "mean by classes of values": f"SELECT CAST(floor(v / {CLASS}) AS BIGINT) AS k, avg(v) AS m FROM {{t}} GROUP BY k",
     "median by x": "SELECT x, median(v) AS m FROM {t} GROUP BY x",
     "differences of neighbours along x": "SELECT sum(abs(a.v - b.v)) AS s FROM {t} a JOIN {t} b ON a.x = b.x + 1 AND a.y = b.y AND a.z = b.z",
+    "second differences along z": "SELECT sum(abs(a.v - 2 * b.v + c.v)) AS s FROM {t} b JOIN {t} a ON a.z = b.z - 1 AND a.y = b.y AND a.x = b.x "
+    "JOIN {t} c ON c.z = b.z + 1 AND c.y = b.y AND c.x = b.x",
+    "means of blocks": f"SELECT x, CAST(floor(y / {BLOCK}.0) AS BIGINT) AS b, CAST(floor(z / {BLOCK}.0) AS BIGINT) AS c, avg(v) AS m "
+    "FROM {t} GROUP BY x, b, c",
 }
 
 
@@ -209,7 +225,9 @@ def check(query, answer, wanted):
             assert len(got[-1]) == v.size and np.isclose(got[-1].sum(), v.sum(), rtol=1e-9)
         case "ten greatest":
             np.testing.assert_array_equal(got[0], wanted)
-        case "differences of neighbours along x":
+        case "means of blocks":
+            np.testing.assert_allclose(got[3], wanted.reshape(-1), rtol=1e-9)
+        case "differences of neighbours along x" | "second differences along z":
             assert np.isclose(got[0][0], wanted, rtol=1e-9)
         case "mean by classes of values" | "median by x":
             np.testing.assert_allclose(got[1], wanted[1] if isinstance(wanted, tuple) else wanted, rtol=1e-9)
@@ -240,7 +258,7 @@ def main():
         queries = prepare()
         for query, call in queries.items():
             # What takes seconds is not measured as often.
-            slow = engine in ("DuckDB", "DataFusion, Parquet") and any(word in query for word in ("joined", "maximum", "crossed", "neighbours"))
+            slow = engine in ("DuckDB", "DataFusion, Parquet") and any(word in query for word in ("joined", "maximum", "crossed", "differences"))
             median, answer = measure(call, 1 if slow else asked.repeat)
             if engine == "NumPy":
                 wanted[query] = answer

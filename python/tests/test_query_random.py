@@ -136,7 +136,7 @@ class Asker:
         where = self.pick("", f"WHERE {self.predicate()}", f"WHERE {self.predicate()}")
         value = self.pick(self.whole, self.real)
         aggregates = ", ".join(f"{self.aggregate()} AS a{number}" for number in range(self.chance.randint(1, 3)))
-        keys = self.pick("x", "y", "x, y", "u % 3", "l > 0", "y, s", "x, u % 2")
+        keys = self.pick("x", "y", "x, y", "u % 3", "l > 0", "y, s", "x, u % 2", "x % 4", "y % 3, x < 5", "floor(x / 2.0), y > 8")
         names = ", ".join(f"{key} AS k{number}" for number, key in enumerate(keys.split(", ")))
         order = self.pick("e", "e DESC")
         match self.chance.randrange(9):
@@ -151,7 +151,8 @@ class Asker:
                 limit = f"LIMIT {self.chance.randint(0, 30)} OFFSET {self.chance.randint(0, 5)}"
                 return f"SELECT x, y, {value()} AS e FROM world {where} ORDER BY {order}, x, y {limit}", True
             case 6:
-                on = self.pick("a.x = b.x AND a.y = b.y", "a.x = b.x AND a.y = b.y AND a.u > b.i", "a.x = b.y AND a.y = b.x", "a.u = b.u AND a.y = b.y")
+                on = self.pick("a.x = b.x AND a.y = b.y", "a.x = b.x AND a.y = b.y AND a.u > b.i", "a.x = b.y AND a.y = b.x", "a.u = b.u AND a.y = b.y",
+                               "a.x = b.x + 1 AND a.y = b.y", "a.x - 2 = b.x AND a.y + 1 = b.y + 3", "a.x = b.x * 2 AND a.y = b.y")
                 kind = self.pick("JOIN", "JOIN", "LEFT JOIN")
                 rest = self.pick("", f"WHERE {self.predicate('a.')}")
                 return f"SELECT a.x, a.y, b.x AS bx, {self.whole('a.')} AS e, {self.real('b.')} AS h FROM world a {kind} world b ON {on} {rest}", False

@@ -1,7 +1,9 @@
 //! A dimension's coordinates: computed where they are a range, looked up where they are an array.
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Datum, Float64Array, Int64Array, Scalar};
+use arrow::compute::kernels::cmp::{gt, lt};
 use arrow::datatypes::{DataType, Float64Type};
+use arrow::error::ArrowError;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -90,8 +92,20 @@ impl Axis {
         }
     }
 
-    /// By how much an index of `other` is greater than the index of `self` with the same coordinate; `None`: their coordinates
-    /// are not the same ones at a shift.
+    /// The coordinates of these indices, as a dimension's own.
+    pub fn part(&self, indices: Range<u64>) -> Axis {
+        match self {
+            Axis::Integer { low, step } => {
+                Axis::Integer { low: Axis::integer(*low, *step, indices.start), step: *step }
+            }
+            Axis::Real { .. } if indices.start == 0 => self.clone(),
+            // Computed from another beginning they would be rounded in another way.
+            _ => Axis::Explicit(self.values(indices)),
+        }
+    }
+
+    /// By how much an index of `other` is greater than the index of `self` with the same coordinate, for all indices that both have at
+    /// that shift and for no others; `None`: their coordinates are not the same ones at a shift.
     pub fn shift_to(&self, extent: u64, other: &Axis, other_extent: u64) -> Option<i64> {
         if !self.is_distinct(extent) || !other.is_distinct(other_extent) {
             return None;
@@ -101,16 +115,46 @@ impl Axis {
                 let distance = low.checked_sub(*other_low)?;
                 (step == other_step && distance % step == 0).then(|| distance / step)
             }
-            // Floating-point sums from different beginnings need not meet.
-            (Axis::Real { low, step }, Axis::Real { low: other_low, step: other_step }) => {
-                (low.to_bits() == other_low.to_bits() && step.to_bits() == other_step.to_bits()).then_some(0)
+            (Axis::Real { low, step }, Axis::Real { low: other_low, step: other_step })
+                if low.to_bits() == other_low.to_bits() && step.to_bits() == other_step.to_bits() =>
+            {
+                Some(0)
             }
-            (Axis::Explicit(values), Axis::Explicit(other_values)) => {
-                (extent == other_extent && values.to_data() == other_values.to_data()).then_some(0)
+            // Floating-point sums from different beginnings need not meet: all are looked at.
+            _ if extent.max(other_extent) <= LOOKED_AT_MAX => {
+                shift_of(&self.values(0..extent), &other.values(0..other_extent))
             }
             _ => None,
         }
     }
+}
+
+/// Coordinates that are compared one by one at most.
+pub const LOOKED_AT_MAX: u64 = 1 << 22;
+
+/// As `Axis::shift_to`, of distinct values.
+fn shift_of(values: &ArrayRef, other: &ArrayRef) -> Option<i64> {
+    if values.data_type() != other.data_type() || values.is_empty() || other.is_empty() {
+        return None;
+    }
+    let place = |of: &ArrayRef, within: &ArrayRef| {
+        let first = Scalar::new(of.slice(0, 1));
+        let is_it = arrow::compute::kernels::cmp::eq(within, &first).ok()?;
+        is_it.values().set_indices().next()
+    };
+    // The first of one of them is among the other's.
+    let (shift, first, other_first) = match (place(values, other), place(other, values)) {
+        (Some(at), _) => (at as i64, 0, at),
+        (_, Some(at)) => (-(at as i64), at, 0),
+        _ => return None,
+    };
+    let count = (values.len() - first).min(other.len() - other_first);
+    let is_same = values.slice(first, count).to_data() == other.slice(other_first, count).to_data();
+    let are_left = values.len() > count && other.len() > count;
+    // What is left of both does not meet where both go the same way.
+    let is_apart =
+        !are_left || is_ordered(values, lt) && is_ordered(other, lt) || is_ordered(values, gt) && is_ordered(other, gt);
+    (is_same && is_apart).then_some(shift)
 }
 
 fn is_distinct(values: &ArrayRef) -> bool {
@@ -128,15 +172,21 @@ fn is_distinct(values: &ArrayRef) -> bool {
 }
 
 fn is_strictly_monotone(values: &ArrayRef) -> bool {
-    use arrow::compute::kernels::cmp::{gt, lt};
+    is_ordered(values, lt) || is_ordered(values, gt)
+}
+
+/// Each is greater, or less, than the one before it.
+pub fn is_in_order(values: &ArrayRef, descending: bool) -> bool {
+    is_ordered(values, if descending { gt } else { lt })
+}
+
+/// It holds for all neighbours.
+fn is_ordered(values: &ArrayRef, holds: impl Fn(&dyn Datum, &dyn Datum) -> Result<BooleanArray, ArrowError>) -> bool {
     if values.len() < 2 {
         return true;
     }
     let (left, right) = (values.slice(0, values.len() - 1), values.slice(1, values.len() - 1));
-    let holds = |result: Result<arrow::array::BooleanArray, _>| {
-        result.is_ok_and(|found: arrow::array::BooleanArray| found.true_count() == found.len())
-    };
-    holds(lt(&left, &right)) || holds(gt(&left, &right))
+    holds(&left, &right).is_ok_and(|found| found.true_count() == found.len())
 }
 
 #[cfg(test)]
@@ -156,5 +206,10 @@ mod tests {
         assert_eq!(explicit(&[1.0, 4.0]).shift_to(2, &explicit(&[1.0, 4.0]), 2), Some(0));
         assert_eq!(explicit(&[1.0, 1.0]).shift_to(2, &explicit(&[1.0, 1.0]), 2), None);
         assert_eq!(explicit(&[1.0, 4.0]).shift_to(2, &explicit(&[1.0, 5.0]), 2), None);
+        assert_eq!(explicit(&[4.0, 9.0]).shift_to(2, &explicit(&[1.0, 4.0, 9.0, 16.0]), 4), Some(1));
+        assert_eq!(explicit(&[1.0, 4.0, 9.0]).shift_to(3, &explicit(&[4.0, 9.0, 16.0]), 3), Some(-1));
+        // The same ones, but not all at one shift.
+        assert_eq!(explicit(&[3.0, 1.0, 2.0]).shift_to(3, &explicit(&[2.0, 3.0, 1.0]), 3), None);
+        assert_eq!(explicit(&[1.0, 4.0, 9.0]).shift_to(3, &explicit(&[1.0, 9.0]), 2), None);
     }
 }

@@ -33,6 +33,7 @@ mod error;
 mod exact;
 mod exec;
 mod grid;
+mod interpolate;
 mod nesting;
 mod parameters;
 #[cfg(test)]

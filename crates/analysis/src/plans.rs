@@ -247,6 +247,26 @@ fn queries(a: i64, t: f64) -> Vec<(String, Option<&'static str>)> {
         ("SELECT c.x, sum(g.v * c.k), count(*), min(c.k) FROM g CROSS JOIN c GROUP BY c.x".into(), reduce),
         (format!("SELECT c.x, g.z, max(g.v - k) FROM c, g WHERE k > {a} AND g.y > -1 GROUP BY g.z, c.x"), reduce),
         (format!("SELECT g.x, c.x, v, k FROM g CROSS JOIN c WHERE v > {t} AND c.x > {a}"), zip),
+        // Neighbours.
+        ("SELECT a.x, b.x, a.y, a.z, a.v - b.v FROM g a JOIN g b ON a.x = b.x + 3 AND a.y = b.y AND a.z = b.z".into(), zip),
+        (format!("SELECT b.x, b.y, a.v FROM g a JOIN g b ON a.x = b.x AND a.y = b.y - 0.25 AND a.z = b.z AND b.x > {a} AND b.y > -1.3"), zip),
+        ("SELECT sum(abs(a.v - b.v)), count(*) FROM g a JOIN g b ON a.x + 6 = b.x AND a.y = b.y AND b.z = a.z".into(), reduce),
+        (format!("SELECT b.x, sum(a.v * b.v) FROM g a JOIN h b ON a.x - 3 = b.x AND a.y + 0.5 = b.y AND b.z = a.z AND b.v > {t} GROUP BY b.x"), reduce),
+        (
+            "SELECT b.x, a.y, sum(a.v - 2 * b.v + c.v) FROM g b JOIN g a ON a.x = b.x - 3 AND a.y = b.y AND a.z = b.z
+             JOIN g c ON c.x = b.x + 3 AND c.y = b.y AND c.z = b.z GROUP BY b.x, a.y".into(),
+            reduce,
+        ),
+        ("SELECT a.x, b.x, a.v FROM g a JOIN g b ON a.x = b.x * 2 AND a.y = b.y AND a.z = b.z".into(), None),
+        ("SELECT a.x, b.x, c.k FROM g a JOIN c b ON a.x = b.x + 3 JOIN c ON c.x = b.x - 3".into(), zip),
+        // Groups of coordinates.
+        ("SELECT x / 6 AS k, y, avg(v), count(*), max(w) FROM g GROUP BY x / 6, y".into(), reduce),
+        (format!("SELECT x % 2 AS k, z, sum(v), count(*), min(w) FROM g WHERE v > {t} AND x > {a} GROUP BY k, z"), reduce),
+        (format!("SELECT z > 2 AS k, floor(y) AS f, x, sum(w), max(v) FROM g WHERE v < {t} GROUP BY k, f, x"), reduce),
+        ("SELECT z > 2 AS k, x / 9 AS b, sum(v), sum(w), min(u) FROM g GROUP BY k, b".into(), reduce),
+        ("SELECT x / 9 AS k, median(v), count(*) FROM g GROUP BY k HAVING count(*) > 2".into(), reduce),
+        (format!("SELECT CASE WHEN x < {a} THEN NULL ELSE 7 END AS k, count(*), avg(v) FROM g GROUP BY k"), reduce),
+        ("SELECT DISTINCT floor(y) FROM g".into(), reduce),
         ("SELECT g.x, h.x, g.v FROM g JOIN h ON g.x = h.x AND g.y = h.y WHERE g.v = h.v".into(), None),
         ("SELECT g.x, h.v FROM g LEFT JOIN h ON g.x = h.x AND g.y = h.y AND g.z = h.z".into(), None),
     ]

@@ -6,7 +6,7 @@
 
 use crate::error::Result;
 use crate::grid::with_cell_type;
-use crate::grid::{CellType, Grid, Meaning, Picture, Tile, TileReader, unqualified};
+use crate::grid::{CellType, Grid, Picture, Tile, TileReader, unqualified};
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::{DFSchema, ScalarValue};
@@ -144,10 +144,7 @@ impl Predicate {
             return (0..grid.columns.len()).collect();
         }
         let fields = self.all.as_ref().or(self.rest.as_ref()).map_or(&[][..], |general| &general.fields);
-        let of_filters = fields.iter().filter_map(|&field| match grid.fields[field] {
-            Meaning::Column(column) => Some(column),
-            Meaning::Dimension(_) => None,
-        });
+        let of_filters = fields.iter().filter_map(|&field| grid.fields[field].column());
         of_filters.chain(self.presence.iter().copied()).collect()
     }
 
@@ -247,7 +244,7 @@ impl Comparison {
         };
         let Expr::Column(column) = column else { return None };
         let field = grid.schema().index_of(&column.name).ok()?;
-        let Meaning::Column(column) = grid.fields[field] else { return None };
+        let column = grid.fields[field].column()?;
         let own = grid.schema().field(field).data_type().clone();
         let value = match literal {
             ScalarValue::Float64(Some(value)) => *value,

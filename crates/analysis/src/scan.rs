@@ -6,7 +6,7 @@
 use crate::control::reading;
 use crate::error::Result;
 use crate::exec::{ArrayExec, Seen, Work};
-use crate::grid::{Column as GridColumn, Grid, Meaning, Selection, Tile, TileReader, is_of_rows, select, tiles};
+use crate::grid::{Column as GridColumn, Grid, Selection, Tile, TileReader, is_of_rows, select, tiles};
 use crate::predicate::{Mask, Predicate, ones, places};
 use arrow::array::{Array, RecordBatch, RecordBatchOptions};
 use arrow::compute::prep_null_mask_filter;
@@ -98,10 +98,7 @@ impl Scan {
         let selection = select(&grid, filters)?;
         let predicate = Predicate::new(&grid, &selection.rest)?;
         let mut columns: Vec<usize> = predicate.iter().flat_map(|predicate| predicate.columns(&grid)).collect();
-        columns.extend(fields.iter().filter_map(|&field| match grid.fields[field] {
-            Meaning::Column(column) => Some(column),
-            Meaning::Dimension(_) => None,
-        }));
+        columns.extend(fields.iter().filter_map(|&field| grid.fields[field].column()));
         let schema = Arc::new(grid.schema().project(&fields)?);
         let read: Vec<&GridColumn> = columns.iter().map(|&column| &grid.columns[column]).collect();
         let all = tiles(&read, &selection);

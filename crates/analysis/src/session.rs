@@ -6,6 +6,7 @@ use crate::control::{self, Control, Limits, Query, Register, answer, checked, on
 use crate::error::{Error, Result};
 use crate::exact;
 use crate::exec::STACK_BYTES;
+use crate::interpolate::{self, interpolate};
 use crate::nesting;
 use crate::parameters::Values;
 use crate::rules::ArrayPlans;
@@ -141,6 +142,7 @@ pub fn context(options: &Options) -> Result<SessionContext> {
     context.register_udaf(exact_sum());
     context.register_udaf(complex::average());
     context.register_udf(cf_time());
+    context.register_udf(interpolate());
     complex::functions().into_iter().for_each(|function| context.register_udf(function));
     Ok(context)
 }
@@ -161,7 +163,7 @@ pub async fn plan_with(context: &SessionContext, text: &str, values: Values) -> 
         if !values.0.is_empty() {
             plan = plan.with_param_values(values.of_plan())?;
         }
-        Ok(DataFrame::new(state, exact::exact(plan)?))
+        Ok(DataFrame::new(state, exact::exact(interpolate::bound(&context, plan).await?)?))
     })
     .await
 }

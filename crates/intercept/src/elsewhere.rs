@@ -21,8 +21,11 @@ use terrace_index::ring::NO_RECORD;
 const LOOPS_MAX: usize = 40;
 /// Files up to so many bytes come to this node when they are opened; larger ones are made real ones in the root.
 const MOST_OPENED: i64 = 4 << 30;
-/// A file that comes and goes between nodes as often as this while one call looks at it.
-const TRIES: usize = 100;
+/// A file that comes and goes between nodes as often as this while one call looks at it, which takes some ten seconds: others rename over
+/// it again and again, or an agent that is in the middle of it has no processor.
+const TRIES: u32 = 100;
+const REST_US: i64 = 10;
+const REST_MAX_US: i64 = 100_000;
 
 pub enum Brought {
     /// It does not lead to another node.
@@ -212,23 +215,33 @@ fn is_there(index: Index, dirfd: i32, path: *const c_char) -> bool {
             && !open::is_programs_link(index, dirfd, path)
 }
 
+/// After the first looks each waits twice as long for the next.
+fn rest(attempt: u32) {
+    if attempt > 1 {
+        process::sleep_us((REST_US << attempt.min(20)).min(REST_MAX_US));
+    }
+}
+
 /// Makes a call by a name that the kernel follows, again when what it leads to has been brought.
 pub fn retried(dirfd: i32, path: *const c_char, mut act: impl FnMut() -> isize) -> isize {
     let mut result = act();
-    for _ in 0..TRIES {
+    for attempt in 0..TRIES {
         if result != -(libc::ENOENT as isize) || path.is_null() {
             return result;
         }
         let Some(index) = process::index() else { return result };
         match bring(index, dirfd, path, true) {
             // Another node made it a real file between the kernel's look and ours, or it went on to a third one.
-            Brought::Not if is_possible(index) && is_there(index, dirfd, path) => result = act(),
+            Brought::Not if is_possible(index) && is_there(index, dirfd, path) => {}
             Brought::Not => return result,
             Brought::Failed(error) => return error,
-            Brought::Done => result = act(),
+            Brought::Done => {}
         }
+        rest(attempt);
+        result = act();
     }
-    result
+    // Something is there, so it is not that.
+    if result == -(libc::ENOENT as isize) { -(libc::EIO as isize) } else { result }
 }
 
 /// As `retried`, of a call that only looks: where what a file in another node's tier looks like says enough, it stays there.
@@ -255,7 +268,8 @@ pub fn until_here(
     follow: bool,
     mut act: impl FnMut() -> isize,
 ) -> isize {
-    for _ in 0..TRIES {
+    for attempt in 0..TRIES {
+        rest(attempt);
         if let Err(error) = brought(index, dirfd, path, follow) {
             return error;
         }
@@ -277,11 +291,11 @@ pub fn until_here(
 
 /// Before a call that must find a file of the root's own at the name: none of another node's is there any more, or the error.
 pub fn brought(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> Result<(), isize> {
-    for _ in 0..TRIES {
+    for attempt in 0..TRIES {
         match bring(index, dirfd, path, follow) {
             Brought::Not => return Ok(()),
             Brought::Failed(error) => return Err(error),
-            Brought::Done => process::sleep_us(10),
+            Brought::Done => rest(attempt),
         }
     }
     Ok(())

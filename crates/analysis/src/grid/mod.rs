@@ -15,7 +15,7 @@ mod tiles;
 pub(crate) use cells::with_cell_type;
 pub use cells::{CellType, arrow_type, may_be_null, whole};
 pub use reader::TileReader;
-pub use selection::{Selection, is_of_rows, only_dimension, select, unqualified};
+pub use selection::{Selection, is_of_rows, of_coordinates, only_dimension, select, unqualified};
 pub use source::{MemoryArray, OneCell, Picture, RANK_MAX, Source};
 pub use tiles::{TILE_CELLS, Tile, tiles};
 
@@ -97,7 +97,29 @@ impl Column {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Meaning {
     Dimension(usize),
+    /// Other coordinates of a dimension: of the grid's axes by number.
+    Along {
+        dimension: usize,
+        axis: usize,
+    },
     Column(usize),
+}
+
+impl Meaning {
+    /// The dimension whose coordinates it is.
+    pub fn dimension(self) -> Option<usize> {
+        match self {
+            Meaning::Dimension(dimension) | Meaning::Along { dimension, .. } => Some(dimension),
+            Meaning::Column(_) => None,
+        }
+    }
+
+    pub fn column(self) -> Option<usize> {
+        match self {
+            Meaning::Column(column) => Some(column),
+            Meaning::Dimension(_) | Meaning::Along { .. } => None,
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -105,6 +127,8 @@ pub struct Grid {
     pub name: String,
     pub dimensions: Vec<Dimension>,
     pub columns: Vec<Column>,
+    /// Coordinates that dimensions have beside their own: those of the other side of a join that does not equate them as they are.
+    pub axes: Vec<Axis>,
     pub fields: Vec<Meaning>,
     /// Cells whose columns all have the fill value are no rows.
     pub is_sparse: bool,
@@ -125,7 +149,7 @@ impl Grid {
         let dimension_fields = (0..dimensions.len()).map(Meaning::Dimension);
         let fields: Vec<Meaning> = dimension_fields.chain((0..columns.len()).map(Meaning::Column)).collect();
         let names = dimensions.iter().map(|d| d.name.clone()).chain(columns.iter().map(|c| c.name.clone())).collect();
-        Grid::with_fields(name, dimensions, columns, fields, names, is_sparse)
+        Grid::with_fields(name, dimensions, columns, vec![], (fields, names), is_sparse)
     }
 
     /// With the table's columns as given; several may mean the same.
@@ -133,8 +157,8 @@ impl Grid {
         name: &str,
         dimensions: Vec<Dimension>,
         columns: Vec<Column>,
-        fields: Vec<Meaning>,
-        names: Vec<String>,
+        axes: Vec<Axis>,
+        (fields, names): (Vec<Meaning>, Vec<String>),
         is_sparse: bool,
     ) -> Result<Grid> {
         if dimensions.len() > RANK_MAX {
@@ -148,6 +172,7 @@ impl Grid {
             .zip(&names)
             .map(|(field, name)| match *field {
                 Meaning::Dimension(d) => Field::new(name, dimensions[d].axis.data_type(), false),
+                Meaning::Along { axis, .. } => Field::new(name, axes[axis].data_type(), false),
                 Meaning::Column(c) => {
                     let cells = columns[c].data_type();
                     Field::new(name, arrow_type(cells), may_be_null(cells))
@@ -155,11 +180,19 @@ impl Grid {
             })
             .collect();
         let schema = Arc::new(Schema::new(schema_fields));
-        Ok(Grid { name: name.into(), dimensions, columns, fields, is_sparse, presence: vec![], schema })
+        Ok(Grid { name: name.into(), dimensions, columns, axes, fields, is_sparse, presence: vec![], schema })
     }
 
     pub fn schema(&self) -> SchemaRef {
         self.schema.clone()
+    }
+    /// The coordinates that a field is, and whose.
+    pub fn coordinates(&self, field: usize) -> Option<(usize, &Axis)> {
+        match self.fields[field] {
+            Meaning::Dimension(dimension) => Some((dimension, &self.dimensions[dimension].axis)),
+            Meaning::Along { dimension, axis } => Some((dimension, &self.axes[axis])),
+            Meaning::Column(_) => None,
+        }
     }
     pub fn rank(&self) -> usize {
         self.dimensions.len()

@@ -35,7 +35,7 @@ impl<'a> TileReader<'a> {
     /// Rows `first .. first + count` of the tile, in C order.
     pub fn array(&mut self, field: usize, first: u64, count: u64) -> Result<ArrayRef> {
         match self.grid.fields[field] {
-            Meaning::Dimension(d) => Ok(self.coordinates(d, first, count)),
+            Meaning::Dimension(_) | Meaning::Along { .. } => Ok(self.coordinates(field, first, count)),
             Meaning::Column(column) => {
                 let data_type = self.grid.columns[column].data_type();
                 let extents = self.extents.clone();
@@ -52,10 +52,10 @@ impl<'a> TileReader<'a> {
     /// The rows at these places of the tile.
     pub fn take(&mut self, field: usize, places: &[u32]) -> Result<ArrayRef> {
         match self.grid.fields[field] {
-            Meaning::Dimension(d) => {
+            Meaning::Dimension(_) | Meaning::Along { .. } => {
+                let (d, axis) = self.grid.coordinates(field).expect("it is a dimension's");
                 let unit: u64 = self.extents[d + 1..].iter().product();
                 let (start, extent) = (self.tile.bounds[d].start, self.extents[d]);
-                let axis = &self.grid.dimensions[d].axis;
                 // Unsigned 32-bit division is several times as fast as that of 64 bits.
                 let (unit, extent) = (unit.min(u32::MAX as u64) as u32, extent.min(u32::MAX as u64) as u32);
                 let index = |&place: &u32| start + (place / unit % extent) as u64;
@@ -78,14 +78,15 @@ impl<'a> TileReader<'a> {
         }
     }
 
-    fn coordinates(&self, d: usize, first: u64, count: u64) -> ArrayRef {
+    fn coordinates(&self, field: usize, first: u64, count: u64) -> ArrayRef {
+        let (d, axis) = self.grid.coordinates(field).expect("it is a dimension's");
         let unit: u64 = self.extents[d + 1..].iter().product();
         let extent = self.extents[d];
         let start = self.tile.bounds[d].start;
         if first / unit == (first + count.max(1) - 1) / unit {
-            return self.grid.dimensions[d].axis.repeated(start + first / unit % extent, count as usize);
+            return axis.repeated(start + first / unit % extent, count as usize);
         }
-        match &self.grid.dimensions[d].axis {
+        match axis {
             Axis::Integer { low, step } => {
                 let value = |index| low.wrapping_add(step.wrapping_mul((start + index) as i64));
                 Arc::new(Int64Array::from(expand(value, extent, unit, first, count)))

@@ -1,17 +1,17 @@
 //! Which indices of each dimension a query asks for: found by evaluating its predicates on the coordinates, so that they mean
 //! exactly what they mean row by row.
 
-use super::{Grid, Meaning};
+use super::Grid;
 use crate::error::Result;
-use arrow::array::{Array, BooleanArray, RecordBatch};
-use arrow::datatypes::{Field, Schema};
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow::datatypes::SchemaRef;
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::utils::split_conjunction_owned;
-use datafusion::physical_expr::create_physical_expr;
 use datafusion::physical_expr::execution_props::ExecutionProps;
+use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -53,10 +53,6 @@ impl Selection {
         self.ranges[dimension].iter().map(|range| range.end - range.start).sum()
     }
 
-    pub fn cells(&self) -> u64 {
-        (0..self.ranges.len()).map(|dimension| self.count(dimension)).product()
-    }
-
     /// Indices of a dimension, in order.
     pub fn indices(&self, dimension: usize) -> Vec<u64> {
         self.ranges[dimension].iter().cloned().flatten().collect()
@@ -71,10 +67,7 @@ pub fn only_dimension(grid: &Grid, expr: &Expr) -> Option<usize> {
     let mut dimensions = BTreeSet::new();
     for column in expr.column_refs() {
         let field = grid.schema().index_of(&column.name).ok()?;
-        match grid.fields[field] {
-            Meaning::Dimension(dimension) => dimensions.insert(dimension),
-            Meaning::Column(_) => return None,
-        };
+        dimensions.insert(grid.fields[field].dimension()?);
     }
     (dimensions.len() == 1).then(|| *dimensions.first().expect("there is one"))
 }
@@ -107,29 +100,59 @@ pub fn select(grid: &Grid, filters: &[Expr]) -> Result<Selection> {
     Ok(selection)
 }
 
+/// Expressions of one dimension.
+struct OfDimension<'a> {
+    grid: &'a Grid,
+    /// All that are this dimension's coordinates.
+    fields: Vec<usize>,
+    schema: SchemaRef,
+    expressions: Vec<Arc<dyn PhysicalExpr>>,
+}
+
+impl OfDimension<'_> {
+    fn new<'a>(grid: &'a Grid, dimension: usize, expressions: &[Expr]) -> Result<OfDimension<'a>> {
+        let is_its = |field: &usize| grid.fields[*field].dimension() == Some(dimension);
+        let fields: Vec<usize> = (0..grid.fields.len()).filter(is_its).collect();
+        let schema = Arc::new(grid.schema().project(&fields)?);
+        let df_schema = DFSchema::try_from(schema.as_ref().clone())?;
+        let (properties, planning) = (ExecutionProps::new(), PhysicalPlanningContext::default());
+        let physical = |expr: &Expr| create_physical_expr(&unqualified(expr)?, &df_schema, &properties, &planning);
+        let expressions = expressions.iter().map(physical).collect::<datafusion::error::Result<_>>()?;
+        Ok(OfDimension { grid, fields, schema, expressions })
+    }
+
+    /// On the coordinates of these indices.
+    fn evaluate(&self, indices: Range<u64>) -> Result<Vec<ArrayRef>> {
+        let rows = (indices.end - indices.start) as usize;
+        let axis = |&field: &usize| self.grid.coordinates(field).expect("it is a dimension's").1;
+        let values = self.fields.iter().map(|field| axis(field).values(indices.clone())).collect();
+        let batch = RecordBatch::try_new(self.schema.clone(), values)?;
+        let found = self.expressions.iter().map(|expr| expr.evaluate(&batch)?.into_array(rows));
+        Ok(found.collect::<datafusion::error::Result<_>>()?)
+    }
+}
+
+/// What an expression of one dimension is at these of its indices, one after the other.
+pub fn of_coordinates(grid: &Grid, dimension: usize, expr: &Expr, ranges: &[Range<u64>]) -> Result<ArrayRef> {
+    let expression = OfDimension::new(grid, dimension, std::slice::from_ref(expr))?;
+    let parts = ranges.iter().map(|range| Ok(expression.evaluate(range.clone())?.remove(0)));
+    let mut parts = parts.collect::<Result<Vec<ArrayRef>>>()?;
+    match parts.len() {
+        0 => Ok(expression.evaluate(0..0)?.remove(0)),
+        1 => Ok(parts.remove(0)),
+        _ => Ok(arrow::compute::concat(&parts.iter().map(AsRef::as_ref).collect::<Vec<_>>())?),
+    }
+}
+
 fn matching(grid: &Grid, dimension: usize, predicates: &[Expr]) -> Result<Vec<Range<u64>>> {
-    let axis = &grid.dimensions[dimension].axis;
-    let names: Vec<usize> =
-        (0..grid.fields.len()).filter(|&field| grid.fields[field] == Meaning::Dimension(dimension)).collect();
-    let fields: Vec<Field> =
-        names.iter().map(|&field| Field::new(grid.schema().field(field).name(), axis.data_type(), false)).collect();
-    let schema = Arc::new(Schema::new(fields));
-    let df_schema = DFSchema::try_from(schema.as_ref().clone())?;
-    let (properties, planning) = (ExecutionProps::new(), PhysicalPlanningContext::default());
-    let physical = predicates
-        .iter()
-        .map(|predicate| create_physical_expr(&unqualified(predicate)?, &df_schema, &properties, &planning))
-        .collect::<datafusion::error::Result<Vec<_>>>()?;
+    let predicates = OfDimension::new(grid, dimension, predicates)?;
     let mut ranges: Vec<Range<u64>> = vec![];
     let extent = grid.dimensions[dimension].extent;
     let mut start = 0;
     while start < extent {
         let end = (start + BATCH).min(extent);
-        let values = axis.values(start..end);
-        let batch = RecordBatch::try_new(schema.clone(), vec![values; names.len()])?;
         let mut mask: Option<BooleanArray> = None;
-        for predicate in &physical {
-            let found = predicate.evaluate(&batch)?.into_array(batch.num_rows())?;
+        for found in predicates.evaluate(start..end)? {
             let found = datafusion::common::cast::as_boolean_array(&found)?.clone();
             mask = Some(match mask {
                 Some(mask) => arrow::compute::and_kleene(&mask, &found)?,
@@ -162,6 +185,7 @@ pub fn is_of_rows(expr: &Expr) -> bool {
                 | Expr::OuterReferenceColumn(..)
                 | Expr::Placeholder(_)
                 | Expr::AggregateFunction(_)
+                | Expr::GroupingSet(_)
                 | Expr::WindowFunction(_)
         )
     };

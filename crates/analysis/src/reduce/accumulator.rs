@@ -12,10 +12,33 @@ use terrace_client::DataType;
 
 /// Groups that a line of cells goes into.
 #[derive(Clone, Copy)]
-pub enum Groups {
+pub enum Groups<'a> {
     One(usize),
     /// Neighbours, one for each cell, from this one on.
     Each(usize),
+    Mapped(Mapped<'a>),
+}
+
+/// Of each cell the group, by number; from the first so far apart.
+#[derive(Clone, Copy)]
+pub struct Mapped<'a> {
+    pub first: usize,
+    pub numbers: &'a [u32],
+    pub stride: usize,
+}
+
+impl Mapped<'_> {
+    /// Of cells that are rows, with their groups.
+    pub fn for_each<T: Copy>(self, cells: &[T], mask: Option<&[u64]>, mut act: impl FnMut(usize, T)) {
+        let group = |number: u32| self.first.wrapping_add(number as usize * self.stride);
+        let all = cells.iter().zip(self.numbers);
+        match mask {
+            None => all.for_each(|(&cell, &number)| act(group(number), cell)),
+            Some(mask) => {
+                all.zip(mask).filter(|(_, mask)| **mask != 0).for_each(|((&cell, &number), _)| act(group(number), cell))
+            }
+        }
+    }
 }
 
 pub enum Accumulator {
@@ -154,12 +177,18 @@ impl Accumulator {
         }
     }
 
-    pub fn take<T: Extreme>(&mut self, cells: &[T], mask: Option<&[u64]>, groups: Groups) {
+    pub fn take<T: Extreme>(&mut self, cells: &[T], mask: Option<&[u64]>, groups: Groups<'_>) {
         let count = cells.len();
         match (self, groups) {
             (Accumulator::Nothing, _) => {}
             (Accumulator::Real(sums), Groups::One(group)) => sums[group] += k::sum_real(cells, mask),
             (Accumulator::Real(sums), Groups::Each(first)) => k::add_real(&mut sums[first..first + count], cells, mask),
+            (Accumulator::Real(sums), Groups::Mapped(mapped)) => {
+                mapped.for_each(cells, mask, |group, cell| sums[group] += cell.to_f64());
+            }
+            (Accumulator::Integer(sums), Groups::Mapped(mapped)) => {
+                mapped.for_each(cells, mask, |group, cell| sums[group] += i128::from(cell.to_i64()));
+            }
             (Accumulator::Integer(sums), Groups::One(group)) => {
                 sums[group] += k::sum_integer(cells, mask);
             }
@@ -232,7 +261,7 @@ impl Accumulator {
 }
 
 impl Values {
-    fn take<T: Extreme>(&mut self, cells: &[T], mask: Option<&[u64]>, groups: Groups) {
+    fn take<T: Extreme>(&mut self, cells: &[T], mask: Option<&[u64]>, groups: Groups<'_>) {
         let mut put = |group: usize, cell: T| {
             self.keys[group * self.room + self.counts[group]] = cell.key();
             self.counts[group] += 1;
@@ -241,6 +270,7 @@ impl Values {
         match groups {
             Groups::One(group) => rows.for_each(|(_, &cell)| put(group, cell)),
             Groups::Each(first) => rows.for_each(|(place, &cell)| put(first + place, cell)),
+            Groups::Mapped(mapped) => mapped.for_each(cells, mask, put),
         }
     }
 
@@ -276,12 +306,17 @@ fn extreme<T: Extreme>(
     kept: &mut [T],
     cells: &[T],
     mask: Option<&[u64]>,
-    groups: Groups,
+    groups: Groups<'_>,
     better: impl Fn(T, T) -> bool + Copy,
 ) {
     match groups {
         Groups::One(group) => kept[group] = k::extreme(cells, mask, kept[group], better),
         Groups::Each(first) => k::extreme_each(&mut kept[first..first + cells.len()], cells, mask, better),
+        Groups::Mapped(mapped) => mapped.for_each(cells, mask, |group, cell| {
+            if better(cell, kept[group]) {
+                kept[group] = cell;
+            }
+        }),
     }
 }
 

@@ -72,7 +72,10 @@ impl Reduced {
     #[allow(clippy::type_complexity)] // said above, and used in one place
     pub fn as_grid(self: &Arc<Self>) -> Result<Option<(Grid, Vec<Expr>, Vec<Expr>)>> {
         // The groups are packed in the order of the grid's dimensions.
-        let mut kept = self.kept.clone();
+        if self.kept.iter().any(|kept| kept.mapped.is_some()) {
+            return Ok(None);
+        }
+        let mut kept: Vec<usize> = self.kept.iter().map(|kept| kept.dimension).collect();
         kept.sort_unstable();
         let ranges: Vec<_> = kept.iter().map(|&d| self.selection.ranges[d].clone()).collect();
         let is_held = self.groups() <= super::GROUPS_SHARED_MAX && !self.selection.is_empty() && !self.has_median();
@@ -141,15 +144,15 @@ impl Reduced {
             return Ok(None); // a dimension has that name
         }
         let mut outputs: Vec<Expr> = vec![];
-        for d in &self.kept {
-            let number = kept.iter().position(|known| known == d).expect("sorted from the same");
+        for own in &self.kept {
+            let number = kept.iter().position(|known| *known == own.dimension).expect("sorted from the same");
             outputs.push(Expr::Column(ColumnName::new_unqualified(&first_name[number])));
         }
         for column in &columns[..self.reductions.len()] {
             outputs.push(Expr::Column(ColumnName::new_unqualified(&column.name)));
         }
-        let grid =
-            Grid::with_fields(&format!("reduced {}", self.grid.name), dimensions, columns, fields, field_names, false)?;
+        let name = format!("reduced {}", self.grid.name);
+        let grid = Grid::with_fields(&name, dimensions, columns, vec![], (fields, field_names), false)?;
         Ok(Some((grid, filters, outputs)))
     }
 
@@ -158,10 +161,7 @@ impl Reduced {
         let all = self.slabs(self.groups()).pop().expect("some cells are selected");
         let outcome = self.compute(&all, threads, &Seen::within(crate::control::of_thread(), self.cells()))?;
         let groups = self.groups() as usize;
-        let counts = match self.predicate {
-            Some(_) => outcome.counts.clone(),
-            None => vec![self.selection.cells() / self.groups().max(1); groups],
-        };
+        let counts = self.counts(&outcome, 0..groups);
         let mut arrays = vec![];
         for (reduction, accumulator) in self.reductions.iter().zip(&outcome.accumulators) {
             let results = accumulator.results(reduction.function, &counts, 0)?;

@@ -1,5 +1,5 @@
 //! Aggregates along dimensions: sums, means, counts and extremes of columns for each combination of some dimensions'
-//! coordinates, without making a row or a coordinate.
+//! coordinates, or of what is computed of them, without making a row.
 //!
 //! ```text
 //!   selection ─▶ tiles ─▶ threads: each tile's lines of cells go into one group, or one cell into each of neighbouring groups
@@ -11,6 +11,7 @@
 
 mod accumulator;
 mod computed;
+mod groups;
 mod kernels;
 mod slabs;
 
@@ -18,9 +19,9 @@ use crate::control::reading;
 use crate::error::{Error, Result};
 use crate::exec::{ArrayExec, STACK_BYTES, Seen, Work};
 use crate::grid::with_cell_type;
-use crate::grid::{Column, Grid, Meaning, RANK_MAX, Selection, Tile, TileReader, select, tiles};
+use crate::grid::{Column, Grid, RANK_MAX, Selection, Tile, TileReader, select, tiles};
 use crate::predicate::{General, Mask, Predicate, places};
-use accumulator::{Accumulator, Extreme, Groups};
+use accumulator::{Accumulator, Extreme, Groups, Mapped};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType as ArrowType, Field, Float64Type, Int64Type, Schema, SchemaRef};
 use async_trait::async_trait;
@@ -32,8 +33,11 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
+use groups::Kept;
+pub use groups::Key;
 use slabs::Slab;
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use terrace_client::DataType;
@@ -71,7 +75,7 @@ pub struct Reduction {
 /// A table of groups: the coordinates of the dimensions that are kept, then the aggregates.
 pub struct Reduced {
     grid: Arc<Grid>,
-    kept: Vec<usize>,
+    kept: Vec<Kept>,
     reductions: Vec<Reduction>,
     filters: Vec<Expr>,
     selection: Selection,
@@ -92,9 +96,17 @@ impl std::fmt::Debug for Reduced {
 }
 
 impl Reduced {
-    /// Names of the result's columns are made up; whoever plans it knows their order.
-    pub fn plan(grid: Arc<Grid>, kept: Vec<usize>, reductions: Vec<Reduction>, filters: Vec<Expr>) -> Result<Reduced> {
+    /// Names of the result's columns are made up; whoever plans it knows their order. `None`: it can't be told which cells are of one
+    /// group.
+    pub fn plan(
+        grid: Arc<Grid>,
+        keys: &[Key],
+        reductions: Vec<Reduction>,
+        filters: Vec<Expr>,
+    ) -> Result<Option<Reduced>> {
         let selection = select(&grid, &filters)?;
+        let kept: Option<Vec<Kept>> = keys.iter().map(|key| Kept::new(&grid, &selection, key)).collect();
+        let Some(kept) = kept else { return Ok(None) };
         let predicate = Predicate::new(&grid, &selection.rest)?;
         let mut columns: Vec<usize> = predicate.iter().flat_map(|predicate| predicate.columns(&grid)).collect();
         for reduction in &reductions {
@@ -102,10 +114,7 @@ impl Reduced {
                 Input::Rows => {}
                 Input::Column(column) => columns.push(*column),
                 Input::Expression(general) => {
-                    columns.extend(general.fields.iter().filter_map(|&field| match grid.fields[field] {
-                        Meaning::Column(column) => Some(column),
-                        Meaning::Dimension(_) => None,
-                    }))
+                    columns.extend(general.fields.iter().filter_map(|&field| grid.fields[field].column()));
                 }
             }
         }
@@ -123,23 +132,48 @@ impl Reduced {
         let mut fields: Vec<Field> = kept
             .iter()
             .enumerate()
-            .map(|(number, &d)| Field::new(format!("d{number}"), grid.dimensions[d].axis.data_type(), false))
+            .map(|(number, kept)| {
+                let (data_type, may_be_null) = kept.data_type(&grid);
+                Field::new(format!("d{number}"), data_type, may_be_null)
+            })
             .collect();
         fields.extend(reductions.iter().enumerate().map(|(number, reduction)| {
             Field::new(format!("a{number}"), reduction.output.clone(), reduction.function != Function::Count)
         }));
         let schema = Arc::new(Schema::new(fields));
-        Ok(Reduced { grid, kept, reductions, filters, selection, predicate, tiles, pruned, schema })
+        Ok(Some(Reduced { grid, kept, reductions, filters, selection, predicate, tiles, pruned, schema }))
     }
 
     /// Groups, empty or not.
     fn groups(&self) -> u64 {
-        self.kept.iter().map(|&d| self.selection.count(d)).product()
+        self.kept.iter().map(|kept| kept.count(&self.selection)).product()
     }
 
     /// Of one group at most.
     fn rows_max(&self) -> u64 {
-        self.selection.cells() / self.groups().max(1)
+        self.cells_of_index() * self.kept.iter().map(Kept::most).product::<u64>()
+    }
+
+    /// Of one index of each dimension that is kept.
+    fn cells_of_index(&self) -> u64 {
+        let is_kept = |d: usize| self.kept.iter().any(|kept| kept.dimension == d);
+        (0..self.grid.rank()).filter(|&d| !is_kept(d)).map(|d| self.selection.count(d)).product()
+    }
+
+    /// Rows of each of these groups.
+    fn counts(&self, outcome: &Outcome, groups: Range<usize>) -> Vec<u64> {
+        if self.predicate.is_some() {
+            return outcome.counts[groups.start - outcome.first..groups.end - outcome.first].to_vec();
+        }
+        let mut counts = vec![self.cells_of_index(); groups.len()];
+        let strides = self.strides();
+        for Kept { dimension, mapped } in &self.kept {
+            let Some(mapped) = mapped else { continue };
+            for (count, group) in counts.iter_mut().zip(groups.clone()) {
+                *count *= mapped.sizes[group / strides[*dimension] % mapped.sizes.len()];
+            }
+        }
+        counts
     }
 
     fn has_median(&self) -> bool {
@@ -167,7 +201,7 @@ impl Reduced {
     }
 
     fn describe(&self) -> String {
-        let names: Vec<&str> = self.kept.iter().map(|&d| self.grid.dimensions[d].name.as_str()).collect();
+        let names: Vec<&str> = self.kept.iter().map(|kept| kept.text(&self.grid)).collect();
         let wanted: Vec<&str> = self.reductions.iter().map(|reduction| reduction.text.as_str()).collect();
         let filters: Vec<String> = self.filters.iter().map(|filter| filter.to_string()).collect();
         let mut text = format!("{}, by=[{}], [{}]", self.grid.name, names.join(", "), wanted.join(", "));
@@ -184,11 +218,31 @@ impl Reduced {
     fn strides(&self) -> [usize; RANK_MAX] {
         let mut strides = [0; RANK_MAX];
         let mut stride = 1;
-        for d in (0..self.grid.rank()).rev().filter(|d| self.kept.contains(d)) {
-            strides[d] = stride;
-            stride *= self.selection.count(d) as usize;
+        for d in (0..self.grid.rank()).rev() {
+            if let Some(kept) = self.kept.iter().find(|kept| kept.dimension == d) {
+                strides[d] = stride;
+                stride *= kept.count(&self.selection) as usize;
+            }
         }
         strides
+    }
+
+    /// How groups follow one another along each dimension of a tile, and the one that its first cell is in.
+    fn apart<'a>(&'a self, tile: &Tile, strides: &[usize; RANK_MAX]) -> ([Apart<'a>; RANK_MAX], usize) {
+        let mut apart = [Apart::Evenly(0); RANK_MAX];
+        let mut first_group = 0;
+        for Kept { dimension, mapped } in &self.kept {
+            let (first, stride) = (tile.position[*dimension] as usize, strides[*dimension]);
+            let count = (tile.bounds[*dimension].end - tile.bounds[*dimension].start) as usize;
+            let numbers = mapped.as_ref().map(|mapped| &mapped.group_of[first..first + count]);
+            first_group += numbers.map_or(first, |numbers| numbers[0] as usize) * stride;
+            apart[*dimension] = match numbers {
+                None => Apart::Evenly(stride),
+                Some(numbers) if numbers.iter().all(|number| *number == numbers[0]) => Apart::Evenly(0),
+                Some(numbers) => Apart::Mapped { numbers, stride },
+            };
+        }
+        (apart, first_group)
     }
 
     fn compute(&self, slab: &Slab, threads: usize, seen: &Seen) -> Result<Outcome> {
@@ -239,18 +293,20 @@ impl Reduced {
     fn take(&self, tile: &Tile, strides: &[usize; RANK_MAX], mask: &mut Mask, outcome: &mut Outcome) -> Result<()> {
         let mut reader = TileReader::new(&self.grid, tile);
         let extents = reader.extents.clone();
-        let first_group: usize = (0..extents.len()).map(|d| tile.position[d] as usize * strides[d]).sum();
+        let (apart, first_group) = self.apart(tile, strides);
         let first_group = first_group - outcome.first;
         let packed = packed_strides(&extents);
         if let Some(predicate) = &self.predicate {
             predicate.mask(&self.grid, &mut reader, mask)?;
-            let lines = Lines::new(&extents, &packed, strides);
-            lines.for_each(first_group, |_, place, groups| match groups {
-                Groups::One(group) => outcome.counts[group] += kernels::count(&mask[place..place + lines.count]),
-                Groups::Each(first) => kernels::add_count(
-                    &mut outcome.counts[first..first + lines.count],
-                    &mask[place..place + lines.count],
-                ),
+            let lines = Lines::new(&extents, &packed, &apart);
+            let counts = &mut outcome.counts;
+            lines.for_each(first_group, |_, place, groups| {
+                let line = &mask[place..place + lines.count];
+                match groups {
+                    Groups::One(group) => counts[group] += kernels::count(line),
+                    Groups::Each(first) => kernels::add_count(&mut counts[first..first + lines.count], line),
+                    Groups::Mapped(mapped) => mapped.for_each(line, None, |group, mask| counts[group] += mask & 1),
+                }
             });
         }
         let mask = self.predicate.is_some().then_some(mask.as_slice());
@@ -262,7 +318,7 @@ impl Reduced {
                 Input::Rows => {}
                 Input::Column(column) => {
                     let picture = reader.picture(*column)?;
-                    let lines = Lines::new(&extents, &picture.strides, strides);
+                    let lines = Lines::new(&extents, &picture.strides, &apart);
                     with_cell_type!(reduction.cells, T => {
                         lines.feed::<T>(picture.base().cast(), first_group, mask, accumulator);
                     }, unreachable!("numbers only"));
@@ -276,7 +332,7 @@ impl Reduced {
                     if values.null_count() > 0 {
                         return Err(Error::invalid(format!("`{}` is null for some cells", reduction.text)));
                     }
-                    let lines = Lines::new(&extents, &packed, strides);
+                    let lines = Lines::new(&extents, &packed, &apart);
                     match reduction.cells {
                         DataType::Int64 => {
                             let values = values.as_primitive::<Int64Type>().values();
@@ -298,17 +354,13 @@ impl Reduced {
     /// Results of so many groups from `first` on; those without rows are left out, unless nothing is grouped by.
     fn batch(&self, outcome: &Outcome, first: usize, count: usize) -> Result<RecordBatch> {
         let place = first - outcome.first;
-        let counts: Vec<u64> = match self.predicate {
-            Some(_) => outcome.counts[place..place + count].to_vec(),
-            None => vec![self.rows_max(); count],
-        };
+        let counts = self.counts(outcome, first..first + count);
         let strides = self.strides();
         let mut arrays: Vec<ArrayRef> = vec![];
-        for &d in &self.kept {
-            let selected = self.selection.indices(d);
-            let index = |group: usize| selected[group / strides[d] % selected.len()];
-            let indices: Vec<u64> = (first..first + count).map(index).collect();
-            arrays.push(self.grid.dimensions[d].axis.take(&indices));
+        for kept in &self.kept {
+            let (stride, own) = (strides[kept.dimension], kept.count(&self.selection) as usize);
+            let groups = (first..first + count).map(|group| group / stride % own);
+            arrays.push(kept.values(&self.grid, &self.selection, groups)?);
         }
         for (number, (reduction, accumulator)) in self.reductions.iter().zip(&outcome.accumulators).enumerate() {
             let results = accumulator.results(reduction.function, &counts, place)?;
@@ -352,60 +404,94 @@ fn packed_strides(extents: &[u64]) -> [usize; RANK_MAX] {
     strides
 }
 
-/// A tile as lines of cells that go into one group, or one by one into neighbouring groups.
+/// How far the groups of a dimension's indices lie apart.
+#[derive(Clone, Copy)]
+enum Apart<'a> {
+    /// Those of neighbours.
+    Evenly(usize),
+    /// Of each index the group, by number, and how far groups of following numbers do.
+    Mapped { numbers: &'a [u32], stride: usize },
+}
+
+impl Apart<'_> {
+    /// From that of no number, or of the first index.
+    fn at(self, index: usize) -> usize {
+        match self {
+            Apart::Evenly(stride) => index * stride,
+            Apart::Mapped { numbers, stride } => numbers[index] as usize * stride,
+        }
+    }
+
+    fn is_evenly(self, stride: usize) -> bool {
+        matches!(self, Apart::Evenly(own) if own == stride)
+    }
+}
+
+/// A tile as lines of cells that go into one group, one by one into neighbouring groups, or into those of a map.
 struct Lines<'a> {
     extents: &'a [u64],
     strides: &'a [usize; RANK_MAX],
-    group_strides: &'a [usize; RANK_MAX],
+    apart: &'a [Apart<'a>; RANK_MAX],
     /// Dimensions before this one are looped over.
     outer: usize,
     stride: usize,
-    is_each: bool,
+    /// Of a line.
+    along: Apart<'a>,
     count: usize,
 }
 
 impl<'a> Lines<'a> {
-    fn new(extents: &'a [u64], strides: &'a [usize; RANK_MAX], group_strides: &'a [usize; RANK_MAX]) -> Lines<'a> {
+    fn new(extents: &'a [u64], strides: &'a [usize; RANK_MAX], apart: &'a [Apart<'a>; RANK_MAX]) -> Lines<'a> {
         let rank = extents.len();
         let inner = (0..rank).rev().find(|&d| extents[d] > 1).unwrap_or(rank - 1);
-        let stride = strides[inner];
-        let is_each = group_strides[inner] == 1;
+        let (stride, along) = (strides[inner], apart[inner]);
         // Groups of the innermost dimension lie apart when a dimension behind it is kept as well, of one index here.
-        let mut count = if group_strides[inner] > 1 { 1 } else { extents[inner] as usize };
-        let mut outer = if group_strides[inner] > 1 { inner + 1 } else { inner };
-        while outer > 0 && outer <= inner {
+        if matches!(along, Apart::Evenly(2..)) {
+            return Lines { extents, strides, apart, outer: inner + 1, stride, along: Apart::Evenly(0), count: 1 };
+        }
+        let (mut count, mut outer) = (extents[inner] as usize, inner);
+        while outer > 0 {
             let d = outer - 1;
-            let goes_on = strides[d] == count * stride;
-            let same_groups = if is_each { group_strides[d] == count } else { group_strides[d] == 0 };
-            if extents[d] != 1 && !(goes_on && same_groups) {
+            let same_groups = match along {
+                Apart::Evenly(0) => apart[d].is_evenly(0),
+                Apart::Evenly(_) => apart[d].is_evenly(count),
+                Apart::Mapped { .. } => false,
+            };
+            if extents[d] != 1 && !(strides[d] == count * stride && same_groups) {
                 break;
             }
             count *= extents[d] as usize;
             outer = d;
         }
-        if outer > inner {
-            count = 1;
-        }
-        Lines { extents, strides, group_strides, outer, stride, is_each, count }
+        Lines { extents, strides, apart, outer, stride, along, count }
     }
 
     /// `act(position, place, groups)`
-    fn for_each(&self, first_group: usize, mut act: impl FnMut(usize, usize, Groups)) {
+    fn for_each(&self, first_group: usize, mut act: impl FnMut(usize, usize, Groups<'_>)) {
         let number_of_lines: u64 = self.extents[..self.outer].iter().product();
         let mut index = [0u64; RANK_MAX];
         let (mut position, mut group) = (0, first_group);
         for number in 0..number_of_lines as usize {
-            let groups = if self.is_each { Groups::Each(group) } else { Groups::One(group) };
+            let groups = match self.along {
+                Apart::Evenly(0) => Groups::One(group),
+                Apart::Evenly(_) => Groups::Each(group),
+                // The group is that of its first cell.
+                Apart::Mapped { numbers, stride } => {
+                    Groups::Mapped(Mapped { first: group.wrapping_sub(self.along.at(0)), numbers, stride })
+                }
+            };
             act(position, number * self.count, groups);
             for d in (0..self.outer).rev() {
+                let apart = self.apart[d];
+                let before = apart.at(index[d] as usize);
                 index[d] += 1;
                 position += self.strides[d];
-                group += self.group_strides[d];
                 if index[d] < self.extents[d] {
+                    group = group.wrapping_add(apart.at(index[d] as usize)).wrapping_sub(before);
                     break;
                 }
                 position -= self.extents[d] as usize * self.strides[d];
-                group -= self.extents[d] as usize * self.group_strides[d];
+                group = group.wrapping_add(apart.at(0)).wrapping_sub(before);
                 index[d] = 0;
             }
         }
@@ -502,7 +588,7 @@ impl Work for Run {
             MemoryLimit::Finite(most) => most / 2,
             MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
         };
-        let fewest = reduced.groups_of_index();
+        let fewest = reduced.fewest_groups();
         let threads = if bytes(fewest, self.threads) > most { 1 } else { self.threads.max(1) };
         let mut groups = reduced.groups_at_once();
         while bytes(groups, threads) > most && groups > fewest {

@@ -1,6 +1,7 @@
 //! Neighbouring groups that are computed at once.
 
 use super::Reduced;
+use super::groups::Kept;
 use crate::grid::Tile;
 use std::ops::Range;
 
@@ -19,13 +20,16 @@ pub struct Slab {
 
 impl Reduced {
     /// Of the groups that are kept, those of neighbours along it lie farthest apart.
-    fn outermost(&self) -> Option<usize> {
-        self.kept.iter().copied().min()
+    fn outermost(&self) -> Option<&Kept> {
+        self.kept.iter().min_by_key(|kept| kept.dimension)
     }
 
     /// The fewest groups that a slab has.
-    pub fn groups_of_index(&self) -> u64 {
-        self.outermost().map_or(1, |d| self.strides()[d] as u64)
+    pub fn fewest_groups(&self) -> u64 {
+        self.outermost().map_or(1, |kept| match kept.is_in_order() {
+            true => self.strides()[kept.dimension] as u64,
+            false => self.groups(),
+        })
     }
 
     pub fn groups_at_once(&self) -> u64 {
@@ -36,20 +40,21 @@ impl Reduced {
         self.groups().min(most)
     }
 
-    /// All groups, so many at once; those of one index at least.
+    /// All groups, so many at once; the fewest that go at least.
     pub fn slabs(&self, groups: u64) -> Vec<Slab> {
-        let Some(d) = self.outermost() else {
+        let Some(kept) = self.outermost() else {
             return vec![Slab { dimension: None, positions: 0..0, groups: 0..self.groups() as usize }];
         };
-        let (stride, extent) = (self.strides()[d] as u64, self.selection.count(d));
+        let d = kept.dimension;
+        let (stride, extent) = (self.strides()[d] as u64, kept.count(&self.selection));
         if stride == 0 {
             return vec![];
         }
-        let step = (groups / stride).max(1);
+        let step = (groups.max(self.fewest_groups()) / stride).max(1);
         let slab = |start: u64| {
             let end = (start + step).min(extent);
             let groups = (start * stride) as usize..(end * stride) as usize;
-            Slab { dimension: Some(d), positions: start..end, groups }
+            Slab { dimension: Some(d), positions: kept.positions(start..end), groups }
         };
         (0..extent).step_by(step as usize).map(slab).collect()
     }

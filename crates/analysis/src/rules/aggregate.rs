@@ -1,9 +1,9 @@
-//! Aggregates by dimensions of a grid.
+//! Aggregates by dimensions of a grid, or by what is computed of one dimension's coordinates each.
 
 use super::resolve::{Resolved, column, resolve, scan_as};
-use crate::grid::{Dimension, Grid, Meaning, is_of_rows};
+use crate::grid::{Dimension, Grid, Meaning, is_of_rows, only_dimension};
 use crate::predicate::General;
-use crate::reduce::{Function, Input, Reduced, ReducedTable, Reduction};
+use crate::reduce::{Function, Input, Key, Reduced, ReducedTable, Reduction};
 use arrow::datatypes::DataType as ArrowType;
 use datafusion::common::DFSchema;
 use datafusion::error::Result;
@@ -16,20 +16,22 @@ pub fn replaced(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
     let Some(resolved) = resolve(&aggregate.input)? else { return Ok(None) };
     let schema = aggregate.input.schema();
     let grid = resolved.grid.clone();
-    let mut kept: Vec<usize> = vec![];
+    let mut keys: Vec<Key> = vec![];
     let mut outputs: Vec<Expr> = vec![];
     for expr in &aggregate.group_expr {
         let expr = resolved.on_grid(&expr.clone().unalias(), schema)?;
-        let Some(dimension) = dimension_of(&grid, &expr) else { return Ok(None) };
+        let Some(dimension) = only_dimension(&grid, &expr) else { return Ok(None) };
         // An index is a group only where no other index has its coordinate.
         let Dimension { axis, extent, .. } = &grid.dimensions[dimension];
-        if !axis.is_distinct(*extent) {
-            return Ok(None);
+        let is_index = dimension_of(&grid, &expr).is_some() && axis.is_distinct(*extent);
+        let key = Key { dimension, of: (!is_index).then_some(expr) };
+        let number = keys.iter().position(|known| *known == key).unwrap_or(keys.len());
+        if number == keys.len() {
+            if keys.iter().any(|known| known.dimension == dimension) {
+                return Ok(None);
+            }
+            keys.push(key);
         }
-        let number = kept.iter().position(|&known| known == dimension).unwrap_or_else(|| {
-            kept.push(dimension);
-            kept.len() - 1
-        });
         outputs.push(column(&format!("d{number}")));
     }
     let mut reductions = vec![];
@@ -43,7 +45,7 @@ pub fn replaced(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
         }
         outputs.push(column(&format!("a{number}")));
     }
-    let reduced = Reduced::plan(grid, kept, reductions, resolved.filters)?;
+    let Some(reduced) = Reduced::plan(grid, &keys, reductions, resolved.filters)? else { return Ok(None) };
     let table = Arc::new(ReducedTable(Arc::new(reduced)));
     scan_as("grid_reduce", table, vec![], outputs, &aggregate.schema).map(Some)
 }
@@ -52,7 +54,7 @@ pub fn dimension_of(grid: &Grid, expr: &Expr) -> Option<usize> {
     let Expr::Column(column) = expr else { return None };
     match grid.fields[grid.schema().index_of(&column.name).ok()?] {
         Meaning::Dimension(dimension) => Some(dimension),
-        Meaning::Column(_) => None,
+        Meaning::Along { .. } | Meaning::Column(_) => None,
     }
 }
 
@@ -86,7 +88,7 @@ fn reduction(
     let text = format!("{}({argument})", function.func.name());
     let made =
         |input, cells| Some(Reduction { function: which, input, cells, output: output.clone(), text: text.clone() });
-    if argument.nullable(on_grid)? {
+    if may_be_null(&argument, on_grid)? {
         return Ok(None);
     }
     if which == Function::Count {
@@ -113,6 +115,25 @@ fn reduction(
     Ok(made(Input::Expression(General::new(grid, &argument)?), cells))
 }
 
+/// Functions that are NULL only where an argument is. DataFusion holds all functions to be so anywhere.
+const PLAIN: &str = "abs acos acosh asin asinh atan atan2 atanh cbrt ceil checked_add checked_multiply checked_subtract cos cosh cot \
+                     degrees exp floor ln log10 log2 power radians round signum sin sinh sqrt tan tanh trunc";
+
+fn may_be_null(expr: &Expr, schema: &DFSchema) -> Result<bool> {
+    let any = |exprs: &[&Expr]| -> Result<bool> {
+        exprs.iter().try_fold(false, |known, expr| Ok(known || may_be_null(expr, schema)?))
+    };
+    match expr {
+        Expr::ScalarFunction(called) if PLAIN.split(' ').any(|known| known == called.func.name()) => {
+            any(&called.args.iter().collect::<Vec<_>>())
+        }
+        Expr::BinaryExpr(binary) => any(&[&binary.left, &binary.right]),
+        Expr::Cast(cast) => any(&[&cast.expr]),
+        Expr::Negative(inner) => any(&[inner]),
+        other => other.nullable(schema),
+    }
+}
+
 /// A column of numbers, as it is; or cast to a type that holds all of them, where their sum is the same in either.
 fn number_column(grid: &Grid, expr: &Expr, function: Function) -> Option<usize> {
     let is_sum = matches!(function, Function::Sum | Function::Average);
@@ -121,7 +142,7 @@ fn number_column(grid: &Grid, expr: &Expr, function: Function) -> Option<usize> 
         other => (other, None),
     };
     let Expr::Column(column) = expr else { return None };
-    let Meaning::Column(column) = grid.fields[grid.schema().index_of(&column.name).ok()?] else { return None };
+    let column = grid.fields[grid.schema().index_of(&column.name).ok()?].column()?;
     let data_type = grid.columns[column].data_type();
     use DataType::*;
     let is_number =

@@ -155,18 +155,10 @@ impl Loaded {
         let mut dimensions: Vec<Dimension> = vec![];
         for (dimension, range) in grid.dimensions.iter().zip(&hull) {
             let extent = range.end - range.start;
-            let axis = match &dimension.axis {
-                Axis::Integer { low, step } => {
-                    Axis::Integer { low: low.wrapping_add(step.wrapping_mul(range.start as i64)), step: *step }
-                }
-                // `low + i * step` at another beginning would not be the same floats.
-                Axis::Real { .. } if range.start > 0 => Axis::Explicit(dimension.axis.values(range.clone())),
-                Axis::Explicit(values) if range.end <= values.len() as u64 => {
-                    Axis::Explicit(values.slice(range.start as usize, extent as usize))
-                }
-                Axis::Explicit(_) => return Err(Error::new(Kind::Damaged, "subTARs reach beyond the coordinates")),
-                axis => axis.clone(),
-            };
+            if matches!(&dimension.axis, Axis::Explicit(values) if range.end > values.len() as u64) {
+                return Err(Error::new(Kind::Damaged, "subTARs reach beyond the coordinates"));
+            }
+            let axis = dimension.axis.part(range.clone());
             dimensions.push(Dimension { name: dimension.name.clone(), extent, axis });
         }
         let moved = |column: &Column| {
@@ -188,7 +180,7 @@ impl Loaded {
             presence.push(columns.len());
             columns.push(Column::new(PRESENT, self.boxes(&hull)?, along(false)));
         }
-        let mut cut = Grid::with_fields(&grid.name, dimensions, columns, fields, names, grid.is_sparse)?;
+        let mut cut = Grid::with_fields(&grid.name, dimensions, columns, grid.axes, (fields, names), grid.is_sparse)?;
         cut.presence = presence;
         Ok(cut)
     }
