@@ -98,6 +98,8 @@ _ROWS, _CHUNK = 0, 2
 _INLINE, _STREAM = 1, 2
 # Columns of a segment are so far apart.
 _SLOT_BYTES = 1 << 40
+# Mappings that are kept for the next rows in the same memory.
+_MAPPINGS_MAX = 64
 # Instead of a segment's number: what was lent is never let go of.
 _KEEP = struct.pack("<I", 0)
 
@@ -108,8 +110,21 @@ class _Lending:
     def __init__(self, ours: socket.socket) -> None:
         self.socket = ours
         self._pid = os.getpid()
+        #: By numbers of segments and slots. The memory is the program's to use again, or to give back, when it was told that nobody looks.
+        self._mappings: dict[tuple[int, int], mmap.mmap] = {}
         # Not by __del__: in a cycle the socket may be collected before this, with a warning.
         weakref.finalize(self, ours.close)
+
+    def mapped(self, descriptor: int, segment: int, slot: int, count: int) -> mmap.mmap:
+        """Of at least so many bytes."""
+        mapping = self._mappings.pop((segment, slot), None)
+        if mapping is None or len(mapping) < count:
+            mapping = mmap.mmap(descriptor, count, flags=_MAPPED, prot=mmap.PROT_READ, offset=slot * _SLOT_BYTES)
+        self._mappings[segment, slot] = mapping
+        # Those that were asked for last stay. One that is looked at is unmapped when nobody does any more.
+        for oldest in list(self._mappings)[:-_MAPPINGS_MAX]:
+            del self._mappings[oldest]
+        return mapping
 
     def tell(self, number: bytes) -> None:
         # A child's are its parent's, who has told that they stay.
@@ -129,10 +144,6 @@ class _Lent:
 
     def __del__(self) -> None:
         self._lending.tell(self._number)
-
-
-class _Mapping(mmap.mmap):
-    lent: _Lent
 
 
 # Flags of mappings: their pages are mapped at once.
@@ -292,12 +303,12 @@ class Worker:
             self._process.kill()
             raise EOFError
         try:
-            lent = _Lent(self._lending, number)
+            lending = self._lending
+            lent = _Lent(lending, number)
 
             def mapped(place: int, count: int) -> Any:
-                mapping = _Mapping(descriptors[0], count, flags=_MAPPED, prot=mmap.PROT_READ, offset=place * _SLOT_BYTES)
-                mapping.lent = lent
-                return pyarrow.py_buffer(mapping)
+                whole = pyarrow.py_buffer(lending.mapped(descriptors[0], number, place, count))
+                return pyarrow.foreign_buffer(whole.address, count, base=(lent, whole))
 
             if schema is None:
                 return []

@@ -225,8 +225,8 @@ impl Work for Scan {
     }
 }
 
-/// Batches that are made before they are asked for.
-const BATCHES_AHEAD: usize = 4;
+/// Batches that are made before they are asked for: two tiles. Of fewer, who makes and who takes them would wait for each other by turns.
+const BATCHES_AHEAD: usize = 16;
 
 struct Rows {
     grid: Arc<Grid>,

@@ -6,7 +6,7 @@
 //!                                         or  columns  packed values of each column behind one another: one array of all rows
 //! ```
 
-use crate::lending::{Lender, Segment};
+use crate::lending::Lender;
 use std::io::Write;
 use std::time::{Duration, Instant};
 use terrace_analysis::Batches;
@@ -23,6 +23,8 @@ const COLUMNS: u8 = 3;
 /// A page of each column of a segment costs more.
 const INLINE_BYTES_MAX: u64 = 64 << 10;
 const CHUNK_BYTES: u64 = 8 << 20;
+/// So many are written at once.
+const WRITTEN_BYTES: u64 = 4 << 20;
 /// Whoever reads as rows come gets them by then.
 const CHUNK_TIME: Duration = Duration::from_millis(100);
 
@@ -118,7 +120,7 @@ impl<'a> Chunks<'a> {
         let is_packed = few.iter().all(|batch| packed(batch).is_some());
         let mut few = few.into_iter();
         let mut segment = lender.segment(if is_packed { schema.fields().len() } else { 1 }).map_err(failed)?;
-        let mut rows = 0;
+        let (mut rows, mut pieces) = (0, vec![]);
         let mut encoder = StreamEncoder::try_new(&schema).map_err(failed)?;
         while let Some(batch) = few.next().or_else(|| if is_enough(bytes) { None } else { self.more() }) {
             if is_packed {
@@ -127,18 +129,22 @@ impl<'a> Chunks<'a> {
                     self.next = Some(batch);
                     break;
                 };
-                for (number, column) in columns.iter().enumerate() {
-                    segment.append(number, column).map_err(failed)?;
-                }
+                pieces.extend(columns.into_iter().enumerate());
             } else {
-                write(&mut segment, encoder.encode(&batch).map_err(failed)?)?;
+                pieces.extend(encoder.encode(&batch).map_err(failed)?.into_iter().map(|buffer| (0, buffer)));
             }
             rows += batch.num_rows() as u64;
-            bytes = segment.bytes();
+            let waiting: u64 = pieces.iter().map(|(_, piece)| piece.len() as u64).sum();
+            bytes = segment.bytes() + waiting;
+            if waiting >= WRITTEN_BYTES {
+                segment.append(&pieces).map_err(failed)?;
+                pieces.clear();
+            }
         }
         if !is_packed {
-            write(&mut segment, encoder.finish().map_err(failed)?)?;
+            pieces.extend(encoder.finish().map_err(failed)?.into_iter().map(|buffer| (0, buffer)));
         }
+        segment.append(&pieces).map_err(failed)?;
         let length = if is_packed { rows } else { segment.bytes() };
         let number = lender.lend(segment).map_err(failed)?;
         out.write_all(&[if is_packed { COLUMNS } else { STREAM }]).map_err(failed)?;
@@ -146,10 +152,6 @@ impl<'a> Chunks<'a> {
         out.write_all(&length.to_le_bytes()).map_err(failed)?;
         Ok(true)
     }
-}
-
-fn write(segment: &mut Segment, buffers: Vec<Buffer>) -> Result<(), Failure> {
-    buffers.iter().try_for_each(|buffer| segment.append(0, buffer)).map_err(failed)
 }
 
 fn stream(schema: &SchemaRef, batches: &[RecordBatch]) -> Result<Vec<u8>, ArrowError> {

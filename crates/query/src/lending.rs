@@ -5,11 +5,13 @@
 //! ```
 //!
 //! Memory that was touched before is several times as fast, so what is let go of is kept for the next rows: at most `IDLE_BYTES_MAX`, and
-//! not when nothing is asked for a while.
+//! not when nothing is asked for a while. Both keep their mappings of it, under the segment's number; when it is not kept any longer its
+//! memory is given back, whoever has it mapped.
 //!
 //! Invariant: what was lent is not written again before the borrower has let go of it. Where it has forked, that is never: its child may
 //! look at the same memory. Such segments live as long as their mappings.
 
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -17,13 +19,20 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlag
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
+use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
+use terrace_analysis::arrow::buffer::Buffer;
 use terrace_tool::failure::Failure;
 
 const IDLE_BYTES_MAX: u64 = 1 << 30;
 /// As the Python package has it.
 const SLOT_BYTES: u64 = 1 << 40;
+/// One thread copies 5 GB/s and more; many of them share the same memory.
+const COPIERS_MAX: usize = 4;
+/// For less it takes longer to start a thread.
+const COPIER_BYTES_MIN: usize = 1 << 20;
 const IDLE_TIME: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// Instead of a segment's number: the borrower has forked.
 const ALL: u32 = 0;
@@ -43,11 +52,19 @@ struct Held {
 
 /// Bytes in slots that are `SLOT_BYTES` apart: the file has holes, and each slot is as long as it becomes.
 pub struct Segment {
+    /// By which the borrower knows it, as long as it is kept.
+    number: u32,
     file: OwnedFd,
-    /// Written, in each slot.
-    bytes: Vec<u64>,
-    /// Most that was written in all slots together: so much memory it is.
-    bytes_max: u64,
+    slots: Vec<Slot>,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// Written of this answer.
+    bytes: u64,
+    /// Written ever: there is memory for it.
+    touched: u64,
+    mapped: Option<MmapRaw>,
 }
 
 fn locked(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
@@ -80,21 +97,21 @@ impl Lender {
     /// One whose memory was touched before, where there is one.
     pub fn segment(&self, slots: usize) -> std::io::Result<Segment> {
         let mut held = locked(&self.held);
-        let best = held.idle.iter().enumerate().max_by_key(|(_, segment)| segment.bytes_max).map(|(place, _)| place);
-        let bytes = vec![0; slots];
-        if let Some(place) = best {
-            return Ok(Segment { bytes, ..held.idle.remove(place) });
-        }
-        let file = rustix::fs::memfd_create("terrace rows", MemfdFlags::CLOEXEC)?;
-        Ok(Segment { file, bytes, bytes_max: 0 })
+        let best = held.idle.iter().enumerate().max_by_key(|(_, segment)| segment.memory()).map(|(place, _)| place);
+        let segment = match best {
+            Some(place) => held.idle.remove(place),
+            None => {
+                held.last = held.last.wrapping_add(1).max(1);
+                Segment::new(held.last)?
+            }
+        };
+        Ok(segment.begun(slots))
     }
 
     /// The number by which the borrower knows it.
-    pub fn lend(&self, mut segment: Segment) -> std::io::Result<u32> {
-        segment.bytes_max = segment.bytes_max.max(segment.bytes.iter().sum());
+    pub fn lend(&self, segment: Segment) -> std::io::Result<u32> {
         let mut held = locked(&self.held);
-        held.last = held.last.wrapping_add(1).max(1);
-        let number = held.last;
+        let number = segment.number;
         let descriptors = [segment.file.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -107,24 +124,92 @@ impl Lender {
 }
 
 impl Segment {
-    pub fn bytes(&self) -> u64 {
-        self.bytes.iter().sum()
+    fn new(number: u32) -> std::io::Result<Segment> {
+        Ok(Segment { number, file: rustix::fs::memfd_create("terrace rows", MemfdFlags::CLOEXEC)?, slots: vec![] })
     }
 
-    /// Behind what the slot has. By a system call: memory that nobody has touched need not be cleared first.
-    pub fn append(&mut self, slot: usize, mut bytes: &[u8]) -> std::io::Result<()> {
-        while !bytes.is_empty() {
-            match rustix::io::pwrite(&self.file, bytes, slot as u64 * SLOT_BYTES + self.bytes[slot]) {
-                Ok(0) => return Err(Errno::NOSPC.into()),
-                Ok(written) => {
-                    self.bytes[slot] += written as u64;
-                    bytes = &bytes[written..];
-                }
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
+    /// Memory that it is.
+    fn memory(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.touched).sum()
+    }
+
+    /// Nothing is written yet, in so many slots at least.
+    fn begun(mut self, slots: usize) -> Segment {
+        for slot in &mut self.slots {
+            slot.bytes = 0;
+        }
+        self.slots.resize_with(slots.max(self.slots.len()), Slot::default);
+        for (number, slot) in self.slots.iter_mut().enumerate() {
+            if slot.mapped.as_ref().map_or(0, MmapRaw::len) < slot.touched as usize {
+                let options = MmapOptions::new().offset(number as u64 * SLOT_BYTES).len(slot.touched as usize).clone();
+                // Without it all is written by system calls.
+                slot.mapped = options.map_raw(&self.file).ok();
             }
         }
+        self
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.slots.iter().map(|slot| slot.bytes).sum()
+    }
+
+    /// Each piece behind what its slot has.
+    ///
+    /// Memory that was touched before is copied to, by several threads. What nobody has touched is written by a system call, which need not
+    /// clear it first, and which several threads would only wait for.
+    pub fn append(&mut self, pieces: &[(usize, Buffer)]) -> std::io::Result<()> {
+        let mut copies = vec![];
+        for (number, piece) in pieces {
+            let slot = &mut self.slots[*number];
+            let (offset, end) = (slot.bytes, slot.bytes + piece.len() as u64);
+            match &slot.mapped {
+                Some(mapped) if end <= mapped.len() as u64 => copies.push((*number, offset as usize, piece)),
+                _ => write_at(&self.file, piece, *number as u64 * SLOT_BYTES + offset)?,
+            }
+            slot.bytes = end;
+            slot.touched = slot.touched.max(end);
+        }
+        let (slots, next) = (&self.slots, AtomicUsize::new(0));
+        let copy = || {
+            while let Some((number, offset, piece)) = copies.get(next.fetch_add(1, Relaxed)) {
+                let mapped = slots[*number].mapped.as_ref().expect("it was looked at above");
+                // SAFETY: the mapping reaches further, each piece has its own place, and nobody reads there: what was lent is not here.
+                unsafe { mapped.as_mut_ptr().add(*offset).copy_from_nonoverlapping(piece.as_ptr(), piece.len()) }
+            }
+        };
+        let bytes: usize = copies.iter().map(|(_, _, piece)| piece.len()).sum();
+        let threads = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let threads = threads.min(COPIERS_MAX).min(bytes / COPIER_BYTES_MIN);
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                // As many as there may be; whoever can't be started leaves its part to the others.
+                let _ = std::thread::Builder::new().name("rows".into()).spawn_scoped(scope, copy);
+            }
+            copy();
+        });
         Ok(())
+    }
+}
+
+fn write_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::pwrite(file, bytes, offset) {
+            Ok(0) => return Err(Errno::NOSPC.into()),
+            Ok(written) => {
+                offset += written as u64;
+                bytes = &bytes[written..];
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Gives the memory of segments back that nobody looks at; the borrower may have it mapped still.
+fn forget(segments: impl IntoIterator<Item = Segment>) {
+    for segment in segments {
+        let _ = rustix::fs::ftruncate(&segment.file, 0);
     }
 }
 
@@ -134,7 +219,7 @@ fn take_back(socket: &OwnedFd, held: &Mutex<Held>) {
         let is_any_idle = !locked(held).idle.is_empty();
         let patience = is_any_idle.then_some(&IDLE_TIME);
         match poll(&mut [PollFd::new(socket, PollFlags::IN)], patience) {
-            Ok(0) => locked(held).idle.clear(),
+            Ok(0) => forget(locked(held).idle.drain(..)),
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(_) => return,
@@ -151,9 +236,11 @@ fn take_back(socket: &OwnedFd, held: &Mutex<Held>) {
             number => {
                 let segment = held.lent.remove(&number);
                 held.idle.extend(segment);
-                let mut sum: u64 = held.idle.iter().map(|segment| segment.bytes_max).sum();
+                let mut sum: u64 = held.idle.iter().map(Segment::memory).sum();
                 while sum > IDLE_BYTES_MAX {
-                    sum -= held.idle.remove(0).bytes_max;
+                    let oldest = held.idle.remove(0);
+                    sum -= oldest.memory();
+                    forget([oldest]);
                 }
             }
         }
