@@ -99,7 +99,7 @@ _INLINE, _STREAM = 1, 2
 # Columns of a segment are so far apart.
 _SLOT_BYTES = 1 << 40
 # Mappings that are kept for the next rows in the same memory.
-_MAPPINGS_MAX = 64
+_MAPPINGS_MAX = 32
 # Instead of a segment's number: what was lent is never let go of.
 _KEEP = struct.pack("<I", 0)
 
@@ -123,8 +123,12 @@ class _Lending:
         self._mappings[segment, slot] = mapping
         # Those that were asked for last stay. One that is looked at is unmapped when nobody does any more.
         for oldest in list(self._mappings)[:-_MAPPINGS_MAX]:
-            del self._mappings[oldest]
+            self._mappings.pop(oldest, None)
         return mapping
+
+    def forget(self) -> None:
+        """What is looked at stays until nobody does; nothing else is kept."""
+        self._mappings.clear()
 
     def tell(self, number: bytes) -> None:
         # A child's are its parent's, who has told that they stay.
@@ -356,11 +360,14 @@ class Worker:
     def keep(self) -> None:
         """A child is about to be, which sees what was lent as its parent does: it is not written again."""
         if self._lending is not None:
+            self._lending.forget()
             self._lending.tell(_KEEP)
 
     def end(self) -> None:
         self._process = None
         # What was lent is looked at for as long as it is mapped.
+        if self._lending is not None:
+            self._lending.forget()
         self._lending = None
         if self._ending is not None:
             self._ending()

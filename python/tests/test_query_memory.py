@@ -6,6 +6,7 @@ import gc
 import os
 import pickle
 import re
+import signal
 import threading
 import time
 from pathlib import Path
@@ -236,3 +237,40 @@ def test_a_sessions_queries_take_what_they_may_and_spill_where_they_are_told(run
         assert same.sql(groups).arrow().to_pylist() == [{"count(*)": 3000000, "sum(n)": 3000000}]
     # A directory and its lock go with the program that answers.
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} <= {"lock"}
+
+
+def mapped(name: str = "memfd:terrace rows") -> int:
+    """Bytes of memory of answers that this process has mapped."""
+    ranges = [line.split()[0].split("-") for line in Path("/proc/self/maps").read_text().splitlines() if name in line]
+    return sum(int(end, 16) - int(begin, 16) for begin, end in ranges)
+
+
+def test_memory_of_answers_is_mapped_for_the_next_ones_and_not_after_a_fork_or_the_programs_end(run, query_program, cells):
+    session = terrace.connect()
+    query = "SELECT x, y, z, v FROM cells"
+    first = session.sql(query).arrow()
+    one = mapped()
+    assert one >= first.nbytes
+    del first
+    # The same memory again.
+    for _ in range(5):
+        wanted = session.sql(query).arrow()
+    assert one <= mapped() <= 2 * one + 65536
+    kept = wanted.column("v").chunk(0)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if kept[0].as_py() == wanted.column("v")[0].as_py() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    del wanted
+    gc.collect()
+    # What is looked at alone.
+    assert mapped() <= kept.nbytes + 65536
+    answer = session.sql(query).arrow()
+    assert mapped() > kept.nbytes + 65536
+    os.kill(session._worker._process.pid, signal.SIGKILL)
+    session._worker._process.wait()
+    assert session.sql("SELECT 1 AS a").numpy()["a"].tolist() == [1]
+    del answer
+    gc.collect()
+    assert mapped() <= kept.nbytes + 65536
+    assert len(kept) == np.prod(SHAPE) and kept[-1].as_py() is not None

@@ -113,10 +113,17 @@ impl Axis {
         match (self, other) {
             (Axis::Integer { low, step }, Axis::Integer { low: other_low, step: other_step }) => {
                 let distance = low.checked_sub(*other_low)?;
-                (step == other_step && distance % step == 0).then(|| distance / step)
+                // A step may be 0, where there is one index.
+                let is_whole = distance == 0 || distance.checked_rem(*step)? == 0;
+                (step == other_step && is_whole).then(|| if distance == 0 { 0 } else { distance / step })
             }
             (Axis::Real { low, step }, Axis::Real { low: other_low, step: other_step })
                 if low.to_bits() == other_low.to_bits() && step.to_bits() == other_step.to_bits() =>
+            {
+                Some(0)
+            }
+            (Axis::Explicit(values), Axis::Explicit(other))
+                if extent == other_extent && values.to_data() == other.to_data() =>
             {
                 Some(0)
             }
@@ -199,6 +206,9 @@ mod tests {
         assert_eq!(axis(10, 2).shift_to(5, &axis(4, 2), 9), Some(3));
         assert_eq!(axis(10, 2).shift_to(5, &axis(5, 2), 9), None);
         assert_eq!(axis(10, 2).shift_to(5, &axis(10, 3), 9), None);
+        assert_eq!(axis(10, 0).shift_to(1, &axis(10, 0), 1), Some(0));
+        assert_eq!(axis(10, 0).shift_to(1, &axis(11, 0), 1), None);
+        assert_eq!(axis(0, -1).shift_to(2, &axis(i64::MIN, -1), 1), None);
         let real = |low, step| Axis::Real { low, step };
         assert_eq!(real(1e17, 100.0).shift_to(9, &real(1e17, 100.0), 9), Some(0));
         assert_eq!(real(1e17, 1.0).shift_to(9, &real(1e17, 1.0), 9), None);

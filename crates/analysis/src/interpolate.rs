@@ -29,7 +29,7 @@ use terrace_client::Kind;
 const NAME: &str = "interpolate";
 const EXAMPLE: &str =
     "interpolate('run1', 'velocity', z, y, x), with a coordinate for each dimension of the table run1, in their order";
-/// Cells of a block: for a point far from all others they are read in vain, where they do not lie in one piece of memory.
+/// Cells of a block: those between its points are read in vain, where they do not lie in one piece of memory.
 const BLOCK_CELLS: f64 = 4096.0;
 /// Coordinates of a dimension, all of which are looked at.
 const EXTENT_MAX: u64 = 1 << 24;
@@ -115,7 +115,7 @@ pub async fn bound(context: &SessionContext, plan: LogicalPlan) -> Result<Logica
         let grid = match grids.get(&table) {
             Some(grid) => grid.clone(),
             None => {
-                let grid = grid_of(context, &table).await?;
+                let grid = grid_named(context, &table).await?;
                 grids.insert(table.clone(), grid.clone());
                 grid
             }
@@ -149,7 +149,7 @@ fn names(expr: &Expr) -> DataFusionResult<Option<(String, String)>> {
     Ok(Some((text(0)?, text(1)?)))
 }
 
-async fn grid_of(context: &SessionContext, table: &str) -> Result<Arc<Grid>> {
+async fn grid_named(context: &SessionContext, table: &str) -> Result<Arc<Grid>> {
     let missing = || Error::new(Kind::NotFound, format!("interpolate(): there is no table `{table}`")).hint(EXAMPLE);
     let provider = context.table_provider(TableReference::full(CATALOG, ROOT_SCHEMA, table)).await;
     let provider = provider.map_err(|error| match error.find_root() {
@@ -191,6 +191,9 @@ impl Field {
                 )));
             }
             let values = arrow::compute::cast(&values, &DataType::Float64)?;
+            if !values.as_primitive::<Float64Type>().values().iter().all(|value| value.is_finite()) {
+                return Err(wrong(format!("not all coordinates of `{}` are finite numbers", dimension.name)));
+            }
             let descends = match (is_in_order(&values, false), is_in_order(&values, true)) {
                 (true, _) => false,
                 (_, true) => true,
@@ -238,13 +241,11 @@ impl Field {
 
     fn in_block(&self, rows: &[(u64, usize, [(u64, f64); RANK_MAX])], found: &mut [Option<f64>]) -> Result<()> {
         let rank = self.grid.rank();
-        // The cells of a block have neighbours in the next.
-        let bounds: Vec<Range<u64>> = (0..rank)
-            .map(|d| {
-                let first = rows[0].2[d].0 / self.block[d] * self.block[d];
-                first..(first + self.block[d] + 1).min(self.grid.dimensions[d].extent)
-            })
-            .collect();
+        // All cells that have a part in some row.
+        let places = |d: usize| rows.iter().map(move |(_, _, place)| place[d]);
+        let first = |d: usize| places(d).map(|(at, _)| at).min().unwrap_or(0);
+        let last = |d: usize| places(d).map(|(at, way)| at + u64::from(way > 0.0)).max().unwrap_or(0);
+        let bounds: Vec<Range<u64>> = (0..rank).map(|d| first(d)..last(d) + 1).collect();
         let picture = self.column().picture(&bounds)?;
         let value = |position: usize| {
             // SAFETY: a cell of the box, which the picture keeps; layers are aligned.

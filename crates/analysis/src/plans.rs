@@ -267,6 +267,32 @@ fn queries(a: i64, t: f64) -> Vec<(String, Option<&'static str>)> {
         ("SELECT x / 9 AS k, median(v), count(*) FROM g GROUP BY k HAVING count(*) > 2".into(), reduce),
         (format!("SELECT CASE WHEN x < {a} THEN NULL ELSE 7 END AS k, count(*), avg(v) FROM g GROUP BY k"), reduce),
         ("SELECT DISTINCT floor(y) FROM g".into(), reduce),
+        ("SELECT x / 6 AS k, x % 2 AS o, y, sum(v), count(*) FROM g GROUP BY k, y, o".into(), reduce),
+        ("SELECT a.x, b.x, sum(a.v - b.v) FROM g a JOIN g b ON a.x = b.x + 3 AND a.y = b.y AND a.z = b.z GROUP BY a.x, b.x".into(), reduce),
+        ("SELECT CASE WHEN x % 2 = 0 THEN x ELSE -1 END AS k, median(v), count(*) FROM g GROUP BY k".into(), None),
+        (format!("SELECT x, avg(power(abs(v), 2)), count(sqrt(abs(v))) FROM g WHERE v > {t} GROUP BY x"), None),
+        // What is said of the other side's coordinates, below another aggregate or join.
+        (
+            format!(
+                "SELECT avg(s) FROM (SELECT a.x, sum(a.v - b.v) AS s FROM g a JOIN g b ON a.x = b.x + 3 AND a.y = b.y AND a.z = b.z
+                 WHERE b.x < {a} GROUP BY a.x) q"
+            ),
+            None,
+        ),
+        (
+            format!(
+                "SELECT q.x, s, k FROM (SELECT a.x, sum(a.v) AS s FROM g a JOIN g b ON a.x = b.x + 3 AND a.y = b.y AND a.z = b.z
+                 WHERE b.x <= {a} AND b.x > 6 GROUP BY a.x) q JOIN c ON q.x = c.x"
+            ),
+            None,
+        ),
+        (
+            format!(
+                "SELECT g.x, g.y, s FROM g JOIN (SELECT a.x, sum(a.v) AS s FROM g a JOIN g b ON a.x = b.x - 3 AND a.y = b.y AND a.z = b.z
+                 WHERE b.x > {a} GROUP BY a.x) q ON g.x = q.x WHERE g.z = 0"
+            ),
+            None,
+        ),
         ("SELECT g.x, h.x, g.v FROM g JOIN h ON g.x = h.x AND g.y = h.y WHERE g.v = h.v".into(), None),
         ("SELECT g.x, h.v FROM g LEFT JOIN h ON g.x = h.x AND g.y = h.y AND g.z = h.z".into(), None),
     ]
@@ -764,6 +790,8 @@ fn groups_and_medians_that_do_not_fit_into_memory_are_computed_after_one_another
         "SELECT z, y, median(v) AS a, sum(i) AS s FROM g WHERE x BETWEEN 2 AND 9 GROUP BY y, z",
         "SELECT y, median(v) AS a, count(*) AS n FROM g WHERE v > 3000 OR z = 4 GROUP BY y",
         "SELECT x, median(v * 2) AS a, median(l - 1) AS b FROM g WHERE f > 100 GROUP BY x",
+        "SELECT x % 3 AS k, y, z, sum(v) AS s, max(i) AS m, count(*) AS n FROM g GROUP BY k, y, z",
+        "SELECT z / 4 AS k, y % 2 AS o, x, median(v) AS a FROM g GROUP BY k, o, x",
         "SELECT median(v) AS a FROM g WHERE x = 1 AND y < 9",
         "SELECT median(v) AS a FROM g WHERE v > 1e9 AND x = 3",
     ] {

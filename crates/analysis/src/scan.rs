@@ -204,7 +204,8 @@ impl Work for Scan {
             ready: VecDeque::new(),
         };
         // On a thread of its own: reading a tile may wait for the root's storage, and takes a processor where it does not.
-        let mut stream = RecordBatchReceiverStream::builder(self.schema.clone(), BATCHES_AHEAD);
+        let ahead = (BATCHES_AHEAD / self.partitions).clamp(AHEAD_EACH.start, AHEAD_EACH.end);
+        let mut stream = RecordBatchReceiverStream::builder(self.schema.clone(), ahead);
         let sender = stream.tx();
         let (grid, predicate) = (self.grid.clone(), self.predicate.clone());
         stream.spawn_blocking(move || {
@@ -225,8 +226,10 @@ impl Work for Scan {
     }
 }
 
-/// Batches that are made before they are asked for: two tiles. Of fewer, who makes and who takes them would wait for each other by turns.
-const BATCHES_AHEAD: usize = 16;
+/// Batches that are made before they are asked for, of all partitions. Of fewer than two tiles, who makes and who takes them would wait for
+/// each other by turns.
+const BATCHES_AHEAD: usize = 32;
+const AHEAD_EACH: Range<usize> = 4..16;
 
 struct Rows {
     grid: Arc<Grid>,

@@ -208,11 +208,12 @@ fn ask(index: Index, dirfd: i32, path: *const c_char, text: &[u8], want: &mut Wa
     }
 }
 
-/// Something has this name, and it is not a link of the program's own that leads to nothing.
+/// Something has this name, and it is not a link that leads to nothing: of the program's own, or to an object that is lost.
 fn is_there(index: Index, dirfd: i32, path: *const c_char) -> bool {
     stat::kernel_stat(dirfd, path, 0).is_some()
         || stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some()
             && !open::is_programs_link(index, dirfd, path)
+            && link::read(index, dirfd, path).is_none()
 }
 
 /// After the first looks each waits twice as long for the next.
@@ -274,7 +275,8 @@ pub fn until_here(
             return error;
         }
         let result = act();
-        if follow || !is_possible(index) {
+        // It was tried for long.
+        if follow || !is_possible(index) || result == -(libc::EIO as isize) {
             return result;
         }
         // To read a link changes its time of access, which may be what was set: one of another length is no node's.
@@ -298,5 +300,5 @@ pub fn brought(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> R
             Brought::Done => rest(attempt),
         }
     }
-    Ok(())
+    Err(-(libc::EIO as isize))
 }

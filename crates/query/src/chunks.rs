@@ -120,25 +120,27 @@ impl<'a> Chunks<'a> {
         let is_packed = few.iter().all(|batch| packed(batch).is_some());
         let mut few = few.into_iter();
         let mut segment = lender.segment(if is_packed { schema.fields().len() } else { 1 }).map_err(failed)?;
-        let (mut rows, mut pieces) = (0, vec![]);
+        let (mut rows, mut waiting, mut pieces) = (0, 0, vec![]);
         let mut encoder = StreamEncoder::try_new(&schema).map_err(failed)?;
         while let Some(batch) = few.next().or_else(|| if is_enough(bytes) { None } else { self.more() }) {
-            if is_packed {
+            let told: Vec<(usize, Buffer)> = if is_packed {
                 let Some(columns) = packed(&batch) else {
                     // It is told next.
                     self.next = Some(batch);
                     break;
                 };
-                pieces.extend(columns.into_iter().enumerate());
+                columns.into_iter().enumerate().collect()
             } else {
-                pieces.extend(encoder.encode(&batch).map_err(failed)?.into_iter().map(|buffer| (0, buffer)));
-            }
+                encoder.encode(&batch).map_err(failed)?.into_iter().map(|buffer| (0, buffer)).collect()
+            };
             rows += batch.num_rows() as u64;
-            let waiting: u64 = pieces.iter().map(|(_, piece)| piece.len() as u64).sum();
+            waiting += told.iter().map(|(_, piece)| piece.len() as u64).sum::<u64>();
+            pieces.extend(told);
             bytes = segment.bytes() + waiting;
             if waiting >= WRITTEN_BYTES {
                 segment.append(&pieces).map_err(failed)?;
                 pieces.clear();
+                waiting = 0;
             }
         }
         if !is_packed {

@@ -6,7 +6,7 @@
 //!
 //! Memory that was touched before is several times as fast, so what is let go of is kept for the next rows: at most `IDLE_BYTES_MAX`, and
 //! not when nothing is asked for a while. Both keep their mappings of it, under the segment's number; when it is not kept any longer its
-//! memory is given back, whoever has it mapped.
+//! memory is given back, whoever has it mapped; the borrower lets go of its mappings when it forks, and when this process has ended.
 //!
 //! Invariant: what was lent is not written again before the borrower has let go of it. Where it has forked, that is never: its child may
 //! look at the same memory. Such segments live as long as their mappings.
@@ -56,6 +56,7 @@ pub struct Segment {
     number: u32,
     file: OwnedFd,
     slots: Vec<Slot>,
+    is_lent: bool,
 }
 
 #[derive(Default)]
@@ -109,7 +110,7 @@ impl Lender {
     }
 
     /// The number by which the borrower knows it.
-    pub fn lend(&self, segment: Segment) -> std::io::Result<u32> {
+    pub fn lend(&self, mut segment: Segment) -> std::io::Result<u32> {
         let mut held = locked(&self.held);
         let number = segment.number;
         let descriptors = [segment.file.as_fd()];
@@ -118,6 +119,7 @@ impl Lender {
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
         let packet = number.to_le_bytes();
         rustix::net::sendmsg(&self.socket, &[IoSlice::new(&packet)], &mut ancillary, SendFlags::NOSIGNAL)?;
+        segment.is_lent = true;
         held.lent.insert(number, segment);
         Ok(number)
     }
@@ -125,7 +127,8 @@ impl Lender {
 
 impl Segment {
     fn new(number: u32) -> std::io::Result<Segment> {
-        Ok(Segment { number, file: rustix::fs::memfd_create("terrace rows", MemfdFlags::CLOEXEC)?, slots: vec![] })
+        let file = rustix::fs::memfd_create("terrace rows", MemfdFlags::CLOEXEC)?;
+        Ok(Segment { number, file, slots: vec![], is_lent: false })
     }
 
     /// Memory that it is.
@@ -206,10 +209,12 @@ fn write_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> std::io::Resul
     Ok(())
 }
 
-/// Gives the memory of segments back that nobody looks at; the borrower may have it mapped still.
-fn forget(segments: impl IntoIterator<Item = Segment>) {
-    for segment in segments {
-        let _ = rustix::fs::ftruncate(&segment.file, 0);
+/// What nobody looks at is given back; the borrower may have it mapped still.
+impl Drop for Segment {
+    fn drop(&mut self) {
+        if !self.is_lent {
+            let _ = rustix::fs::ftruncate(&self.file, 0);
+        }
     }
 }
 
@@ -219,7 +224,7 @@ fn take_back(socket: &OwnedFd, held: &Mutex<Held>) {
         let is_any_idle = !locked(held).idle.is_empty();
         let patience = is_any_idle.then_some(&IDLE_TIME);
         match poll(&mut [PollFd::new(socket, PollFlags::IN)], patience) {
-            Ok(0) => forget(locked(held).idle.drain(..)),
+            Ok(0) => locked(held).idle.clear(),
             Ok(_) => {}
             Err(Errno::INTR) => continue,
             Err(_) => return,
@@ -234,13 +239,14 @@ fn take_back(socket: &OwnedFd, held: &Mutex<Held>) {
         match u32::from_le_bytes(packet) {
             ALL => held.lent.clear(),
             number => {
-                let segment = held.lent.remove(&number);
+                let segment = held.lent.remove(&number).map(|mut segment| {
+                    segment.is_lent = false;
+                    segment
+                });
                 held.idle.extend(segment);
                 let mut sum: u64 = held.idle.iter().map(Segment::memory).sum();
                 while sum > IDLE_BYTES_MAX {
-                    let oldest = held.idle.remove(0);
-                    sum -= oldest.memory();
-                    forget([oldest]);
+                    sum -= held.idle.remove(0).memory();
                 }
             }
         }

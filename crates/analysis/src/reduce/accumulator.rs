@@ -16,18 +16,18 @@ pub enum Groups<'a> {
     One(usize),
     /// Neighbours, one for each cell, from this one on.
     Each(usize),
-    Mapped(Mapped<'a>),
+    Mapped(MappedLine<'a>),
 }
 
 /// Of each cell the group, by number; from the first so far apart.
 #[derive(Clone, Copy)]
-pub struct Mapped<'a> {
+pub struct MappedLine<'a> {
     pub first: usize,
     pub numbers: &'a [u32],
     pub stride: usize,
 }
 
-impl Mapped<'_> {
+impl MappedLine<'_> {
     /// Of cells that are rows, with their groups.
     pub fn for_each<T: Copy>(self, cells: &[T], mask: Option<&[u64]>, mut act: impl FnMut(usize, T)) {
         let group = |number: u32| self.first.wrapping_add(number as usize * self.stride);

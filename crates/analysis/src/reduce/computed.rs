@@ -72,7 +72,7 @@ impl Reduced {
     #[allow(clippy::type_complexity)] // said above, and used in one place
     pub fn as_grid(self: &Arc<Self>) -> Result<Option<(Grid, Vec<Expr>, Vec<Expr>)>> {
         // The groups are packed in the order of the grid's dimensions.
-        if self.kept.iter().any(|kept| kept.mapped.is_some()) {
+        if self.has_map() {
             return Ok(None);
         }
         let mut kept: Vec<usize> = self.kept.iter().map(|kept| kept.dimension).collect();
@@ -103,10 +103,20 @@ impl Reduced {
             columns.push(Column::new(format!("a{number}"), source, along.clone()));
         }
         let mut filters: Vec<Expr> = vec![];
-        // Within the ranges that the groups are of: the same predicates say so again.
         let names = self.grid.schema();
+        let is_own = |filter: &Expr| {
+            let of_dimension = |name: &str| {
+                names.index_of(name).is_ok_and(|field| matches!(self.grid.fields[field], Meaning::Dimension(_)))
+            };
+            filter.column_refs().iter().all(|column| of_dimension(&column.name))
+        };
+        // Within the ranges that the groups are of: the same predicates say so again.
         for filter in self.filters.iter().cloned().flat_map(datafusion::logical_expr::utils::split_conjunction_owned) {
             if only_dimension(&self.grid, &unqualified(&filter)?).is_some_and(|dimension| kept.contains(&dimension)) {
+                // Of other coordinates nothing is kept.
+                if !is_own(&filter) {
+                    return Ok(None);
+                }
                 filters.push(filter);
             }
         }

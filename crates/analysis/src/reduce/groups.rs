@@ -1,37 +1,36 @@
 //! What cells are grouped by: the indices of a dimension, or what follows from its coordinates (blocks of them, months, phases).
 
+use crate::axis::{LOOKED_AT_MAX, is_in_order};
 use crate::error::Result;
 use crate::grid::{Grid, Selection, of_coordinates};
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
+use arrow::compute::{cast, partition, take};
 use arrow::datatypes::{DataType, Float64Type};
 use arrow::row::{RowConverter, SortField};
 use datafusion::logical_expr::Expr;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Indices of which an expression is computed at most.
-const COMPUTED_MAX: u64 = 1 << 24;
-
-/// As it was asked for.
-#[derive(Clone, PartialEq)]
+/// As it was asked for: expressions of one dimension.
 pub struct Key {
     pub dimension: usize,
-    /// `None`: by its indices.
-    pub of: Option<Expr>,
+    pub of: Vec<Expr>,
+    /// It is its coordinates, of which each is there once.
+    pub is_index: bool,
 }
 
 pub struct Kept {
     pub dimension: usize,
-    pub mapped: Option<Mapped>,
+    pub map: Option<Map>,
 }
 
 /// Several indices may be in one group.
-pub struct Mapped {
+pub struct Map {
     text: String,
     /// Of each selected index.
     pub group_of: Vec<u32>,
-    /// What the indices of each group have in common.
-    pub values: ArrayRef,
+    /// Of each expression what it is in each group.
+    values: Vec<ArrayRef>,
     /// How many indices are in each group.
     pub sizes: Vec<u64>,
     /// Where each group's indices begin, if they are neighbours and the groups follow one another.
@@ -42,97 +41,123 @@ impl Kept {
     /// `None`: the generic way knows which are equal.
     pub fn new(grid: &Grid, selection: &Selection, key: &Key) -> Option<Kept> {
         let dimension = key.dimension;
-        let Some(expr) = &key.of else { return Some(Kept { dimension, mapped: None }) };
-        if selection.count(dimension) > COMPUTED_MAX {
+        if key.is_index {
+            return Some(Kept { dimension, map: None });
+        }
+        if selection.count(dimension) > LOOKED_AT_MAX {
             return None;
         }
         // What fails for some coordinate may do so for one that is no row.
-        let values = of_coordinates(grid, dimension, expr, &selection.ranges[dimension]).ok()?;
-        let mapped = Some(Mapped::new(&values, expr.to_string()).ok()??);
-        Some(Kept { dimension, mapped })
+        let values = key.of.iter().map(|expr| of_coordinates(grid, dimension, expr, &selection.ranges[dimension]));
+        let values = values.collect::<Result<Vec<ArrayRef>>>().ok()?;
+        let text = key.of.iter().map(Expr::to_string).collect::<Vec<_>>().join(", ");
+        Some(Kept { dimension, map: Some(Map::new(&values, text).ok()??) })
     }
 
     pub fn count(&self, selection: &Selection) -> u64 {
-        self.mapped.as_ref().map_or(selection.count(self.dimension), |mapped| mapped.sizes.len() as u64)
+        self.map.as_ref().map_or(selection.count(self.dimension), |map| map.sizes.len() as u64)
     }
 
     /// Selected indices of one group at most.
     pub fn most(&self) -> u64 {
-        self.mapped.as_ref().map_or(1, |mapped| mapped.sizes.iter().copied().max().unwrap_or(1))
+        self.map.as_ref().map_or(1, |map| map.sizes.iter().copied().max().unwrap_or(1))
     }
 
     pub fn text<'a>(&'a self, grid: &'a Grid) -> &'a str {
-        self.mapped.as_ref().map_or(&grid.dimensions[self.dimension].name, |mapped| &mapped.text)
+        self.map.as_ref().map_or(&grid.dimensions[self.dimension].name, |map| &map.text)
     }
 
-    pub fn data_type(&self, grid: &Grid) -> (DataType, bool) {
-        match &self.mapped {
-            None => (grid.dimensions[self.dimension].axis.data_type(), false),
-            Some(mapped) => (mapped.values.data_type().clone(), mapped.values.null_count() > 0),
+    /// Of each column that tells of it, and whether it may be NULL.
+    pub fn data_types(&self, grid: &Grid) -> Vec<(DataType, bool)> {
+        match &self.map {
+            None => vec![(grid.dimensions[self.dimension].axis.data_type(), false)],
+            Some(map) => map.values.iter().map(|of| (of.data_type().clone(), of.null_count() > 0)).collect(),
         }
     }
 
-    /// Coordinates of these groups.
-    pub fn values(&self, grid: &Grid, selection: &Selection, groups: impl Iterator<Item = usize>) -> Result<ArrayRef> {
-        Ok(match &self.mapped {
+    /// The columns that tell of these groups.
+    pub fn values(&self, grid: &Grid, selection: &Selection, groups: &[usize]) -> Result<Vec<ArrayRef>> {
+        match &self.map {
             None => {
                 let selected = selection.indices(self.dimension);
-                let indices: Vec<u64> = groups.map(|group| selected[group]).collect();
-                grid.dimensions[self.dimension].axis.take(&indices)
+                let indices: Vec<u64> = groups.iter().map(|&group| selected[group]).collect();
+                Ok(vec![grid.dimensions[self.dimension].axis.take(&indices)])
             }
-            Some(mapped) => {
-                let groups = UInt32Array::from_iter_values(groups.map(|group| group as u32));
-                arrow::compute::take(&mapped.values, &groups, None)?
+            Some(map) => {
+                let groups = UInt32Array::from_iter_values(groups.iter().map(|&group| group as u32));
+                map.values.iter().map(|values| Ok(take(values, &groups, None)?)).collect()
             }
-        })
+        }
     }
 
     /// Groups can be computed some after the others.
     pub fn is_in_order(&self) -> bool {
-        self.mapped.as_ref().is_none_or(|mapped| mapped.starts.is_some())
+        self.map.as_ref().is_none_or(|map| map.starts.is_some())
     }
 
     /// The selected indices, by position, of neighbouring groups; of groups that are in no order all.
     pub fn positions(&self, groups: Range<u64>) -> Range<u64> {
-        match &self.mapped {
+        match &self.map {
             None => groups,
-            Some(Mapped { starts: Some(starts), .. }) => starts[groups.start as usize]..starts[groups.end as usize],
-            Some(mapped) => 0..mapped.group_of.len() as u64,
+            Some(Map { starts: Some(starts), .. }) => starts[groups.start as usize]..starts[groups.end as usize],
+            Some(map) => 0..map.group_of.len() as u64,
         }
     }
 }
 
-impl Mapped {
-    fn new(values: &ArrayRef, text: String) -> Result<Option<Mapped>> {
-        if values.data_type().is_floating() {
-            // NaNs, and zeroes of both signs, may be the same to some operators.
-            let floats = arrow::compute::cast(values, &DataType::Float64)?;
+impl Map {
+    /// `values`: of each expression, at each selected index. `None`: operators may hold different ones to be equal.
+    fn new(values: &[ArrayRef], text: String) -> Result<Option<Map>> {
+        for values in values.iter().filter(|values| values.data_type().is_floating()) {
+            // NaNs, and zeroes of both signs.
+            let floats = cast(values, &DataType::Float64)?;
             let is_odd = |value: &f64| value.is_nan() || *value == 0.0 && value.is_sign_negative();
             if floats.as_primitive::<Float64Type>().values().iter().any(is_odd) {
                 return Ok(None);
             }
         }
-        let field = SortField::new(values.data_type().clone());
-        if !RowConverter::supports_fields(std::slice::from_ref(&field)) {
+        let fields: Vec<SortField> = values.iter().map(|of| SortField::new(of.data_type().clone())).collect();
+        if !RowConverter::supports_fields(&fields) {
             return Ok(None);
         }
-        let rows = RowConverter::new(vec![field])?.convert_columns(std::slice::from_ref(values))?;
-        let mut known = HashMap::new();
-        let (mut firsts, mut sizes, mut group_of) = (vec![], vec![], Vec::with_capacity(values.len()));
-        for (position, row) in rows.iter().enumerate() {
-            let group = *known.entry(row).or_insert_with(|| {
-                firsts.push(position as u32);
-                sizes.push(0);
-                sizes.len() as u32 - 1
-            });
-            sizes[group as usize] += 1;
-            group_of.push(group);
+        // Neighbours that are the same are looked at as one.
+        let runs = partition(values)?.ranges();
+        let first = UInt32Array::from_iter_values(runs.iter().map(|run| run.start as u32));
+        let of_runs =
+            values.iter().map(|values| take(values, &first, None)).collect::<std::result::Result<Vec<_>, _>>()?;
+        let group_of_run: Vec<u32> = match &of_runs[..] {
+            [one] if is_in_order(one, false) || is_in_order(one, true) => (0..runs.len() as u32).collect(),
+            _ => numbered(fields, &of_runs)?,
+        };
+        let groups = group_of_run.iter().max().map_or(0, |last| *last as usize + 1);
+        let (mut sizes, mut firsts) = (vec![0; groups], vec![0u32; groups]);
+        let mut group_of = Vec::with_capacity(values[0].len());
+        for ((number, run), &group) in runs.iter().enumerate().zip(&group_of_run) {
+            if sizes[group as usize] == 0 {
+                firsts[group as usize] = number as u32;
+            }
+            sizes[group as usize] += run.len() as u64;
+            group_of.resize(run.end, group);
         }
-        let starts = group_of.is_sorted().then(|| {
-            let starts = firsts.iter().map(|&first| u64::from(first));
-            starts.chain([values.len() as u64]).collect()
+        let starts = group_of_run.is_sorted().then(|| {
+            let begins = firsts.iter().map(|&run| runs[run as usize].start as u64);
+            begins.chain([group_of.len() as u64]).collect()
         });
-        let values = arrow::compute::take(values, &UInt32Array::from(firsts), None)?;
-        Ok(Some(Mapped { text, group_of, values, sizes, starts }))
+        let firsts = UInt32Array::from(firsts);
+        let values = of_runs.iter().map(|of| Ok(take(of, &firsts, None)?)).collect::<Result<Vec<ArrayRef>>>()?;
+        Ok(Some(Map { text, group_of, values, sizes, starts }))
     }
+}
+
+/// A number for each row, in the order in which they come.
+fn numbered(fields: Vec<SortField>, columns: &[ArrayRef]) -> Result<Vec<u32>> {
+    let rows = RowConverter::new(fields)?.convert_columns(columns)?;
+    let mut known = HashMap::new();
+    Ok(rows
+        .iter()
+        .map(|row| {
+            let next = known.len() as u32;
+            *known.entry(row).or_insert(next)
+        })
+        .collect())
 }

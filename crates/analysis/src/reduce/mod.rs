@@ -21,7 +21,7 @@ use crate::exec::{ArrayExec, STACK_BYTES, Seen, Work};
 use crate::grid::with_cell_type;
 use crate::grid::{Column, Grid, RANK_MAX, Selection, Tile, TileReader, select, tiles};
 use crate::predicate::{General, Mask, Predicate, places};
-use accumulator::{Accumulator, Extreme, Groups, Mapped};
+use accumulator::{Accumulator, Extreme, Groups, MappedLine};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType as ArrowType, Field, Float64Type, Int64Type, Schema, SchemaRef};
 use async_trait::async_trait;
@@ -76,6 +76,8 @@ pub struct Reduction {
 pub struct Reduced {
     grid: Arc<Grid>,
     kept: Vec<Kept>,
+    /// Columns that tell of what is kept.
+    keys: usize,
     reductions: Vec<Reduction>,
     filters: Vec<Expr>,
     selection: Selection,
@@ -86,6 +88,8 @@ pub struct Reduced {
     schema: SchemaRef,
 }
 
+/// Where rows are fewer than one of so many cells, expressions are computed for them alone.
+const FEW: u64 = 8;
 /// With more groups than this one thread does it all, so that there is one set of sums.
 const GROUPS_SHARED_MAX: u64 = 1 << 22;
 
@@ -129,19 +133,44 @@ impl Reduced {
             None => all,
         };
         let pruned = all_count - tiles.len();
-        let mut fields: Vec<Field> = kept
-            .iter()
-            .enumerate()
-            .map(|(number, kept)| {
-                let (data_type, may_be_null) = kept.data_type(&grid);
-                Field::new(format!("d{number}"), data_type, may_be_null)
-            })
-            .collect();
+        let mut fields: Vec<Field> = vec![];
+        for (number, kept) in kept.iter().enumerate() {
+            for (part, (data_type, may_be_null)) in kept.data_types(&grid).into_iter().enumerate() {
+                fields.push(Field::new(Reduced::name(number, part), data_type, may_be_null));
+            }
+        }
+        let keys = fields.len();
         fields.extend(reductions.iter().enumerate().map(|(number, reduction)| {
             Field::new(format!("a{number}"), reduction.output.clone(), reduction.function != Function::Count)
         }));
         let schema = Arc::new(Schema::new(fields));
-        Ok(Some(Reduced { grid, kept, reductions, filters, selection, predicate, tiles, pruned, schema }))
+        let reduced = Reduced { grid, kept, keys, reductions, filters, selection, predicate, tiles, pruned, schema };
+        // Each group has room for the values of the largest.
+        let room = reduced.groups().saturating_mul(reduced.rows_max());
+        let cells: u64 = (0..reduced.grid.rank()).map(|d| reduced.selection.count(d)).product();
+        let is_uneven = reduced.has_map() && reduced.has_median() && room / 2 > cells;
+        Ok((!is_uneven).then_some(reduced))
+    }
+
+    /// What the column of a key's part is called.
+    pub fn name(key: usize, part: usize) -> String {
+        format!("d{key}_{part}")
+    }
+
+    fn has_map(&self) -> bool {
+        self.kept.iter().any(|kept| kept.map.is_some())
+    }
+
+    /// What is kept, from what has its groups next to each other to what has them farthest apart: that is one whose groups follow one
+    /// another, where there is one, so that some can be computed after others.
+    fn in_order(&self) -> Vec<&Kept> {
+        let mut order: Vec<&Kept> = self.kept.iter().collect();
+        order.sort_by_key(|kept| std::cmp::Reverse(kept.dimension));
+        if let Some(place) = order.iter().rposition(|kept| kept.is_in_order()) {
+            let kept = order.remove(place);
+            order.push(kept);
+        }
+        order
     }
 
     /// Groups, empty or not.
@@ -167,10 +196,10 @@ impl Reduced {
         }
         let mut counts = vec![self.cells_of_index(); groups.len()];
         let strides = self.strides();
-        for Kept { dimension, mapped } in &self.kept {
-            let Some(mapped) = mapped else { continue };
+        for Kept { dimension, map } in &self.kept {
+            let Some(map) = map else { continue };
             for (count, group) in counts.iter_mut().zip(groups.clone()) {
-                *count *= mapped.sizes[group / strides[*dimension] % mapped.sizes.len()];
+                *count *= map.sizes[group / strides[*dimension] % map.sizes.len()];
             }
         }
         counts
@@ -218,11 +247,9 @@ impl Reduced {
     fn strides(&self) -> [usize; RANK_MAX] {
         let mut strides = [0; RANK_MAX];
         let mut stride = 1;
-        for d in (0..self.grid.rank()).rev() {
-            if let Some(kept) = self.kept.iter().find(|kept| kept.dimension == d) {
-                strides[d] = stride;
-                stride *= kept.count(&self.selection) as usize;
-            }
+        for kept in self.in_order() {
+            strides[kept.dimension] = stride;
+            stride *= kept.count(&self.selection) as usize;
         }
         strides
     }
@@ -231,10 +258,10 @@ impl Reduced {
     fn apart<'a>(&'a self, tile: &Tile, strides: &[usize; RANK_MAX]) -> ([Apart<'a>; RANK_MAX], usize) {
         let mut apart = [Apart::Evenly(0); RANK_MAX];
         let mut first_group = 0;
-        for Kept { dimension, mapped } in &self.kept {
+        for Kept { dimension, map } in &self.kept {
             let (first, stride) = (tile.position[*dimension] as usize, strides[*dimension]);
             let count = (tile.bounds[*dimension].end - tile.bounds[*dimension].start) as usize;
-            let numbers = mapped.as_ref().map(|mapped| &mapped.group_of[first..first + count]);
+            let numbers = map.as_ref().map(|map| &map.group_of[first..first + count]);
             first_group += numbers.map_or(first, |numbers| numbers[0] as usize) * stride;
             apart[*dimension] = match numbers {
                 None => Apart::Evenly(stride),
@@ -310,6 +337,10 @@ impl Reduced {
             });
         }
         let mask = self.predicate.is_some().then_some(mask.as_slice());
+        let rows = mask.map_or(reader.cells(), kernels::count);
+        if rows == 0 {
+            return Ok(());
+        }
         for (reduction, accumulator) in self.reductions.iter().zip(&mut outcome.accumulators) {
             if reduction.function == Function::Count {
                 continue;
@@ -324,10 +355,16 @@ impl Reduced {
                     }, unreachable!("numbers only"));
                 }
                 Input::Expression(general) => {
-                    let (values, is_of_rows) = match (general.evaluate(&mut reader), mask) {
-                        // It may have failed for a cell that is no row.
-                        (Err(_), Some(mask)) => (general.evaluate_at(&mut reader, &places(mask))?, true),
-                        (values, _) => (values?, false),
+                    let (values, is_of_rows) = match mask {
+                        Some(mask) if rows < reader.cells() / FEW => {
+                            (general.evaluate_at(&mut reader, &places(mask))?, true)
+                        }
+                        Some(mask) => match general.evaluate(&mut reader) {
+                            Ok(values) => (values, false),
+                            // It may have failed for a cell that is no row.
+                            Err(_) => (general.evaluate_at(&mut reader, &places(mask))?, true),
+                        },
+                        None => (general.evaluate(&mut reader)?, false),
                     };
                     if values.null_count() > 0 {
                         return Err(Error::invalid(format!("`{}` is null for some cells", reduction.text)));
@@ -359,12 +396,12 @@ impl Reduced {
         let mut arrays: Vec<ArrayRef> = vec![];
         for kept in &self.kept {
             let (stride, own) = (strides[kept.dimension], kept.count(&self.selection) as usize);
-            let groups = (first..first + count).map(|group| group / stride % own);
-            arrays.push(kept.values(&self.grid, &self.selection, groups)?);
+            let groups: Vec<usize> = (first..first + count).map(|group| group / stride % own).collect();
+            arrays.extend(kept.values(&self.grid, &self.selection, &groups)?);
         }
         for (number, (reduction, accumulator)) in self.reductions.iter().zip(&outcome.accumulators).enumerate() {
             let results = accumulator.results(reduction.function, &counts, place)?;
-            let wanted = self.schema.field(self.kept.len() + number).data_type();
+            let wanted = self.schema.field(self.keys + number).data_type();
             arrays.push(arrow::compute::cast(&results, wanted)?);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(count));
@@ -427,7 +464,7 @@ impl Apart<'_> {
     }
 }
 
-/// A tile as lines of cells that go into one group, one by one into neighbouring groups, or into those of a map.
+/// A tile as lines of cells that go into one group, one by one into neighbouring groups, or into those that a map says.
 struct Lines<'a> {
     extents: &'a [u64],
     strides: &'a [usize; RANK_MAX],
@@ -477,7 +514,7 @@ impl<'a> Lines<'a> {
                 Apart::Evenly(_) => Groups::Each(group),
                 // The group is that of its first cell.
                 Apart::Mapped { numbers, stride } => {
-                    Groups::Mapped(Mapped { first: group.wrapping_sub(self.along.at(0)), numbers, stride })
+                    Groups::Mapped(MappedLine { first: group.wrapping_sub(self.along.at(0)), numbers, stride })
                 }
             };
             act(position, number * self.count, groups);

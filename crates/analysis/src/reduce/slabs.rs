@@ -21,7 +21,7 @@ pub struct Slab {
 impl Reduced {
     /// Of the groups that are kept, those of neighbours along it lie farthest apart.
     fn outermost(&self) -> Option<&Kept> {
-        self.kept.iter().min_by_key(|kept| kept.dimension)
+        self.in_order().pop()
     }
 
     /// The fewest groups that a slab has.

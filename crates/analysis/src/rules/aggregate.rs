@@ -6,6 +6,7 @@ use crate::predicate::General;
 use crate::reduce::{Function, Input, Key, Reduced, ReducedTable, Reduction};
 use arrow::datatypes::DataType as ArrowType;
 use datafusion::common::DFSchema;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::AggregateFunction;
 use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan};
@@ -24,15 +25,17 @@ pub fn replaced(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
         // An index is a group only where no other index has its coordinate.
         let Dimension { axis, extent, .. } = &grid.dimensions[dimension];
         let is_index = dimension_of(&grid, &expr).is_some() && axis.is_distinct(*extent);
-        let key = Key { dimension, of: (!is_index).then_some(expr) };
-        let number = keys.iter().position(|known| *known == key).unwrap_or(keys.len());
+        let number = keys.iter().position(|known| known.dimension == dimension).unwrap_or(keys.len());
         if number == keys.len() {
-            if keys.iter().any(|known| known.dimension == dimension) {
-                return Ok(None);
-            }
-            keys.push(key);
+            keys.push(Key { dimension, of: vec![], is_index });
         }
-        outputs.push(column(&format!("d{number}")));
+        let key = &mut keys[number];
+        let part = key.of.iter().position(|known| *known == expr).unwrap_or(key.of.len());
+        if part == key.of.len() {
+            key.of.push(expr);
+            key.is_index &= part == 0;
+        }
+        outputs.push(column(&Reduced::name(number, part)));
     }
     let mut reductions = vec![];
     let on_grid = DFSchema::try_from(grid.schema().as_ref().clone())?;
@@ -92,7 +95,9 @@ fn reduction(
         return Ok(None);
     }
     if which == Function::Count {
-        return Ok(made(Input::Rows, DataType::Int64));
+        // A function may fail for some row.
+        let is_called = argument.exists(|expr| Ok(matches!(expr, Expr::ScalarFunction(_))))?;
+        return Ok(if is_called { None } else { made(Input::Rows, DataType::Int64) });
     }
     if let Some(column) = number_column(grid, &argument, which) {
         return Ok(made(Input::Column(column), grid.columns[column].data_type()));
@@ -115,7 +120,7 @@ fn reduction(
     Ok(made(Input::Expression(General::new(grid, &argument)?), cells))
 }
 
-/// Functions that are NULL only where an argument is. DataFusion holds all functions to be so anywhere.
+/// Functions that are NULL only where an argument is, which DataFusion does not know of most.
 const PLAIN: &str = "abs acos acosh asin asinh atan atan2 atanh cbrt ceil checked_add checked_multiply checked_subtract cos cosh cot \
                      degrees exp floor ln log10 log2 power radians round signum sin sinh sqrt tan tanh trunc";
 

@@ -8,6 +8,7 @@ use super::resolve::{Resolved, renamed, resolve, scan_as};
 use crate::axis::{Axis, LOOKED_AT_MAX};
 use crate::grid::{Column, Dimension, Grid, Meaning, RANK_MAX, TILE_CELLS, is_of_rows, of_coordinates, only_dimension};
 use crate::scan::GridTable;
+use datafusion::common::NullEquality;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, Join, JoinType, LogicalPlan};
 use std::ops::Range;
@@ -24,14 +25,25 @@ pub fn replaced(join: &Join) -> Result<Option<LogicalPlan>> {
     // All other conditions are filters.
     let mut pairs: Vec<Pair> = vec![];
     let mut conditions: Vec<(Expr, Expr)> = vec![];
+    let mut on = vec![];
     for (on_left, on_right) in &join.on {
         let on_left = left.on_grid(on_left, join.left.schema())?;
         let on_right = right.on_grid(on_right, join.right.schema())?;
+        let is_plain = matches!((&on_left, &on_right), (Expr::Column(_), Expr::Column(_)));
+        on.push((!is_plain, on_left, on_right));
+    }
+    // Dimensions as they are meet first.
+    on.sort_by_key(|(is_computed, ..)| *is_computed);
+    for (_, on_left, on_right) in on {
         let pair = Pair::of((&left.grid, &on_left), (&right.grid, &on_right));
         match pair.filter(|new| !pairs.iter().any(|known| known.left == new.left || known.right == new.right)) {
             Some(pair) => pairs.push(pair),
             None => conditions.push((on_left, on_right)),
         }
+    }
+    // A filter holds for no NULL.
+    if !conditions.is_empty() && join.null_equality == NullEquality::NullEqualsNull {
+        return Ok(None);
     }
     let is_covered = |side: &Resolved| pairs.len() == side.grid.rank();
     let is_product = !is_covered(&left) && !is_covered(&right);
