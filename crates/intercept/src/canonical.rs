@@ -8,7 +8,7 @@ use crate::{climbing, entry, gate, link, process, real, spill};
 use core::ffi::{CStr, c_char, c_int};
 use terrace_index::calls::CallKind;
 use terrace_index::climbing::MARK;
-use terrace_index::{Index, PATH_MAX};
+use terrace_index::{Index, PATH_MAX, parse_name};
 
 const LOOPS_MAX: usize = 40;
 
@@ -204,24 +204,41 @@ fn realpath_shown(index: Index, path: *const c_char, out: *mut c_char) -> *mut c
         return found;
     }
     let mut shown = Path::new();
-    // SAFETY: the C library's string, in the program's buffer of PATH_MAX bytes or in one to be freed.
-    unsafe {
-        if placed::shown(index, CStr::from_ptr(found).to_bytes(), &mut shown) {
-            if !out.is_null() {
-                return give(&shown, out);
-            }
-            free(found as *mut core::ffi::c_void);
-            return give(&shown, out);
-        }
+    // SAFETY: the C library's string.
+    match placed::shown(index, unsafe { CStr::from_ptr(found) }.to_bytes(), &mut shown) {
+        true => give_instead(found, &shown, out),
+        false => found,
     }
-    found
+}
+
+/// Gives another path than realpath(3) has found.
+fn give_instead(found: *mut c_char, path: &Path, out: *mut c_char) -> *mut c_char {
+    forget(found, out);
+    give(path, out)
+}
+
+fn forget(found: *mut c_char, out: *mut c_char) {
+    if out.is_null() {
+        // SAFETY: the C library's own buffer, which nobody has seen.
+        unsafe { free(found as *mut core::ffi::c_void) }
+    }
 }
 
 fn realpath_of(index: Index, path: *const c_char, out: *mut c_char) -> *mut c_char {
     let real = crate::real!("realpath": fn(*const c_char, *mut c_char) -> *mut c_char);
     // SAFETY: the program's own arguments.
-    let native = || unsafe { real(path, out) };
-    // Only a path that leads to an object needs our answer; one stat tells (it is what realpath does for its last component anyway).
+    let native = unsafe { real(path, out) };
+    // Only a path that leads to an object needs our answer: such a one has an object's name. To look at the file would be a request.
+    // SAFETY: the C library's string.
+    let may_be_object = !native.is_null()
+        && unsafe { CStr::from_ptr(native) }
+            .to_bytes()
+            .rsplit(|&byte| byte == b'/')
+            .next()
+            .is_some_and(|name| parse_name(name).is_some());
+    if !may_be_object {
+        return native;
+    }
     // SAFETY: a zeroed stat is valid.
     let leads_to_object = unsafe {
         let mut status: libc::stat = core::mem::zeroed();
@@ -232,13 +249,14 @@ fn realpath_of(index: Index, path: *const c_char, out: *mut c_char) -> *mut c_ch
                 || spill::is_led_to(index, path))
     };
     if !leads_to_object {
-        return native();
+        return native;
     }
     let mut found = Path::new();
     match placed_realpath(index, path, &mut found) {
-        1 => give(&found, out),
-        0 => native(),
+        1 => give_instead(native, &found, out),
+        0 => native,
         errno => {
+            forget(native, out);
             real::set_errno(-errno as i32);
             core::ptr::null_mut()
         }
