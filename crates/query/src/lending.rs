@@ -25,8 +25,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use terrace_analysis::arrow::buffer::Buffer;
 use terrace_tool::failure::Failure;
+use terrace_tool::filesystem::memory_available_bytes;
 
 const IDLE_BYTES_MAX: u64 = 1 << 30;
+/// More is kept where it is less than this part of the memory that is free.
+const IDLE_SHARE: u64 = 4;
 /// As the Python package has it.
 const SLOT_BYTES: u64 = 1 << 40;
 /// One thread copies 5 GB/s and more; many of them share the same memory.
@@ -245,7 +248,7 @@ fn take_back(socket: &OwnedFd, held: &Mutex<Held>) {
                 });
                 held.idle.extend(segment);
                 let mut sum: u64 = held.idle.iter().map(Segment::memory).sum();
-                while sum > IDLE_BYTES_MAX {
+                while sum > IDLE_BYTES_MAX && sum > memory_available_bytes().unwrap_or(0) / IDLE_SHARE {
                     sum -= held.idle.remove(0).memory();
                 }
             }

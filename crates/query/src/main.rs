@@ -176,7 +176,7 @@ fn engine(args: &EngineArgs) -> Result<Engine, Failure> {
         let parsed = given.as_ref().map(|text| {
             let size = terrace_core::size::Size::parse(text)
                 .map_err(|error| Failure::invalid(format!("{flag} {text}: {error}")).hint(SIZE_HINT))?;
-            Ok::<_, Failure>(size.bytes(available_memory()) as usize)
+            Ok::<_, Failure>(size.bytes(terrace_tool::filesystem::memory_available_bytes().unwrap_or(0)) as usize)
         });
         parsed.transpose()
     };
@@ -203,14 +203,6 @@ fn engine(args: &EngineArgs) -> Result<Engine, Failure> {
     };
     let session = Session::connect(&args.connect).map_err(terrace_analysis::Error::from)?;
     Ok(Engine::new(session, &options)?)
-}
-
-/// What a percentage is of.
-fn available_memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = text.lines().find(|line| line.starts_with("MemAvailable:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|number| number.parse::<u64>().ok());
-    kilobytes.unwrap_or(0) * 1024
 }
 
 fn flight(args: &FlightArgs) -> Result<(), Failure> {
