@@ -7,7 +7,7 @@
 
 use crate::axis::is_in_order;
 use crate::error::{Error, Result};
-use crate::grid::{Column, Grid, RANK_MAX, with_cell_type};
+use crate::grid::{CellType, Column, Grid, RANK_MAX, with_cell_type};
 use crate::scan::GridTable;
 use crate::tables::{CATALOG, ROOT_SCHEMA};
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
@@ -73,6 +73,14 @@ impl std::fmt::Debug for Field {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "{}.{}", self.grid.name, self.column().name)
     }
+}
+
+/// A row's point that lies inside.
+struct Point {
+    row: usize,
+    block: u64,
+    /// Along each dimension the cell at or before it, and how far it lies on the way to the next one.
+    place: [(u64, f64); RANK_MAX],
 }
 
 struct Coordinates {
@@ -216,8 +224,7 @@ impl Field {
         let rank = self.grid.rank();
         let points: Vec<&Float64Array> = points.iter().map(|points| points.as_primitive::<Float64Type>()).collect();
         let mut found = vec![None; rows];
-        // Of each row that lies inside: its block, and where it is in the grid.
-        let mut inside: Vec<(u64, usize, [(u64, f64); RANK_MAX])> = Vec::with_capacity(rows);
+        let mut inside: Vec<Point> = Vec::with_capacity(rows);
         for row in 0..rows {
             let mut place = [(0, 0.0); RANK_MAX];
             let mut block = 0;
@@ -229,30 +236,30 @@ impl Field {
                 true
             });
             if is_inside {
-                inside.push((block, row, place));
+                inside.push(Point { row, block, place });
             }
         }
-        inside.sort_by_key(|(block, ..)| *block);
-        for rows in inside.chunk_by(|one, other| one.0 == other.0) {
-            self.in_block(rows, &mut found)?;
+        inside.sort_by_key(|point| point.block);
+        for points in inside.chunk_by(|one, other| one.block == other.block) {
+            self.in_block(points, &mut found)?;
         }
         Ok(found.into())
     }
 
-    fn in_block(&self, rows: &[(u64, usize, [(u64, f64); RANK_MAX])], found: &mut [Option<f64>]) -> Result<()> {
+    fn in_block(&self, points: &[Point], found: &mut [Option<f64>]) -> Result<()> {
         let rank = self.grid.rank();
         // All cells that have a part in some row.
-        let places = |d: usize| rows.iter().map(move |(_, _, place)| place[d]);
+        let places = |d: usize| points.iter().map(move |point| point.place[d]);
         let first = |d: usize| places(d).map(|(at, _)| at).min().unwrap_or(0);
         let last = |d: usize| places(d).map(|(at, way)| at + u64::from(way > 0.0)).max().unwrap_or(0);
         let bounds: Vec<Range<u64>> = (0..rank).map(|d| first(d)..last(d) + 1).collect();
         let picture = self.column().picture(&bounds)?;
         let value = |position: usize| {
             // SAFETY: a cell of the box, which the picture keeps; layers are aligned.
-            with_cell_type!(self.column().data_type(), T => unsafe { *picture.base().cast::<T>().add(position) as f64 },
+            with_cell_type!(self.column().data_type(), T => unsafe { (*picture.base().cast::<T>().add(position)).to_f64() },
                 unreachable!("numbers only"))
         };
-        for (_, row, place) in rows {
+        for Point { row, place, .. } in points {
             let mut sum = 0.0;
             'corners: for corner in 0..1usize << rank {
                 let (mut weight, mut position) = (1.0, 0);

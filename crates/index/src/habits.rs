@@ -50,7 +50,8 @@ impl Key {
     pub fn of(program: u64, name: &[u8]) -> Key {
         const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
         let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(MULTIPLIER).rotate_left(29);
-        let hash = suffix(name).iter().fold(mix(0, program), |hash, byte| mix(hash, *byte as u64));
+        let (is_suffix, kind) = kind(name);
+        let hash = kind.iter().fold(mix(is_suffix as u64, program), |hash, byte| mix(hash, *byte as u64));
         Key((hash >> 32) as u32 | 1)
     }
 
@@ -65,10 +66,25 @@ impl Key {
     }
 }
 
-/// What comes after the last dot. Numbers (`out.0001`) are one suffix, and random texts (`.f.aB3dEf`) none.
-fn suffix(name: &[u8]) -> &[u8] {
+/// What names of one habit have in common, and whether it is a suffix: what comes after the last dot, where numbers (`out.0001`) are one
+/// and random texts (`.f.aB3dEf`) none. Without a dot it is the name but for the number at its end (`f12`): a program's single files
+/// (`HEAD`, `config`), which may be read often, say nothing of others.
+fn kind(name: &[u8]) -> (bool, &[u8]) {
     let dot = name.iter().rposition(|byte| *byte == b'.').filter(|dot| *dot > 0);
-    let Some(suffix) = dot.map(|dot| &name[dot + 1..]) else { return b"" };
+    match dot {
+        Some(dot) => (true, suffix(&name[dot + 1..])),
+        None => (false, stem(name)),
+    }
+}
+
+fn stem(name: &[u8]) -> &[u8] {
+    let end = name.iter().rposition(|byte| !byte.is_ascii_digit()).map_or(0, |last| last + 1);
+    let stem = &name[..end];
+    let is_random = stem.len() > SUFFIX_MAX || stem.iter().any(u8::is_ascii_digit);
+    if is_random { b"" } else { stem }
+}
+
+fn suffix(suffix: &[u8]) -> &[u8] {
     let has = |is_of: fn(&u8) -> bool| suffix.iter().any(is_of);
     let is_random = suffix.len() >= RANDOM_MIN
         && has(u8::is_ascii_uppercase)
@@ -194,20 +210,23 @@ mod tests {
     }
 
     #[test]
-    fn habits_are_of_a_program_and_a_suffix() {
+    fn habits_are_of_a_program_and_a_kind_of_names() {
         let key = Key::of(1, b"a.o");
         assert_eq!(Key::of(1, b"other.o"), key);
         assert_ne!(Key::of(2, b"a.o"), key);
         assert_ne!(Key::of(1, b"a.d"), key);
         let alike: [(&[u8], &[u8]); 5] = [
-            (b".f.dat.aB3dEf", b"README"),
+            (b".f.dat.aB3dEf", b"9f.cc02a1b9ee773388ff"),
             (b"out.0001", b"out.23"),
-            (b"Makefile", b"README"),
-            (b".profile", b"README"),
-            (b"9f.cc02a1b9ee773388ff", b"README"),
+            (b"f1", b"f23"),
+            (b"1", b"0002"),
+            (b"tmp_obj_aB3dEf", b"02a1b9ee773388ff"),
         ];
-        alike.iter().for_each(|(one, other)| assert_eq!(suffix(one), suffix(other), "{one:?} {other:?}"));
-        assert_eq!(suffix(b"a."), b"");
+        alike.iter().for_each(|(one, other)| assert_eq!(kind(one), kind(other), "{one:?} {other:?}"));
+        let apart: [(&[u8], &[u8]); 4] =
+            [(b"Makefile", b"README"), (b"f1", b"HEAD"), (b"o", b"a.o"), (b".profile", b"profile")];
+        apart.iter().for_each(|(one, other)| assert_ne!(Key::of(1, one), Key::of(1, other), "{one:?} {other:?}"));
+        assert_eq!(kind(b"a."), (true, &b""[..]));
     }
 
     #[test]
