@@ -178,7 +178,7 @@ fn is_distinct(values: &ArrayRef) -> bool {
     is_strictly_monotone(values) || arrow::compute::sort(values, None).is_ok_and(|sorted| is_strictly_monotone(&sorted))
 }
 
-fn is_strictly_monotone(values: &ArrayRef) -> bool {
+pub fn is_strictly_monotone(values: &ArrayRef) -> bool {
     is_ordered(values, lt) || is_ordered(values, gt)
 }
 

@@ -17,10 +17,12 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use std::collections::HashMap;
+use std::fs::File;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use terrace_analysis::arrow::buffer::Buffer;
@@ -57,7 +59,7 @@ struct Held {
 pub struct Segment {
     /// By which the borrower knows it, as long as it is kept.
     number: u32,
-    file: OwnedFd,
+    file: File,
     slots: Vec<Slot>,
     is_lent: bool,
 }
@@ -131,7 +133,7 @@ impl Lender {
 impl Segment {
     fn new(number: u32) -> std::io::Result<Segment> {
         let file = rustix::fs::memfd_create("terrace rows", MemfdFlags::CLOEXEC)?;
-        Ok(Segment { number, file, slots: vec![], is_lent: false })
+        Ok(Segment { number, file: file.into(), slots: vec![], is_lent: false })
     }
 
     /// Memory that it is.
@@ -170,7 +172,7 @@ impl Segment {
             let (offset, end) = (slot.bytes, slot.bytes + piece.len() as u64);
             match &slot.mapped {
                 Some(mapped) if end <= mapped.len() as u64 => copies.push((*number, offset as usize, piece)),
-                _ => write_at(&self.file, piece, *number as u64 * SLOT_BYTES + offset)?,
+                _ => self.file.write_all_at(piece, *number as u64 * SLOT_BYTES + offset)?,
             }
             slot.bytes = end;
             slot.touched = slot.touched.max(end);
@@ -195,21 +197,6 @@ impl Segment {
         });
         Ok(())
     }
-}
-
-fn write_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> std::io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::pwrite(file, bytes, offset) {
-            Ok(0) => return Err(Errno::NOSPC.into()),
-            Ok(written) => {
-                offset += written as u64;
-                bytes = &bytes[written..];
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-    Ok(())
 }
 
 /// What nobody looks at is given back; the borrower may have it mapped still.

@@ -53,6 +53,10 @@ impl Selection {
         self.ranges[dimension].iter().map(|range| range.end - range.start).sum()
     }
 
+    pub fn cells(&self) -> u64 {
+        (0..self.ranges.len()).map(|dimension| self.count(dimension)).product()
+    }
+
     /// Indices of a dimension, in order.
     pub fn indices(&self, dimension: usize) -> Vec<u64> {
         self.ranges[dimension].iter().cloned().flatten().collect()

@@ -1,6 +1,6 @@
 //! What cells are grouped by: the indices of a dimension, or what follows from its coordinates (blocks of them, months, phases).
 
-use crate::axis::{LOOKED_AT_MAX, is_in_order};
+use crate::axis::{LOOKED_AT_MAX, is_strictly_monotone};
 use crate::error::Result;
 use crate::grid::{Grid, Selection, of_coordinates};
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
@@ -126,7 +126,7 @@ impl Map {
         let of_runs =
             values.iter().map(|values| take(values, &first, None)).collect::<std::result::Result<Vec<_>, _>>()?;
         let group_of_run: Vec<u32> = match &of_runs[..] {
-            [one] if is_in_order(one, false) || is_in_order(one, true) => (0..runs.len() as u32).collect(),
+            [one] if is_strictly_monotone(one) => (0..runs.len() as u32).collect(),
             _ => numbered(fields, &of_runs)?,
         };
         let groups = group_of_run.iter().max().map_or(0, |last| *last as usize + 1);

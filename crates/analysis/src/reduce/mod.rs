@@ -147,8 +147,7 @@ impl Reduced {
         let reduced = Reduced { grid, kept, keys, reductions, filters, selection, predicate, tiles, pruned, schema };
         // Each group has room for the values of the largest.
         let room = reduced.groups().saturating_mul(reduced.rows_max());
-        let cells: u64 = (0..reduced.grid.rank()).map(|d| reduced.selection.count(d)).product();
-        let is_uneven = reduced.has_map() && reduced.has_median() && room / 2 > cells;
+        let is_uneven = reduced.has_map() && reduced.has_median() && room / 2 > reduced.selection.cells();
         Ok((!is_uneven).then_some(reduced))
     }
 

@@ -127,14 +127,14 @@ impl Pair {
     fn of((left, on_left): (&Grid, &Expr), (right, on_right): (&Grid, &Expr)) -> Option<Pair> {
         let (l, r) = (only_dimension(left, on_left)?, only_dimension(right, on_right)?);
         let extents = (left.dimensions[l].extent, right.dimensions[r].extent);
-        let axes = match (dimension_of(left, on_left), dimension_of(right, on_right)) {
-            (Some(_), Some(_)) => (left.dimensions[l].axis.clone(), right.dimensions[r].axis.clone()),
-            _ if extents.0.max(extents.1) > LOOKED_AT_MAX => return None,
+        let is_plain = dimension_of(left, on_left).is_some() && dimension_of(right, on_right).is_some();
+        let axes = match is_plain {
+            true => (left.dimensions[l].axis.clone(), right.dimensions[r].axis.clone()),
+            false if extents.0.max(extents.1) > LOOKED_AT_MAX => return None,
             // What fails for some coordinate may do so for one that is no row.
-            _ => (computed(left, l, on_left).ok()?, computed(right, r, on_right).ok()?),
+            false => (computed(left, l, on_left).ok()?, computed(right, r, on_right).ok()?),
         };
         let shift = axes.0.shift_to(extents.0, &axes.1, extents.1)?;
-        let is_plain = dimension_of(left, on_left).and(dimension_of(right, on_right)).is_some();
         Some(Pair { left: l, right: r, shift, is_plain })
     }
 
