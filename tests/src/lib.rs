@@ -6,6 +6,7 @@
 //!   Shell       a bash under `terrace run` that does what the test says, between its other acts
 //!   Outcome     what a command said and how it ended
 //!   Served      an agent of its own, which clients reach by TCP
+//!   Agents      several agents of one root, on this machine
 //!   Proxy       a network between two agents, which can be cut
 //!   SlowTier    a durable tier with a bandwidth and a latency, which counts what it is asked
 //!   Tree        what a directory holds, read natively, to compare
@@ -17,6 +18,7 @@
 //!
 //! Invariant: a workplace that goes away leaves nothing: no process, no tier, no state.
 
+mod agents;
 mod array_model;
 mod comparison;
 pub mod history;
@@ -32,6 +34,7 @@ mod slurm;
 mod tree;
 mod workplace;
 
+pub use agents::Agents;
 pub use array_model::{ArrayModel, Random, compare_at_random};
 pub use comparison::Comparison;
 pub use http::{Answer, Http};

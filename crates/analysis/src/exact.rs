@@ -273,14 +273,8 @@ fn arithmetic(
     (Transformed::yes(expr), Some(Whole { data_type: wanted, bounds }))
 }
 
-/// The function in an operator's place.
-fn checked(op: Operator) -> &'static ScalarUDF {
-    static FUNCTIONS: LazyLock<[ScalarUDF; 3]> = LazyLock::new(|| {
-        [
-            ("checked_add", Operator::Plus),
-            ("checked_subtract", Operator::Minus),
-            ("checked_multiply", Operator::Multiply),
-        ]
+static FUNCTIONS: LazyLock<[ScalarUDF; 3]> = LazyLock::new(|| {
+    [("checked_add", Operator::Plus), ("checked_subtract", Operator::Minus), ("checked_multiply", Operator::Multiply)]
         .map(|(name, op)| {
             let types = vec![DataType::Int64, DataType::UInt64];
             ScalarUDF::new_from_impl(Checked {
@@ -289,7 +283,15 @@ fn checked(op: Operator) -> &'static ScalarUDF {
                 signature: Signature::uniform(2, types, Volatility::Immutable),
             })
         })
-    });
+});
+
+/// Those that stand in operators' places: who plans a query has put them there, and nobody calls them by their names.
+pub fn functions() -> Vec<ScalarUDF> {
+    FUNCTIONS.to_vec()
+}
+
+/// The function in an operator's place.
+fn checked(op: Operator) -> &'static ScalarUDF {
     match op {
         Operator::Plus => &FUNCTIONS[0],
         Operator::Minus => &FUNCTIONS[1],

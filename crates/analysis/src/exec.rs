@@ -2,6 +2,7 @@
 //! catalogue.
 
 use crate::control::{Control, of_task};
+use crate::nodes::Recipe;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
 use datafusion::common::config::ConfigOptions;
@@ -22,6 +23,7 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PhysicalExpr, PlanProperties, ReplaceChildrenOptions,
 };
 use futures::TryStreamExt;
+use std::any::Any;
 use std::fmt::{Debug, Formatter};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -46,6 +48,15 @@ pub trait Work: Send + Sync {
         None
     }
     fn stream(&self, partition: usize, context: Arc<TaskContext>, seen: Seen) -> Result<SendableRecordBatchStream>;
+    /// What another node has to know to do it; `None`: it can be done here only.
+    fn recipe(&self) -> crate::error::Result<Option<Recipe>> {
+        Ok(None)
+    }
+    /// Nodes can do it in shares.
+    fn can_be_shared(&self) -> bool {
+        false
+    }
+    fn as_any(&self) -> &dyn Any;
 }
 
 /// Tells how far a leaf is: its query, and EXPLAIN ANALYZE.
@@ -97,6 +108,10 @@ impl ArrayExec {
         )
         .with_scheduling_type(SchedulingType::Cooperative);
         ArrayExec { work, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+    }
+
+    pub fn work(&self) -> &Arc<dyn Work> {
+        &self.work
     }
 }
 

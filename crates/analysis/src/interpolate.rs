@@ -26,7 +26,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use terrace_client::Kind;
 
-const NAME: &str = "interpolate";
+pub const NAME: &str = "interpolate";
 const EXAMPLE: &str =
     "interpolate('run1', 'velocity', z, y, x), with a coordinate for each dimension of the table run1, in their order";
 /// Cells of a block: those between its points are read in vain, where they do not lie in one piece of memory.

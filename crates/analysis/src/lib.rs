@@ -35,6 +35,7 @@ mod exec;
 mod grid;
 mod interpolate;
 mod nesting;
+mod nodes;
 mod parameters;
 #[cfg(test)]
 mod plans;
@@ -53,6 +54,7 @@ pub use control::{Control, End, Limits, Query, Register, answer, on_behalf};
 pub use error::{Error, Result};
 pub use exec::STACK_BYTES;
 pub use grid::{Column, Dimension, Grid, Meaning, MemoryArray, Source};
+pub use nodes::{Parts, QUERY_HEADER, worker_service};
 pub use parameters::{Values, numbered, parameters};
 pub use rules::ArrayPlans;
 pub use scan::GridTable;

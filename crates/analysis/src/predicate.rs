@@ -42,6 +42,8 @@ pub struct General {
     pub expression: Arc<dyn PhysicalExpr>,
     pub fields: Vec<usize>,
     pub schema: SchemaRef,
+    /// As other nodes are told of it.
+    pub told: Expr,
 }
 
 impl General {
@@ -57,7 +59,7 @@ impl General {
         let df_schema = DFSchema::try_from(schema.as_ref().clone())?;
         let expression =
             create_physical_expr(&expr, &df_schema, &ExecutionProps::new(), &PhysicalPlanningContext::default())?;
-        Ok(General { expression, fields, schema })
+        Ok(General { expression, fields, schema, told: expr })
     }
 
     pub fn evaluate(&self, reader: &mut TileReader<'_>) -> Result<ArrayRef> {

@@ -6,7 +6,8 @@
 use crate::control::reading;
 use crate::error::Result;
 use crate::exec::{ArrayExec, Seen, Work};
-use crate::grid::{Column as GridColumn, Grid, Selection, Tile, TileReader, is_of_rows, select, tiles};
+use crate::grid::{Column as GridColumn, Grid, Selection, Tile, TileReader, can_be_shared, is_of_rows, select, tiles};
+use crate::nodes::{GridRecipe, Recipe, Share, told};
 use crate::predicate::{Mask, Predicate, ones, places};
 use arrow::array::{Array, RecordBatch, RecordBatchOptions};
 use arrow::compute::prep_null_mask_filter;
@@ -24,6 +25,7 @@ use datafusion::physical_expr::utils::collect_columns;
 use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
+use std::any::Any;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,13 +64,15 @@ impl TableProvider for GridTable {
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let fields = projection.cloned().unwrap_or_else(|| (0..self.0.fields.len()).collect());
         let config = session.config();
-        let scan = Scan::plan(self.0.clone(), fields, filters, limit, config.target_partitions(), config.batch_size())?;
+        // In several parts, so that nodes can have theirs.
+        let partitions = config.target_partitions().max(if self.0.is_shared() { 2 } else { 1 });
+        let scan = Scan::plan(self.0.clone(), fields, filters, limit, partitions, config.batch_size(), None)?;
         Ok(Arc::new(ArrayExec::new(Arc::new(scan))))
     }
 }
 
 #[derive(Clone)]
-struct Scan {
+pub struct Scan {
     grid: Arc<Grid>,
     fields: Vec<usize>,
     schema: SchemaRef,
@@ -84,31 +88,44 @@ struct Scan {
     limit: Option<usize>,
     /// What is said of rows while the plan runs.
     dynamic: Arc<[Arc<dyn PhysicalExpr>]>,
+    can_be_shared: bool,
 }
 
 impl Scan {
-    fn plan(
+    /// `share`: of several nodes, which all have so many partitions.
+    pub fn plan(
         grid: Arc<Grid>,
         fields: Vec<usize>,
         filters: &[Expr],
         limit: Option<usize>,
         partitions: usize,
         batch_size: usize,
+        share: Option<&Share>,
     ) -> Result<Scan> {
         let selection = select(&grid, filters)?;
         let predicate = Predicate::new(&grid, &selection.rest)?;
         let mut columns: Vec<usize> = predicate.iter().flat_map(|predicate| predicate.columns(&grid)).collect();
         columns.extend(fields.iter().filter_map(|&field| grid.fields[field].column()));
         let schema = Arc::new(grid.schema().project(&fields)?);
+        columns.sort_unstable();
+        columns.dedup();
         let read: Vec<&GridColumn> = columns.iter().map(|&column| &grid.columns[column]).collect();
-        let all = tiles(&read, &selection);
+        let can_be_shared = grid.is_shared() && can_be_shared(&read, &selection);
+        let mut all = tiles(&read, &selection);
+        if let Some(share) = share {
+            all.retain(|tile| share.has(&read, tile));
+        }
         let all_count = all.len();
         let tiles = match &predicate {
             Some(predicate) => predicate.possible(&grid, all),
             None => all,
         };
-        let partitions = partitions.min(tiles.len()).max(1);
+        let partitions = match share {
+            Some(_) => partitions,
+            None => partitions.min(tiles.len()).max(1),
+        };
         Ok(Scan {
+            can_be_shared,
             schema,
             filters: filters.to_vec(),
             predicate: predicate.map(Arc::new),
@@ -184,6 +201,17 @@ impl Work for Scan {
     fn narrowed(&self, filters: &[Arc<dyn PhysicalExpr>]) -> Option<Arc<dyn Work>> {
         // Its limit is of rows that pass its own filters alone.
         self.limit.is_none().then(|| Arc::new(Scan { dynamic: filters.into(), ..self.clone() }) as Arc<dyn Work>)
+    }
+    fn recipe(&self) -> Result<Option<Recipe>> {
+        let Some(grid) = GridRecipe::of(&self.grid)? else { return Ok(None) };
+        let (fields, filters, limit) = (self.fields.clone(), told(&self.filters)?, self.limit);
+        Ok(Some(Recipe::Scan { grid, fields, filters, limit, partitions: self.partitions, share: None }))
+    }
+    fn can_be_shared(&self) -> bool {
+        self.can_be_shared
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
     }
     fn stream(&self, partition: usize, _: Arc<TaskContext>, seen: Seen) -> DataFusionResult<SendableRecordBatchStream> {
         let share = self.share(partition);

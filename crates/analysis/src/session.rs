@@ -8,6 +8,7 @@ use crate::exact;
 use crate::exec::STACK_BYTES;
 use crate::interpolate::{self, interpolate};
 use crate::nesting;
+use crate::nodes::Nodes;
 use crate::parameters::Values;
 use crate::rules::ArrayPlans;
 use crate::spill::Spill;
@@ -17,15 +18,15 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::error::DataFusionError;
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryLimit, TrackConsumersPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, LogicalPlan};
-use datafusion::physical_plan::execute_stream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
 use futures::{FutureExt, StreamExt};
 use std::any::Any;
@@ -138,13 +139,20 @@ pub fn context(options: &Options) -> Result<SessionContext> {
     if options.array_plans {
         state = state.with_optimizer_rule(Arc::new(ArrayPlans));
     }
-    let context = SessionContext::new_with_state(state.build());
-    context.register_udaf(exact_sum());
-    context.register_udaf(complex::average());
-    context.register_udf(cf_time());
-    context.register_udf(interpolate());
-    complex::functions().into_iter().for_each(|function| context.register_udf(function));
-    Ok(context)
+    let mut state = state.build();
+    register_functions(&mut state)?;
+    Ok(SessionContext::new_with_state(state))
+}
+
+/// Those that are ours, and those that ours are called instead of.
+pub fn register_functions(registry: &mut dyn FunctionRegistry) -> Result<()> {
+    for function in [exact_sum(), complex::average()] {
+        registry.register_udaf(Arc::new(function))?;
+    }
+    for function in [cf_time(), interpolate()].into_iter().chain(complex::functions()) {
+        registry.register_udf(Arc::new(function))?;
+    }
+    Ok(())
 }
 
 /// Plans a query. Nothing is changed by SQL: statements that would are refused.
@@ -172,8 +180,16 @@ pub async fn plan_with(context: &SessionContext, text: &str, values: Values) -> 
 ///
 /// A join holds the rows of one side by their keys, which is fastest, and can't spill. Where others could, and there is no memory for that,
 /// the plan is made again: both sides are sorted.
+///
+/// What several agents share is read beside them.
 pub async fn stream(frame: DataFrame) -> Result<SendableRecordBatchStream> {
     let (mut state, plan) = frame.into_parts();
+    if let Some(nodes) = state.config().get_extension::<Nodes>() {
+        let (state, plan) = (state.clone(), plan.clone());
+        if let Some(planned) = aside(async move { nodes.planned(&state, &plan).await }).await? {
+            return run(planned.task, std::future::ready(Ok(planned.plan))).await;
+        }
+    }
     let environment = state.runtime_env();
     let is_limited = control::current().memory_bytes_max.is_some()
         || matches!(environment.memory_pool.memory_limit(), MemoryLimit::Finite(_));
@@ -225,13 +241,19 @@ fn is_plain(expression: &Expr) -> bool {
 }
 
 async fn stream_once(frame: DataFrame) -> Result<SendableRecordBatchStream> {
+    run(frame.task_ctx(), async move { Ok(frame.create_physical_plan().await?) }).await
+}
+
+async fn run(
+    task: TaskContext,
+    planning: impl Future<Output = Result<Arc<dyn ExecutionPlan>>> + Send + 'static,
+) -> Result<SendableRecordBatchStream> {
     let control = control::current();
-    let task = frame.task_ctx();
     let config = task.session_config().clone().with_extension(control.clone());
     let environment = with_memory_of(&control, &task.runtime_env());
     let task = Arc::new(task.with_session_config(config).with_runtime(environment));
     let stream = aside(async move {
-        let plan = checked(frame.create_physical_plan().await?, &control)?;
+        let plan = checked(planning.await?, &control)?;
         Ok(execute_stream(plan, task)?)
     })
     .await?;
@@ -266,7 +288,12 @@ impl Queries {
         let limits = Limits { memory_bytes_max: options.query_memory_bytes_max, time_max: options.query_time_max };
         let queries = Register::new(session.runtime_directory(), limits);
         let objects = Arc::new(Objects::new(session, queries));
-        let context = context(options)?;
+        let mut context = context(options)?;
+        if let Some(nodes) = Nodes::of(&objects)?.filter(|_| options.array_plans) {
+            let state = SessionStateBuilder::new_from_existing(context.state());
+            let config = context.copied_config().with_extension(Arc::new(nodes));
+            context = SessionContext::new_with_state(state.with_config(config).build());
+        }
         context.register_catalog(CATALOG, Arc::new(Names(objects.clone())));
         Ok(Queries { context, objects, who: options.who.as_str().into() })
     }

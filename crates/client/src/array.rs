@@ -266,11 +266,32 @@ impl Array {
 
     /// The array at this moment: see [`ArrayView`].
     pub fn view(&self) -> Result<ArrayView> {
+        let is_here = matches!(&*self.backend, Backend::Here(_));
+        // Before the cells are looked at: what is whole now is seen whole.
+        let grows = self.spec().grows_along().filter(|_| !is_here);
+        let whole_steps = grows.map(|dimension| self.complete_steps(dimension, 0)).transpose()?;
         let view = match &*self.backend {
             Backend::Here(handle) => handle.view()?,
-            Backend::Elsewhere(_) | Backend::Spread(_) => View::of_base(self.shape()?),
+            Backend::Elsewhere(_) => View::of_base(self.shape()?),
+            Backend::Spread(array) => array.view()?,
         };
-        Ok(ArrayView { array: self.clone(), view })
+        Ok(ArrayView { array: self.clone(), view, whole_steps })
+    }
+
+    /// The agent that has the cell, where several share the array.
+    pub fn keeper(&self, cell: &[u64]) -> Option<u32> {
+        match &*self.backend {
+            Backend::Spread(array) => Some(array.keeper_of_cell(cell)),
+            Backend::Here(_) | Backend::Elsewhere(_) => None,
+        }
+    }
+
+    /// The array's name below the root, where several agents share it.
+    pub fn shared_name(&self) -> Option<&str> {
+        match &*self.backend {
+            Backend::Spread(array) => Some(array.path()),
+            Backend::Here(_) | Backend::Elsewhere(_) => None,
+        }
     }
 
     /// Makes the array durable in the root.
@@ -309,6 +330,7 @@ impl Array {
 pub struct ArrayView {
     array: Array,
     view: View,
+    whole_steps: Option<u64>,
 }
 
 impl std::ops::Deref for ArrayView {
@@ -323,12 +345,17 @@ impl ArrayView {
         &self.array
     }
 
-    /// A region's cells as they lie below all layers. Of an array on other nodes, which has no layers here: all it has now.
+    /// Steps that have all of their cells, where the layers alone don't tell: the array has cells on other nodes.
+    pub fn whole_steps(&self) -> Option<u64> {
+        self.whole_steps
+    }
+
+    /// A region's cells as they lie below all layers. Of what is on other nodes: as they are now.
     pub fn read_base(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
         match &*self.array.backend {
             Backend::Here(handle) => handle.read_base(region, cells),
             Backend::Elsewhere(array) => array.get(region, cells),
-            Backend::Spread(array) => array.get(region, cells),
+            Backend::Spread(array) => array.read_base(region, cells),
         }
     }
 }

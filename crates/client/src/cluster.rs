@@ -42,6 +42,16 @@ impl Cluster {
         self.members.len() as u32
     }
 
+    /// What all agents want to see.
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Of an agent's certificate; `None`: in the clear.
+    pub fn fingerprint(&self, number: u32) -> Option<&str> {
+        self.members[number as usize].fingerprint.as_deref()
+    }
+
     pub fn numbers(&self) -> std::ops::Range<u32> {
         0..self.count()
     }

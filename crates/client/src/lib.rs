@@ -35,6 +35,7 @@ mod members;
 mod membership;
 mod memory;
 pub mod queries;
+mod query_nodes;
 mod remote;
 mod routing;
 mod rpc;
@@ -51,6 +52,7 @@ pub use bytes::Bytes;
 pub use hooks::{Foreign, ForeignRegion, When};
 pub use link::Link;
 pub use members::{of_root as agents_of, token_of_root};
+pub use query_nodes::QueryNode;
 pub use select::{Histogram, Selection, Where, histogram};
 pub use session::{Create, FINGERPRINT_SUFFIX, Session};
 pub use stager::{Arrived, Full, Staged, Stager, StagerCounters, StagerSpec};
@@ -61,5 +63,5 @@ pub use terrace_core::objects::{
     TimeUnit, halves, unicode_text,
 };
 pub use terrace_objects::array::{Layer, LockMode};
-pub use tls::{Socket as TlsSocket, checked_fingerprint, fingerprint};
+pub use tls::{Socket as TlsSocket, checked_fingerprint, client_config, fingerprint};
 pub use transfer::Transfer;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use terrace_core::objects::{
     ArraySpec, Kind, ObjectError, Overlap, Placement, Region, Result, choose, for_each_part, key_of_chunk,
 };
-use terrace_objects::array::{ArrayHandle, LockMode, copy_overlap};
+use terrace_objects::array::{ArrayHandle, LockMode, View, copy_overlap};
 
 /// From so many bytes on, agents are talked to at the same time.
 const TOGETHER_MIN: usize = 256 << 10;
@@ -82,6 +82,12 @@ impl SpreadArray {
 
     fn home(&self) -> u32 {
         self.only().unwrap_or_else(|| choose(self.identity, self.cluster.count()))
+    }
+
+    /// The agent that has the cell.
+    pub fn keeper_of_cell(&self, cell: &[u64]) -> u32 {
+        let chunk: Vec<u64> = cell.iter().zip(&self.spec.chunks).map(|(index, extent)| index / extent).collect();
+        self.keeper_of(&chunk)
     }
 
     fn keeper_of(&self, chunk: &[u64]) -> u32 {
@@ -168,9 +174,36 @@ impl SpreadArray {
     }
 
     pub fn get(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
+        self.get_by(region, cells, Keeper::get)
+    }
+
+    /// What this node has staged, over all that lies elsewhere.
+    pub fn view(&self) -> Result<View> {
+        let shape = self.shape()?;
+        let Some(here) = self.cluster.here else { return Ok(View::of_base(shape)) };
+        match self.keeper(here)? {
+            Keeper::Here(handle) => Ok(handle.view()?.over(shape)),
+            Keeper::Elsewhere(_) => Ok(View::of_base(shape)),
+        }
+    }
+
+    /// A region's cells, those that this node has staged as they lie below.
+    pub fn read_base(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
+        self.get_by(region, cells, |keeper, region, cells| match keeper {
+            Keeper::Here(handle) => handle.read_base(region, cells),
+            Keeper::Elsewhere(array) => array.get(region, cells),
+        })
+    }
+
+    fn get_by(
+        &self,
+        region: &Region,
+        cells: &mut [u8],
+        get: impl Fn(&Keeper, &Region, &mut [u8]) -> Result<()> + Sync,
+    ) -> Result<()> {
         self.check_bytes(region, cells.len())?;
         if let Some(only) = self.only() {
-            return self.keeper(only)?.get(region, cells);
+            return get(self.keeper(only)?, region, cells);
         }
         if !self.is_within_reach(region) {
             region.check_within(&self.shape()?)?;
@@ -182,7 +215,7 @@ impl SpreadArray {
             pieces[self.keeper_of(chunk) as usize].push(Piece { region: part, cells: piece });
             Ok(())
         })?;
-        let got = self.each(pieces, cells.len(), |keeper, piece| keeper.get(&piece.region, &mut piece.cells))?;
+        let got = self.each(pieces, cells.len(), |keeper, piece| get(keeper, &piece.region, &mut piece.cells))?;
         for piece in got.into_iter().flatten() {
             if let Some(overlap) = Overlap::of(&piece.region, region) {
                 // SAFETY: both buffers have all cells of their regions.

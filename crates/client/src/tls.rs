@@ -110,16 +110,21 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// Speaks TLS over a new connection; the certificate is looked at before this returns.
-pub fn greet(stream: TcpStream, address: &str, pinned: &str) -> std::io::Result<TlsStream> {
+/// How a client speaks TLS with whoever has the certificate of this fingerprint, and nobody else.
+pub fn client_config(pinned: &str) -> std::io::Result<ClientConfig> {
     let provider = Arc::new(ring::default_provider());
     let verifier = Pinned { fingerprint: pinned.into(), provider: provider.clone() };
-    let config = ClientConfig::builder_with_provider(provider)
+    Ok(ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(Error::other)?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_no_client_auth();
+        .with_no_client_auth())
+}
+
+/// Speaks TLS over a new connection; the certificate is looked at before this returns.
+pub fn greet(stream: TcpStream, address: &str, pinned: &str) -> std::io::Result<TlsStream> {
+    let config = client_config(pinned)?;
     // Certificates are known by their fingerprint: the name says nothing.
     let name = ServerName::try_from("terrace").expect("a name that is right");
     let mut connection = ClientConnection::new(Arc::new(config), name).map_err(Error::other)?;

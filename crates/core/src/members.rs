@@ -1,6 +1,7 @@
 //! Several agents of one root: who they are. Membership is given at launch; each agent writes down where it listens.
 //!
 //!   ROOT/.terrace/agents/0, 1 …    one file for each agent, for this user alone
+//!                        0.queries where parts of queries are answered beside agent 0
 //!                        token     what all of them want to see
 //!
 //! Invariant: agents are complete when 0 to N-1 are written down with the same N and the same launch.
@@ -42,6 +43,11 @@ pub const LAUNCH: &str = "launch";
 /// The directory in which agents write down where they listen; `private` is the root's own directory.
 pub fn directory(root: &Path, private: &str) -> PathBuf {
     root.join(private).join("agents")
+}
+
+/// The file with the address at which parts of queries are answered beside an agent.
+pub fn queries(number: u32) -> String {
+    format!("{number}.queries")
 }
 
 /// What is added to names that must differ between the agents of one root.

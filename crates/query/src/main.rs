@@ -3,6 +3,7 @@
 //!
 //!   sql: a query, a file of them, or a prompt ─▶ rows in a format
 //!   worker: queries of a program that started it, by pipe                flight: queries of Flight SQL's clients
+//!   node: parts of queries of other nodes' programs
 
 mod chunks;
 mod flight;
@@ -11,6 +12,8 @@ mod fuzz;
 mod interrupt;
 mod language;
 mod lending;
+mod listening;
+mod node;
 mod output;
 mod prepared;
 mod progress;
@@ -50,6 +53,8 @@ enum Command {
     Worker(WorkerArgs),
     /// Answer SQL of Arrow Flight SQL's clients, until a signal comes; `terrace serve --flight` starts it
     Flight(FlightArgs),
+    /// Answer parts of queries on arrays that several agents share, until a signal comes; `terrace serve` starts it beside each agent
+    Node(FlightArgs),
 }
 
 #[derive(Args)]
@@ -168,10 +173,20 @@ fn run(command: &Command) -> Result<(), Failure> {
             worker::serve(&engine, lender.as_ref())
         }
         Command::Flight(args) => flight(args),
+        Command::Node(args) => {
+            listening::keep_little_memory();
+            node::serve(options(&args.engine)?, args.engine.connect.clone(), &args.server)
+        }
     }
 }
 
 fn engine(args: &EngineArgs) -> Result<Engine, Failure> {
+    let options = options(args)?;
+    let session = Session::connect(&args.connect).map_err(terrace_analysis::Error::from)?;
+    Ok(Engine::new(session, &options)?)
+}
+
+fn options(args: &EngineArgs) -> Result<Options, Failure> {
     let size = |flag: &str, given: &Option<String>| {
         let parsed = given.as_ref().map(|text| {
             let size = terrace_core::size::Size::parse(text)
@@ -192,7 +207,7 @@ fn engine(args: &EngineArgs) -> Result<Engine, Failure> {
     if let Some(directory) = args.spill.as_ref().filter(|directory| !directory.is_dir()) {
         return Err(Failure::invalid(format!("--spill {}: there is no such directory", directory.display())));
     }
-    let options = Options {
+    Ok(Options {
         memory_bytes_max,
         spill: args.spill.clone(),
         threads: args.threads,
@@ -200,13 +215,11 @@ fn engine(args: &EngineArgs) -> Result<Engine, Failure> {
         query_time_max,
         who: interrupt::who(),
         array_plans: !args.generic,
-    };
-    let session = Session::connect(&args.connect).map_err(terrace_analysis::Error::from)?;
-    Ok(Engine::new(session, &options)?)
+    })
 }
 
 fn flight(args: &FlightArgs) -> Result<(), Failure> {
-    flight::keep_little_memory();
+    listening::keep_little_memory();
     flight::serve(&engine(&args.engine)?, &args.server)
 }
 

@@ -52,6 +52,7 @@ mod predict;
 mod programs;
 mod queries;
 mod queries_control;
+mod queries_nodes;
 mod queries_spill;
 mod requests;
 mod room;

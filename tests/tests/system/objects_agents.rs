@@ -1,96 +1,15 @@
 //! Several agents of one root: arrays spread over them, restarted as more and as fewer, and seen from each.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use terrace_client::{
     ArraySpec, Create, DataType, Kind, LockMode, ObjectKind, Placement, Region, Session, TagValue, agents_of,
-    token_of_root,
 };
-use terrace_core::members::{number_of, suffix};
+use terrace_core::members::number_of;
 use terrace_core::nodes::split_tag;
-use terrace_tests::{Http, Random, Served, Wish, Workplace, compare_at_random, wait_until};
-
-/// `terrace serve --hosts` until it is dropped; all hosts are this one, by another loopback address each.
-struct Agents {
-    process: Child,
-    root: PathBuf,
-    runtime: PathBuf,
-    count: usize,
-}
-
-fn start(place: &Workplace, count: usize) -> Agents {
-    let hosts = place.scratch().join("hosts");
-    let names: String = (0..count).map(|number| format!("127.0.0.{}\n", number + 1)).collect();
-    std::fs::write(&hosts, names).unwrap();
-    let mut command = place.terrace("serve");
-    command.args(["--quiet", "--launcher", "env HOST={host}", "--hosts"]).arg(&hosts);
-    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    assert!(line.starts_with("export TERRACE_ROOT="), "{line:?}");
-    Agents { process, root: place.root().into(), runtime: place.runtime().parent().unwrap().into(), count }
-}
-
-impl Agents {
-    /// A session with this agent, as a program of its node has it.
-    fn beside(&self, number: usize) -> Session {
-        let id = terrace_core::settings::root_id(&self.root) + &suffix(number as u32);
-        Session::open(&self.runtime.join(id).join("index")).unwrap()
-    }
-
-    /// A session with this agent, as a program of another node has it.
-    fn elsewhere(&self, number: usize) -> Session {
-        let agents = agents_of(&self.root).unwrap().expect("the agents are written down");
-        assert_eq!(agents.len(), self.count);
-        Session::connect_to(&agents[number].address, &token_of_root(&self.root).unwrap()).unwrap()
-    }
-
-    fn end(mut self) {
-        // SAFETY: our own child.
-        unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
-        assert!(wait_until(100, || self.process.try_wait().unwrap().is_some()), "the agents do not end");
-        assert_eq!(self.process.wait().unwrap().code(), Some(0));
-        let id = terrace_core::settings::root_id(&self.root);
-        let is_locked = |number: usize| {
-            let lock = self.runtime.join(format!("{id}{}", suffix(number as u32))).join("lock");
-            std::fs::File::open(lock).is_ok_and(|lock| lock.try_lock_shared().is_err())
-        };
-        assert!(!(0..self.count).any(is_locked), "an agent is still there");
-    }
-
-    /// Kills everything, as a power cut does.
-    fn kill(mut self) {
-        let serves = children_of(self.process.id());
-        let agents: Vec<u32> = serves.iter().flat_map(|&serve| children_of(serve)).collect();
-        assert!(serves.len() == self.count && agents.len() == self.count, "{serves:?} {agents:?}");
-        for pid in [self.process.id()].into_iter().chain(serves).chain(agents) {
-            // SAFETY: processes that this test has started.
-            unsafe { libc::kill(pid as i32, libc::SIGKILL) };
-        }
-        self.process.wait().unwrap();
-    }
-}
-
-impl Drop for Agents {
-    fn drop(&mut self) {
-        if self.process.try_wait().is_ok_and(|status| status.is_none()) {
-            // SAFETY: our own child, which ends its own.
-            unsafe { libc::kill(self.process.id() as i32, libc::SIGTERM) };
-            let _ = self.process.wait();
-        }
-    }
-}
-
-fn children_of(pid: u32) -> Vec<u32> {
-    let parent_of = |stat: String| stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse::<u32>().ok();
-    let processes =
-        std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let is_child =
-        |&process: &u32| std::fs::read_to_string(format!("/proc/{process}/stat")).ok().and_then(parent_of) == Some(pid);
-    processes.filter(is_child).collect()
-}
+use terrace_tests::{Agents, Http, Random, Served, Wish, Workplace, compare_at_random, wait_until};
 
 /// Agents that have segments of arrays in their tier.
 fn agents_with_segments(place: &Workplace) -> Vec<u32> {
@@ -129,7 +48,7 @@ fn whole(session: &Session, name: &str) -> Vec<i32> {
 #[test]
 fn regions_of_one_array_are_spread_over_two_agents_and_are_one_array_to_every_client() {
     let place = kept();
-    let agents = start(&place, 2);
+    let agents = Agents::start(&place, 2);
     let (one, two, far) = (agents.beside(0), agents.beside(1), agents.elsewhere(1));
     let spec = ArraySpec::new(DataType::Int64, &[60, 70]).chunks(&[13, 17]).fill(&25i64.to_le_bytes());
     // With the container that it lies in.
@@ -174,16 +93,16 @@ fn regions_of_one_array_are_spread_over_two_agents_and_are_one_array_to_every_cl
 #[test]
 fn two_agents_are_restarted_as_three_and_as_one() {
     let place = kept();
-    let agents = start(&place, 2);
+    let agents = Agents::start(&place, 2);
     let values = counting(&agents.beside(0), "a", 100);
     agents.end();
-    let agents = start(&place, 3);
+    let agents = Agents::start(&place, 3);
     assert_eq!(whole(&agents.elsewhere(2), "a"), values);
     let newer = counting(&agents.beside(2), "a", 7000);
     assert_eq!(agents_with_segments(&place), [0, 1, 2]);
     assert_eq!(whole(&agents.beside(1), "a"), newer);
     agents.end();
-    let agents = start(&place, 1);
+    let agents = Agents::start(&place, 1);
     assert_eq!(whole(&agents.beside(0), "a"), newer);
     agents.end();
     place.settled_tree();
@@ -192,7 +111,7 @@ fn two_agents_are_restarted_as_three_and_as_one() {
 #[test]
 fn two_agents_that_were_killed_are_restarted_as_three_and_nothing_acknowledged_is_lost() {
     let place = kept();
-    let agents = start(&place, 2);
+    let agents = Agents::start(&place, 2);
     let session = agents.elsewhere(0);
     let mut values = counting(&session, "a", 0);
     session.flush("").unwrap();
@@ -204,7 +123,7 @@ fn two_agents_that_were_killed_are_restarted_as_three_and_nothing_acknowledged_i
     bytes.close().unwrap();
     drop((session, array));
     agents.kill();
-    let agents = start(&place, 3);
+    let agents = Agents::start(&place, 3);
     assert_eq!(whole(&agents.beside(1), "a"), values);
     let mut read = vec![0; 50_000];
     agents.elsewhere(2).open_bytes("table", false).unwrap().read_exact_at(0, &mut read).unwrap();
@@ -212,7 +131,7 @@ fn two_agents_that_were_killed_are_restarted_as_three_and_nothing_acknowledged_i
     // And back: what the third agent took over is not hidden by what the first two once had.
     let newer = counting(&agents.elsewhere(1), "a", 5000);
     agents.kill();
-    let agents = start(&place, 3);
+    let agents = Agents::start(&place, 3);
     assert_eq!(whole(&agents.beside(0), "a"), newer);
     agents.end();
     place.settled_tree();
@@ -221,11 +140,11 @@ fn two_agents_that_were_killed_are_restarted_as_three_and_nothing_acknowledged_i
 #[test]
 fn cells_of_an_agent_that_was_killed_are_waited_for_where_fewer_are_started_and_never_read_as_older_ones() {
     let place = kept();
-    let agents = start(&place, 3);
+    let agents = Agents::start(&place, 3);
     let values = counting(&agents.beside(0), "a", 100);
     assert_eq!(agents_with_segments(&place), [0, 1, 2]);
     agents.kill();
-    let agents = start(&place, 2);
+    let agents = Agents::start(&place, 2);
     for session in [agents.beside(0), agents.elsewhere(1)] {
         let refused = session.open_array("a", false).err().unwrap();
         assert_eq!(refused.kind, Kind::NoAgent);
@@ -237,7 +156,7 @@ fn cells_of_an_agent_that_was_killed_are_waited_for_where_fewer_are_started_and_
     let alone = Served::begin(&place, &[]);
     assert_eq!(Session::open(&alone.index).unwrap().open_array("a", false).err().unwrap().kind, Kind::NoAgent);
     alone.end();
-    let agents = start(&place, 3);
+    let agents = Agents::start(&place, 3);
     assert_eq!(whole(&agents.beside(1), "a"), values);
     agents.end();
     let alone = Served::begin(&place, &[]);
@@ -246,7 +165,7 @@ fn cells_of_an_agent_that_was_killed_are_waited_for_where_fewer_are_started_and_
     let newer = counting(&session, "a", 9000);
     drop(session);
     alone.kill(&place);
-    let agents = start(&place, 2);
+    let agents = Agents::start(&place, 2);
     assert_eq!(agents.elsewhere(0).open_array("a", true).err().unwrap().kind, Kind::NoAgent);
     agents.end();
     let alone = Served::begin(&place, &[]);
@@ -258,7 +177,7 @@ fn cells_of_an_agent_that_was_killed_are_waited_for_where_fewer_are_started_and_
 #[test]
 fn dimensions_smaller_than_the_number_of_agents_are_no_trouble() {
     let place = kept();
-    let agents = start(&place, 3);
+    let agents = Agents::start(&place, 3);
     let (one, two) = (agents.beside(0), agents.elsewhere(2));
     for (name, shape, chunks) in
         [("point", vec![1], vec![1]), ("pair", vec![2, 1, 1], vec![1, 1, 1]), ("none", vec![0], vec![4])]
@@ -278,7 +197,7 @@ fn dimensions_smaller_than_the_number_of_agents_are_no_trouble() {
 #[test]
 fn a_container_is_listed_and_its_objects_described_by_a_process_of_another_agent() {
     let place = kept();
-    let agents = start(&place, 2);
+    let agents = Agents::start(&place, 2);
     let (one, two, far) = (agents.beside(0), agents.beside(1), agents.elsewhere(1));
     one.create_container("c/inner", Create::New).unwrap();
     counting(&one, "c/array", 0);
@@ -321,7 +240,7 @@ fn a_container_is_listed_and_its_objects_described_by_a_process_of_another_agent
 #[test]
 fn an_unlimited_dimension_is_grown_by_clients_of_two_agents() {
     let place = kept();
-    let agents = start(&place, 2);
+    let agents = Agents::start(&place, 2);
     let (first, second) = (agents.beside(0), agents.elsewhere(1));
     let spec = ArraySpec::new(DataType::Float32, &[0, 4]).unlimited(0).chunks(&[3, 4]);
     let one = first.create_array("grows", &spec, Create::New).unwrap();
@@ -340,7 +259,7 @@ fn an_unlimited_dimension_is_grown_by_clients_of_two_agents() {
     drop((first, second, one, two));
     agents.end();
     place.settled_tree();
-    let agents = start(&place, 1);
+    let agents = Agents::start(&place, 1);
     assert_eq!(agents.beside(0).open_array("grows", false).unwrap().shape().unwrap(), [25, 4]);
     agents.end();
 }
@@ -348,7 +267,7 @@ fn an_unlimited_dimension_is_grown_by_clients_of_two_agents() {
 #[test]
 fn an_application_chooses_one_agent_or_its_own() {
     let place = kept();
-    let agents = start(&place, 3);
+    let agents = Agents::start(&place, 3);
     let session = agents.beside(1);
     let everything = Region::whole(&[64]).unwrap();
     let spec = ArraySpec::new(DataType::UInt8, &[64]).chunks(&[4]).placement(Placement::Local);
@@ -416,7 +335,7 @@ fn hosts_that_can_not_be_used_are_named() {
 #[test]
 fn objects_of_several_agents_are_served_over_http() {
     let place = kept();
-    let agents = start(&place, 2);
+    let agents = Agents::start(&place, 2);
     let session = agents.beside(1);
     let spec = ArraySpec::new(DataType::UInt8, &[0, 64]).unlimited(0).chunks(&[4, 16]).dimensions(&["t", "x"]);
     let array = session.create_array("grown", &spec, Create::New).unwrap();
@@ -446,7 +365,7 @@ fn agents_are_restarted_at_once_in_any_number() {
     let whole = Region::whole(&[64, 16]).unwrap();
     let mut newest: Vec<i32> = vec![];
     for (turn, count) in [3, 3, 6, 1, 1, 6, 3, 1].into_iter().enumerate() {
-        let agents = start(&place, count);
+        let agents = Agents::start(&place, count);
         let session = agents.beside(0);
         let array = session.create_array("a", &spec, Create::IfMissing).unwrap();
         if turn > 0 {
@@ -464,7 +383,7 @@ fn agents_are_restarted_at_once_in_any_number() {
 #[test]
 fn a_start_that_waits_for_an_agent_of_an_earlier_launch_says_so() {
     let place = Wish::default().tier("ram", "32MiB").build();
-    let mut first = start(&place, 2);
+    let mut first = Agents::start(&place, 2);
     let session = first.beside(1);
     session.create_bytes("f", Create::New).unwrap().close().unwrap();
     // SAFETY: our own child.

@@ -12,8 +12,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use terrace_core::members;
 use terrace_core::objects::wire::{FRAME_BYTES, Frame, Request, Response, decode, encode};
 use terrace_core::objects::{Kind, ObjectError, Result, check_key};
+use terrace_index::PRIVATE_DIR;
 use terrace_objects::{normal_path, placed};
 
 /// Memory for a message before any of it has come; nearly all are shorter.
@@ -144,6 +146,14 @@ impl Server {
                     None => String::new(),
                 };
                 Ok((Response::Members { number: membership.number, members, token }, vec![]))
+            }
+            Request::QueryNode => {
+                let Some(membership) = &self.settings.member else {
+                    return Ok((Response::QueryNode { address: None }, vec![]));
+                };
+                let file = members::directory(root, PRIVATE_DIR).join(members::queries(membership.number));
+                let address = std::fs::read_to_string(file).ok().map(|text| text.trim().to_owned());
+                Ok((Response::QueryNode { address }, vec![]))
             }
             Request::Whose { path } => {
                 Ok((Response::Whose { member: placed::member_of(&self.checked_path(&path)?) }, vec![]))

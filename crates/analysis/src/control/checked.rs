@@ -1,7 +1,7 @@
 //! Plans that look at their query's control where DataFusion's operators do not let go for long.
 
 use super::Control;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
@@ -11,8 +11,10 @@ use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, PhysicalExpr, PlanProperties, ReplaceChildrenOptions,
+    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PhysicalExpr, PlanProperties,
+    ReplaceChildrenOptions,
 };
+use datafusion_distributed::{DistributedExec, NetworkBoundaryExt};
 use futures::StreamExt;
 use std::fmt::{Debug, Display, Formatter};
 use std::hash::{Hash, Hasher};
@@ -21,18 +23,27 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 
-/// The same plan, which ends when it is to. What reads of other operators without making more rows looks when they do.
+/// The same plan, which ends when it is to. What reads of other operators without making more rows looks when they do. What other nodes
+/// do is checked there.
 pub fn checked(plan: Arc<dyn ExecutionPlan>, control: &Arc<Control>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.transform_up(|plan| {
-        let may_make_many = plan.children().is_empty()
-            || matches!(plan.cardinality_effect(), CardinalityEffect::Unknown | CardinalityEffect::GreaterEqual);
-        if !may_make_many {
-            return Ok(Transformed::no(plan));
-        }
-        let plan = with_checked_filter(plan, control)?;
-        Ok(Transformed::yes(Arc::new(CheckedExec { plan, control: control.clone() }) as Arc<dyn ExecutionPlan>))
-    })
-    .data()
+    if plan.is_network_boundary() {
+        return Ok(plan);
+    }
+    let children = plan.children().into_iter().map(|child| checked(child.clone(), control));
+    let children = children.collect::<Result<Vec<_>>>()?;
+    let plan = if children.is_empty() { plan } else { replaced(plan, children)? };
+    let may_make_many = plan.children().is_empty()
+        || matches!(plan.cardinality_effect(), CardinalityEffect::Unknown | CardinalityEffect::GreaterEqual);
+    // It is what runs a plan, and is known by its type.
+    if !may_make_many || plan.is::<DistributedExec>() {
+        return Ok(plan);
+    }
+    let plan = with_checked_filter(plan, control)?;
+    Ok(Arc::new(CheckedExec { plan, control: control.clone() }))
+}
+
+fn replaced(plan: Arc<dyn ExecutionPlan>, children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.replace_children(children, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
 }
 
 /// Joins evaluate their filter for every few thousand pairs, and say nothing while none passes.

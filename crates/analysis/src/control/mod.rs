@@ -176,5 +176,9 @@ pub fn of_thread() -> Arc<Control> {
 
 /// That of a plan's task.
 pub fn of_task(context: &datafusion::execution::TaskContext) -> Arc<Control> {
-    context.session_config().get_extension::<Control>().unwrap_or_else(|| Arc::new(Control::new(None, None)))
+    of_config(context.session_config())
+}
+
+pub fn of_config(config: &datafusion::prelude::SessionConfig) -> Arc<Control> {
+    config.get_extension::<Control>().unwrap_or_else(|| Arc::new(Control::new(None, None)))
 }

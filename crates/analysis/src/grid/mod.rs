@@ -17,11 +17,12 @@ pub use cells::{CellType, arrow_type, may_be_null, whole};
 pub use reader::TileReader;
 pub use selection::{Selection, is_of_rows, of_coordinates, only_dimension, select, unqualified};
 pub use source::{MemoryArray, OneCell, Picture, RANK_MAX, Source};
-pub use tiles::{TILE_CELLS, Tile, tiles};
+pub use tiles::{TILE_CELLS, Tile, can_be_shared, tiles};
 
 use crate::axis::Axis;
 use crate::error::{Error, Result};
 use arrow::datatypes::{Field, Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -94,7 +95,7 @@ impl Column {
 }
 
 /// What a column of the table is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Meaning {
     Dimension(usize),
     /// Other coordinates of a dimension: of the grid's axes by number.
@@ -196,6 +197,10 @@ impl Grid {
     }
     pub fn rank(&self) -> usize {
         self.dimensions.len()
+    }
+    /// Several agents share an array of it.
+    pub fn is_shared(&self) -> bool {
+        self.columns.iter().any(|column| column.source.shared_array().is_some())
     }
     pub fn cells(&self) -> u64 {
         self.dimensions.iter().map(|dimension| dimension.extent).product()

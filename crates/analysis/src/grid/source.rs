@@ -29,6 +29,14 @@ pub trait Source: Send + Sync {
     /// Extents of the blocks that the base is read in, if there is one.
     fn base_blocks(&self) -> Option<&[u64]>;
     fn fill(&self) -> &[u8];
+    /// The array's name, where several agents share it, so that other nodes know it by that.
+    fn shared_array(&self) -> Option<String> {
+        None
+    }
+    /// The agent that keeps a cell of a shared array; the same for all cells of a block of its base.
+    fn keeper(&self, _cell: &[u64]) -> Option<u32> {
+        None
+    }
 }
 
 impl Source for ArrayView {
@@ -73,6 +81,12 @@ impl Source for ArrayView {
     }
     fn fill(&self) -> &[u8] {
         &self.array().spec().fill
+    }
+    fn shared_array(&self) -> Option<String> {
+        self.array().shared_name().map(Into::into)
+    }
+    fn keeper(&self, cell: &[u64]) -> Option<u32> {
+        self.array().keeper(cell)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Cuts a selection into tiles: boxes small enough to be shared out among threads, each of which lies in one layer of every
-//! column as far as possible, so that it is read where it lies.
+//! column as far as possible, so that it is read where it lies; and in one block of what lies below, as far as that goes, so that
+//! one agent has it.
 
 use super::selection::Selection;
 use super::{Column, RANK_MAX};
@@ -32,10 +33,10 @@ pub fn tiles(columns: &[&Column], selection: &Selection) -> Vec<Tile> {
         return vec![];
     }
     let rank = selection.ranges.len();
-    let cuts = cuts(columns, selection);
-    let mut pieces = pieces(selection, &cuts);
-    if pieces.iter().map(Vec::len).product::<usize>() > PIECES_MAX {
-        pieces = pieces_of(selection);
+    let are_few = |pieces: &Vec<Vec<Piece>>| pieces.iter().map(Vec::len).product::<usize>() <= PIECES_MAX;
+    let mut pieces = pieces(selection, &cuts(columns, selection, true));
+    if !are_few(&pieces) {
+        pieces = blocks(columns, selection).unwrap_or_else(|| pieces_of(selection));
     }
     let mut found = vec![];
     let mut index = vec![0usize; rank];
@@ -58,8 +59,19 @@ pub fn tiles(columns: &[&Column], selection: &Selection) -> Vec<Tile> {
     }
 }
 
-/// Where the layers of the columns begin and end, and the blocks of what lies below them.
-fn cuts(columns: &[&Column], selection: &Selection) -> Vec<BTreeSet<u64>> {
+/// Pieces that lie in one block of each column; `None`: there are too many.
+fn blocks(columns: &[&Column], selection: &Selection) -> Option<Vec<Vec<Piece>>> {
+    let pieces = pieces(selection, &cuts(columns, selection, false));
+    (pieces.iter().map(Vec::len).product::<usize>() <= PIECES_MAX).then_some(pieces)
+}
+
+/// Every tile lies in one block of each column, so that several nodes agree on whose it is.
+pub fn can_be_shared(columns: &[&Column], selection: &Selection) -> bool {
+    blocks(columns, selection).is_some()
+}
+
+/// Where the blocks of what lies below the columns' layers begin and end; those of the layers, too, if that is wanted.
+fn cuts(columns: &[&Column], selection: &Selection, of_layers: bool) -> Vec<BTreeSet<u64>> {
     let mut cuts = vec![BTreeSet::new(); selection.ranges.len()];
     for column in columns {
         let bounds: Vec<Range<u64>> = column
@@ -84,7 +96,7 @@ fn cuts(columns: &[&Column], selection: &Selection) -> Vec<BTreeSet<u64>> {
             if !meets || !region.is_block() {
                 continue;
             }
-            for (d, (&first, &end)) in region.offset().iter().zip(&end).enumerate() {
+            for (d, (&first, &end)) in region.offset().iter().zip(&end).enumerate().filter(|_| of_layers) {
                 cut(d, first);
                 cut(d, end);
             }

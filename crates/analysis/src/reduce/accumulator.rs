@@ -5,10 +5,14 @@ use super::{Function, Reduction};
 use crate::grid::CellType;
 use crate::grid::with_cell_type;
 use crate::sum::fitting;
-use arrow::array::{ArrayRef, Float64Array, Int64Array, PrimitiveArray, UInt64Array};
+use arrow::array::{ArrayRef, AsArray, Decimal128Array, Float64Array, Int64Array, PrimitiveArray, UInt64Array};
+use arrow::datatypes::{ArrowPrimitiveType, DataType as ArrowType, Decimal128Type, Float64Type};
 use datafusion::error::Result;
 use std::sync::Arc;
 use terrace_client::DataType;
+
+/// Sums may leave 64 bits on their way.
+pub const SUM_STATE: ArrowType = ArrowType::Decimal128(38, 0);
 
 /// Groups that a line of cells goes into.
 #[derive(Clone, Copy)]
@@ -221,6 +225,38 @@ impl Accumulator {
         }
     }
 
+    /// What these groups have, for whoever merges it with that of other nodes.
+    pub fn states(&self, groups: &[usize]) -> Option<ArrayRef> {
+        Some(match self {
+            Accumulator::Nothing | Accumulator::Values(_) => return None,
+            Accumulator::Real(sums) => {
+                Arc::new(Float64Array::from_iter_values(groups.iter().map(|&group| sums[group])))
+            }
+            Accumulator::Integer(sums) => {
+                let sums = Decimal128Array::from_iter_values(groups.iter().map(|&group| sums[group]));
+                Arc::new(sums.with_data_type(SUM_STATE))
+            }
+            Accumulator::Least(kept) | Accumulator::Greatest(kept) => kept.told(groups),
+        })
+    }
+
+    /// The states of another node, one for each of these groups.
+    pub fn take_states(&mut self, groups: &[usize], states: &ArrayRef) {
+        match self {
+            Accumulator::Nothing | Accumulator::Values(_) => {}
+            Accumulator::Real(sums) => {
+                let states = states.as_primitive::<Float64Type>().values();
+                groups.iter().zip(states).for_each(|(&group, state)| sums[group] += state);
+            }
+            Accumulator::Integer(sums) => {
+                let states = states.as_primitive::<Decimal128Type>().values();
+                groups.iter().zip(states).for_each(|(&group, state)| sums[group] += state);
+            }
+            Accumulator::Least(kept) => kept.take_told(groups, states, Direction::Least),
+            Accumulator::Greatest(kept) => kept.take_told(groups, states, Direction::Greatest),
+        }
+    }
+
     /// The groups' results, from `first` on; `counts` are the rows of each.
     pub fn results(&self, function: Function, counts: &[u64], first: usize) -> Result<ArrayRef> {
         let range = first..first + counts.len();
@@ -326,28 +362,87 @@ enum Direction {
     Greatest,
 }
 
-fn merge_extremes(own: &mut Extremes, other: &mut Extremes, direction: Direction) {
-    fn merge<T: Extreme>(own: &mut Extremes, other: &mut Extremes, direction: Direction) {
-        for (own, other) in T::kept(own).iter_mut().zip(T::kept(other).iter()) {
-            let is_better = match direction {
-                Direction::Least => own.greater(*other),
-                Direction::Greatest => other.greater(*own),
-            };
-            if is_better {
-                *own = *other;
+/// Of extremes, whatever they are of.
+macro_rules! each_kind {
+    ($extremes:expr, |$kept:ident: $native:ident| $act:expr) => {
+        match $extremes {
+            Extremes::I8($kept) => {
+                type $native = i8;
+                $act
+            }
+            Extremes::I16($kept) => {
+                type $native = i16;
+                $act
+            }
+            Extremes::I32($kept) => {
+                type $native = i32;
+                $act
+            }
+            Extremes::I64($kept) => {
+                type $native = i64;
+                $act
+            }
+            Extremes::U8($kept) => {
+                type $native = u8;
+                $act
+            }
+            Extremes::U16($kept) => {
+                type $native = u16;
+                $act
+            }
+            Extremes::U32($kept) => {
+                type $native = u32;
+                $act
+            }
+            Extremes::U64($kept) => {
+                type $native = u64;
+                $act
+            }
+            Extremes::F32($kept) => {
+                type $native = f32;
+                $act
+            }
+            Extremes::F64($kept) => {
+                type $native = f64;
+                $act
             }
         }
+    };
+}
+
+fn keep_better<T: Extreme>(own: &mut T, other: T, direction: Direction) {
+    let is_better = match direction {
+        Direction::Least => own.greater(other),
+        Direction::Greatest => other.greater(*own),
+    };
+    if is_better {
+        *own = other;
     }
-    match own {
-        Extremes::I8(_) => merge::<i8>(own, other, direction),
-        Extremes::I16(_) => merge::<i16>(own, other, direction),
-        Extremes::I32(_) => merge::<i32>(own, other, direction),
-        Extremes::I64(_) => merge::<i64>(own, other, direction),
-        Extremes::U8(_) => merge::<u8>(own, other, direction),
-        Extremes::U16(_) => merge::<u16>(own, other, direction),
-        Extremes::U32(_) => merge::<u32>(own, other, direction),
-        Extremes::U64(_) => merge::<u64>(own, other, direction),
-        Extremes::F32(_) => merge::<f32>(own, other, direction),
-        Extremes::F64(_) => merge::<f64>(own, other, direction),
+}
+
+impl Extremes {
+    pub fn arrow_type(&self) -> ArrowType {
+        each_kind!(self, |_kept: T| <<T as CellType>::Arrow as ArrowPrimitiveType>::DATA_TYPE)
     }
+
+    fn told(&self, groups: &[usize]) -> ArrayRef {
+        each_kind!(self, |kept: T| {
+            let values = groups.iter().map(|&group| kept[group]);
+            Arc::new(PrimitiveArray::<<T as CellType>::Arrow>::from_iter_values(values))
+        })
+    }
+
+    fn take_told(&mut self, groups: &[usize], states: &ArrayRef, direction: Direction) {
+        each_kind!(self, |kept: T| {
+            let states = states.as_primitive::<<T as CellType>::Arrow>().values();
+            groups.iter().zip(states).for_each(|(&group, state)| keep_better(&mut kept[group], *state, direction));
+        });
+    }
+}
+
+fn merge_extremes(own: &mut Extremes, other: &mut Extremes, direction: Direction) {
+    each_kind!(own, |own: T| {
+        let others = T::kept(other).iter();
+        own.iter_mut().zip(others).for_each(|(own, other)| keep_better(own, *other, direction));
+    });
 }

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 /// As it was asked for: expressions of one dimension.
+#[derive(Clone)]
 pub struct Key {
     pub dimension: usize,
     pub of: Vec<Expr>,

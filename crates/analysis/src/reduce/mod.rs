@@ -13,13 +13,15 @@ mod accumulator;
 mod computed;
 mod groups;
 mod kernels;
+mod partial;
 mod slabs;
 
 use crate::control::reading;
 use crate::error::{Error, Result};
 use crate::exec::{ArrayExec, STACK_BYTES, Seen, Work};
 use crate::grid::with_cell_type;
-use crate::grid::{Column, Grid, RANK_MAX, Selection, Tile, TileReader, select, tiles};
+use crate::grid::{Column, Grid, RANK_MAX, Selection, Tile, TileReader, can_be_shared, select, tiles};
+use crate::nodes::Share;
 use crate::predicate::{General, Mask, Predicate, places};
 use accumulator::{Accumulator, Extreme, Groups, MappedLine};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
@@ -35,14 +37,17 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt};
 use groups::Kept;
 pub use groups::Key;
+pub use partial::{Merge, Partial};
+use serde::{Deserialize, Serialize};
 use slabs::Slab;
+use std::any::Any;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use terrace_client::DataType;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Function {
     Sum,
     Average,
@@ -74,18 +79,20 @@ pub struct Reduction {
 
 /// A table of groups: the coordinates of the dimensions that are kept, then the aggregates.
 pub struct Reduced {
-    grid: Arc<Grid>,
+    pub grid: Arc<Grid>,
+    pub keys_asked: Vec<Key>,
     kept: Vec<Kept>,
     /// Columns that tell of what is kept.
     keys: usize,
-    reductions: Vec<Reduction>,
-    filters: Vec<Expr>,
+    pub reductions: Vec<Reduction>,
+    pub filters: Vec<Expr>,
     selection: Selection,
     predicate: Option<Predicate>,
     tiles: Vec<Tile>,
     /// Tiles that can't have rows.
     pruned: usize,
     schema: SchemaRef,
+    can_be_shared: bool,
 }
 
 /// Where rows are fewer than one of so many cells, expressions are computed for them alone.
@@ -104,12 +111,13 @@ impl Reduced {
     /// group.
     pub fn plan(
         grid: Arc<Grid>,
-        keys: &[Key],
+        keys_asked: Vec<Key>,
         reductions: Vec<Reduction>,
         filters: Vec<Expr>,
+        share: Option<&Share>,
     ) -> Result<Option<Reduced>> {
         let selection = select(&grid, &filters)?;
-        let kept: Option<Vec<Kept>> = keys.iter().map(|key| Kept::new(&grid, &selection, key)).collect();
+        let kept: Option<Vec<Kept>> = keys_asked.iter().map(|key| Kept::new(&grid, &selection, key)).collect();
         let Some(kept) = kept else { return Ok(None) };
         let predicate = Predicate::new(&grid, &selection.rest)?;
         let mut columns: Vec<usize> = predicate.iter().flat_map(|predicate| predicate.columns(&grid)).collect();
@@ -126,7 +134,11 @@ impl Reduced {
         columns.dedup();
         let read: Vec<&Column> = columns.iter().map(|&column| &grid.columns[column]).collect();
         let needs_cells = predicate.is_some() || reductions.iter().any(|r| r.function != Function::Count);
-        let all = if needs_cells { tiles(&read, &selection) } else { vec![] };
+        let can_be_shared = needs_cells && grid.is_shared() && can_be_shared(&read, &selection);
+        let mut all = if needs_cells { tiles(&read, &selection) } else { vec![] };
+        if let Some(share) = share {
+            all.retain(|tile| share.has(&read, tile));
+        }
         let all_count = all.len();
         let tiles = match &predicate {
             Some(predicate) => predicate.possible(&grid, all),
@@ -144,7 +156,20 @@ impl Reduced {
             Field::new(format!("a{number}"), reduction.output.clone(), reduction.function != Function::Count)
         }));
         let schema = Arc::new(Schema::new(fields));
-        let reduced = Reduced { grid, kept, keys, reductions, filters, selection, predicate, tiles, pruned, schema };
+        let reduced = Reduced {
+            grid,
+            keys_asked,
+            kept,
+            keys,
+            reductions,
+            filters,
+            selection,
+            predicate,
+            tiles,
+            pruned,
+            schema,
+            can_be_shared,
+        };
         // Each group has room for the values of the largest.
         let room = reduced.groups().saturating_mul(reduced.rows_max());
         let is_uneven = reduced.has_map() && reduced.has_median() && room / 2 > reduced.selection.cells();
@@ -585,11 +610,11 @@ impl TableProvider for ReducedTable {
     }
 }
 
-struct Run {
-    reduced: Arc<Reduced>,
-    fields: Vec<usize>,
+pub struct Run {
+    pub reduced: Arc<Reduced>,
+    pub fields: Vec<usize>,
     schema: SchemaRef,
-    threads: usize,
+    pub threads: usize,
 }
 
 impl Work for Run {
@@ -610,6 +635,9 @@ impl Work for Run {
     }
     fn cells(&self, _: usize) -> u64 {
         self.reduced.cells()
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
     }
     fn stream(&self, _: usize, context: Arc<TaskContext>, seen: Seen) -> DataFusionResult<SendableRecordBatchStream> {
         let reduced = self.reduced.clone();

@@ -48,7 +48,7 @@ pub fn replaced(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
         }
         outputs.push(column(&format!("a{number}")));
     }
-    let Some(reduced) = Reduced::plan(grid, &keys, reductions, resolved.filters)? else { return Ok(None) };
+    let Some(reduced) = Reduced::plan(grid, keys, reductions, resolved.filters, None)? else { return Ok(None) };
     let table = Arc::new(ReducedTable(Arc::new(reduced)));
     scan_as("grid_reduce", table, vec![], outputs, &aggregate.schema).map(Some)
 }

@@ -182,6 +182,11 @@ impl Objects {
         Ok(None)
     }
 
+    /// An array's cells, for a grid that another node has told of.
+    pub fn column(&self, path: &str) -> Result<Arc<dyn Source>> {
+        Ok(Arc::new(self.array(path)?.view()?))
+    }
+
     fn member(&self, path: &str, name: &str) -> Result<Member> {
         Member::new(name.into(), Arc::new(self.array(path)?.view()?))
     }

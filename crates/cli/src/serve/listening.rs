@@ -159,7 +159,7 @@ fn tls(stem: &Path) -> Result<Protection> {
 }
 
 /// Whole or not at all, for this user alone.
-fn write_private(path: &Path, text: &str) -> Result<()> {
+pub fn write_private(path: &Path, text: &str) -> Result<()> {
     let temporary = beside(path, &format!(".{}", std::process::id()));
     let written = std::fs::OpenOptions::new()
         .write(true)

@@ -1,7 +1,7 @@
 //! `terrace serve`: an agent without a program of its own. Programs come and go; what they leave is made durable at the end.
 
+mod answering;
 mod deploy;
-mod flight;
 
 mod leaving;
 pub mod listening;
@@ -12,9 +12,12 @@ use crate::scheduler::TimeLeft;
 use crate::signals::Signals;
 use crate::web::{self, Web};
 use crate::{check, hosts, run};
+use answering::Answering;
 use std::io::Write;
+use std::path::PathBuf;
 use std::time::Duration;
-use terrace_core::members::{AGENTS_MAX, Membership};
+use terrace_core::members::{self, AGENTS_MAX, Membership};
+use terrace_core::settings::Settings;
 use terrace_tool::failure::{Failure, Result};
 use terrace_tool::resolve;
 
@@ -43,6 +46,25 @@ pub fn serve(args: &ServeArgs) -> Result<i32> {
         (None, false) => None,
     };
     serve_one(args, member)
+}
+
+/// The file by which the other agents' nodes know where parts of their queries are answered here.
+struct Told(PathBuf);
+
+impl Told {
+    fn to_others(settings: &Settings, address: &str) -> Result<Told> {
+        let number = settings.member.as_ref().map_or(0, |member| member.number);
+        let file = members::directory(&settings.root, terrace_index::PRIVATE_DIR).join(members::queries(number));
+        listening::write_private(&file, &format!("{address}\n"))?;
+        Ok(Told(file))
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        // Whoever still asks is told that nobody answers.
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 fn membership(text: &str, launch: Option<&str>) -> Result<Membership> {
@@ -83,18 +105,24 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
         lines.push_str(&format!("export {}={}\n", web::URL_ENV, served.url()));
         web = Some(served);
     }
+    let mut for_others = match &settings.listen {
+        Some(listen) if settings.member.is_some() => Answering::others(listen, &begun.index, &signals)?,
+        _ => None,
+    };
+    let told = for_others.as_ref().map(|others| Told::to_others(settings, others.address())).transpose()?;
     // For `eval`: programs of this environment find the agent. A reader that has gone needs no line.
     let mut out = std::io::stdout();
     let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
     let mut flight = match &of_flight {
-        Some(listen) => Some(flight::Flight::begin(args, listen, &begun.index, &signals)?),
+        Some(listen) => Some(Answering::flight(args, listen, &begun.index, &signals)?),
         None => None,
     };
     if let Some(flight) = &flight {
         let _ = writeln!(out, "export {FLIGHT_ENV}={}", flight.location).and_then(|()| out.flush());
     }
     loop {
-        let look = flight.as_mut().and_then(|flight| flight.look(&signals)).unwrap_or(LOOK);
+        let answering = flight.iter_mut().chain(for_others.as_mut());
+        let look = answering.filter_map(|process| process.look(&signals)).min().unwrap_or(LOOK);
         let taken = signals.next(look).map(|taken| taken.signal);
         match taken {
             Some(libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT) => break,
@@ -102,7 +130,7 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
             _ => {}
         }
     }
-    drop((flight, web));
+    drop((flight, told, for_others, web));
     let flushed = run::flush_attended(settings, &signals, args.quiet, &mut TimeLeft::new(None))?;
     drop(keeper);
     leaving::await_end(settings, &signals);

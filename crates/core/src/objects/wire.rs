@@ -265,6 +265,8 @@ pub enum Request {
         path: String,
         shape: Vec<u64>,
     },
+    /// Where parts of queries are answered beside this agent.
+    QueryNode,
 }
 
 /// A file that a client has opened: the agent keeps it open, whatever becomes of its name. An agent that does not know it (any more)
@@ -337,6 +339,10 @@ pub enum Response {
         regions: Vec<Region>,
     },
     Peer(crate::peers::Answer),
+    /// `None`: it has no program for queries.
+    QueryNode {
+        address: Option<String>,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

@@ -71,6 +71,11 @@ impl View {
     pub fn of_base(shape: Vec<u64>) -> View {
         View { base_shape: shape.clone(), shape, has_base: true, layers: vec![], _hold: None }
     }
+
+    /// The same layers, as part of an array of this shape that has cells elsewhere, too.
+    pub fn over(self, shape: Vec<u64>) -> View {
+        View { base_shape: shape.clone(), shape, has_base: true, ..self }
+    }
 }
 
 impl ArrayHandle {

@@ -1,4 +1,5 @@
-//! Flight SQL beside an agent: a process of its own (`terrace-query flight`), so that a query that goes wrong takes no agent with it.
+//! Queries beside an agent: processes of their own (`terrace-query`), so that a query that goes wrong takes no agent with it. One
+//! answers clients of Flight SQL; beside each of several agents one answers parts of the others' queries.
 //!
 //! Invariant: while `terrace serve` lives, so does it: one that dies is started again at the same address.
 
@@ -15,12 +16,15 @@ use terrace_core::settings::{ListenSettings, Protection};
 use terrace_index::INDEX_ENV;
 use terrace_tool::failure::{Failure, Result, warn};
 
+const PROGRAM: &str = "terrace-query";
 /// One that lived shorter than this is not started again at once.
 const LIFE_MIN: Duration = Duration::from_secs(1);
 /// Of what is free: the agent's tiers in memory are not.
 const MEMORY: &str = "50%";
 
-pub struct Flight {
+pub struct Answering {
+    /// Of `terrace-query`.
+    command: &'static str,
     words: Vec<OsString>,
     index: OsString,
     address: String,
@@ -31,26 +35,59 @@ pub struct Flight {
     is_gone: bool,
 }
 
-impl Flight {
-    pub fn begin(args: &ServeArgs, listen: &ListenSettings, index: &Path, signals: &Signals) -> Result<Flight> {
-        let mut words: Vec<OsString> = vec!["--token-file".into(), listen.token_file.clone().into()];
-        match &listen.protection {
-            Protection::Tls { certificate, key } => {
-                words.extend(["--certificate".into(), certificate.into(), "--key".into(), key.into()]);
-            }
-            Protection::Plain => words.push("--plain".into()),
-            Protection::Loopback => {}
+/// What a program needs to listen as an agent does.
+fn listening(listen: &ListenSettings) -> Vec<OsString> {
+    let mut words: Vec<OsString> = vec!["--token-file".into(), listen.token_file.clone().into()];
+    match &listen.protection {
+        Protection::Tls { certificate, key } => {
+            words.extend(["--certificate".into(), certificate.into(), "--key".into(), key.into()]);
         }
+        Protection::Plain => words.push("--plain".into()),
+        Protection::Loopback => {}
+    }
+    words
+}
+
+impl Answering {
+    /// Clients of Flight SQL.
+    pub fn flight(args: &ServeArgs, listen: &ListenSettings, index: &Path, signals: &Signals) -> Result<Answering> {
+        let mut words = listening(listen);
         words.extend(["--memory".into(), args.query_memory.clone().unwrap_or_else(|| MEMORY.into())]);
         for (flag, value) in [("--query-memory", &args.query_memory_each), ("--query-timeout", &args.query_timeout)] {
             words.extend(value.iter().flat_map(|value| [flag.into(), value.clone()]));
         }
         words.extend(args.query_spill.iter().flat_map(|directory| ["--spill".into(), directory.clone().into()]));
-        let (child, location) = start(&words, &listen.address, index.as_os_str(), signals)?;
+        Answering::begin("flight", words, &listen.address, index, signals)
+    }
+
+    /// The nodes of the other agents, beside this one; `None`: the program is not here.
+    pub fn others(listen: &ListenSettings, index: &Path, signals: &Signals) -> Result<Option<Answering>> {
+        if beside(PROGRAM).is_err() {
+            return Ok(None);
+        }
+        let mut words = listening(listen);
+        words.extend(["--memory".into(), MEMORY.into()]);
+        let host = listen.address.rsplit_once(':').map_or(listen.address.as_str(), |(host, _)| host);
+        Answering::begin("node", words, &format!("{host}:0"), index, signals).map(Some)
+    }
+
+    fn begin(
+        command: &'static str,
+        words: Vec<OsString>,
+        address: &str,
+        index: &Path,
+        signals: &Signals,
+    ) -> Result<Answering> {
+        let (child, location) = start(command, &words, address, index.as_os_str(), signals)?;
         // The port, where the system has chosen it.
         let address = location.rsplit('/').next().unwrap_or_default().to_owned();
         let index = index.as_os_str().to_owned();
-        Ok(Flight { words, index, address, location, child, begun: Instant::now(), is_gone: false })
+        Ok(Answering { command, words, index, address, location, child, begun: Instant::now(), is_gone: false })
+    }
+
+    /// ADDRESS:PORT
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// How long until the next look is needed at the latest, if one is.
@@ -58,7 +95,7 @@ impl Flight {
         if !self.is_gone {
             match self.child.try_wait() {
                 Ok(Some(status)) => {
-                    warn(format!("the process that answers Flight SQL has ended ({status}); it is started again"));
+                    warn(format!("`{PROGRAM} {}` has ended ({status}); it is started again", self.command));
                     self.is_gone = true;
                 }
                 _ => return None,
@@ -68,7 +105,7 @@ impl Flight {
             return Some(rest);
         }
         self.begun = Instant::now();
-        match start(&self.words, &self.address, &self.index, signals) {
+        match start(self.command, &self.words, &self.address, &self.index, signals) {
             Ok((child, _)) => {
                 (self.child, self.is_gone) = (child, false);
                 None
@@ -81,7 +118,7 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for Answering {
     fn drop(&mut self) {
         if !self.is_gone {
             signals::send(self.child.id(), libc::SIGTERM);
@@ -91,10 +128,16 @@ impl Drop for Flight {
 }
 
 /// When it has said where it listens.
-fn start(words: &[OsString], address: &str, index: &std::ffi::OsStr, signals: &Signals) -> Result<(Child, String)> {
-    let program = beside("terrace-query")?;
+fn start(
+    what: &str,
+    words: &[OsString],
+    address: &str,
+    index: &std::ffi::OsStr,
+    signals: &Signals,
+) -> Result<(Child, String)> {
+    let program = beside(PROGRAM)?;
     let mut command = Command::new(&program);
-    command.args(["flight", "--listen", address]).args(words).env(INDEX_ENV, index);
+    command.args([what, "--listen", address]).args(words).env(INDEX_ENV, index);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let unblock = signals.mask_for_program();
     // SAFETY: it has no memory effects.
@@ -112,7 +155,7 @@ fn start(words: &[OsString], address: &str, index: &std::ffi::OsStr, signals: &S
         _ => {
             let _ = child.kill();
             let _ = child.wait();
-            Err(Failure::new(format!("Flight SQL can't be served on {address}")))
+            Err(Failure::new(format!("`{PROGRAM} {what}` can't listen on {address}")))
         }
     }
 }
