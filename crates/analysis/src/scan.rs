@@ -4,7 +4,7 @@
 //! sort with a limit, which says while it runs what comes too late to be among its rows.
 
 use crate::control::reading;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exec::{ArrayExec, Seen, Work};
 use crate::grid::{Column as GridColumn, Grid, Selection, Tile, TileReader, can_be_shared, is_of_rows, select, tiles};
 use crate::nodes::{GridRecipe, Recipe, Share, told};
@@ -111,6 +111,12 @@ impl Scan {
         columns.dedup();
         let read: Vec<&GridColumn> = columns.iter().map(|&column| &grid.columns[column]).collect();
         let can_be_shared = grid.is_shared() && can_be_shared(&read, &selection);
+        if share.is_some() && !can_be_shared {
+            return Err(Error::new(
+                terrace_client::Kind::Protocol,
+                "this node cuts the cells in another way than who asks",
+            ));
+        }
         let mut all = tiles(&read, &selection);
         if let Some(share) = share {
             all.retain(|tile| share.has(&read, tile));
@@ -208,7 +214,8 @@ impl Work for Scan {
         Ok(Some(Recipe::Scan { grid, fields, filters, limit, partitions: self.partitions, share: None }))
     }
     fn can_be_shared(&self) -> bool {
-        self.can_be_shared
+        // Of one partition nothing brings the shares together.
+        self.can_be_shared && self.partitions > 1
     }
     fn as_any(&self) -> &dyn Any {
         self

@@ -187,7 +187,11 @@ pub async fn stream(frame: DataFrame) -> Result<SendableRecordBatchStream> {
     if let Some(nodes) = state.config().get_extension::<Nodes>() {
         let (state, plan) = (state.clone(), plan.clone());
         if let Some(planned) = aside(async move { nodes.planned(&state, &plan).await }).await? {
-            return run(planned.task, std::future::ready(Ok(planned.plan))).await;
+            let rows = run(planned.task, std::future::ready(Ok(planned.plan))).await?;
+            // Else it is done here, which can do with less.
+            if let Some(rows) = unless_exhausted(rows).await {
+                return Ok(rows);
+            }
         }
     }
     let environment = state.runtime_env();
@@ -200,26 +204,34 @@ pub async fn stream(frame: DataFrame) -> Result<SendableRecordBatchStream> {
     let options = &mut state.config_mut().options_mut().optimizer;
     // All of one side is held before the first row comes.
     options.repartition_joins = false;
-    let mut rows = stream_once(DataFrame::new(state.clone(), plan.clone())).await?;
+    let rows = stream_once(DataFrame::new(state.clone(), plan.clone())).await?;
+    if let Some(rows) = unless_exhausted(rows).await {
+        return Ok(rows);
+    }
+    let config = state.config_mut();
+    config.options_mut().optimizer.repartition_joins = true;
+    config.options_mut().optimizer.prefer_hash_join = false;
+    // With one the engine sorts no side.
+    let threads = config.target_partitions().max(2);
+    config.options_mut().execution.target_partitions = threads;
+    stream_once(DataFrame::new(state, plan)).await
+}
+
+/// `None`: there was not enough memory for the first row, and all of it is given back.
+async fn unless_exhausted(mut rows: SendableRecordBatchStream) -> Option<SendableRecordBatchStream> {
     let first = match rows.next().await {
         Some(Err(error)) if matches!(error.find_root(), DataFusionError::ResourcesExhausted(_)) => {
             drop(rows);
             let control = control::current();
             control.has_given_back().await;
             [&control.cells, &control.planned].into_iter().for_each(|count| count.store(0, Relaxed));
-            let config = state.config_mut();
-            config.options_mut().optimizer.repartition_joins = true;
-            config.options_mut().optimizer.prefer_hash_join = false;
-            // With one the engine sorts no side.
-            let threads = config.target_partitions().max(2);
-            config.options_mut().execution.target_partitions = threads;
-            return stream_once(DataFrame::new(state, plan)).await;
+            return None;
         }
         first => first,
     };
     let schema = rows.schema();
     let rows = futures::stream::iter(first).chain(rows);
-    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+    Some(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
 }
 
 fn has_join(plan: &LogicalPlan) -> bool {

@@ -89,6 +89,13 @@ impl Array {
             Backend::Spread(array) => array.shape(),
         }
     }
+    /// Whether it is still the array of its name.
+    pub fn is_there(&self) -> bool {
+        match &*self.backend {
+            Backend::Spread(array) => array.is_there(),
+            Backend::Here(_) | Backend::Elsewhere(_) => self.shape().is_ok(),
+        }
+    }
     pub fn is_writable(&self) -> bool {
         match &*self.backend {
             Backend::Here(handle) => handle.is_writable(),
@@ -270,12 +277,17 @@ impl Array {
         // Before the cells are looked at: what is whole now is seen whole.
         let grows = self.spec().grows_along().filter(|_| !is_here);
         let whole_steps = grows.map(|dimension| self.complete_steps(dimension, 0)).transpose()?;
+        Ok(ArrayView { whole_steps, ..self.view_of_cells()? })
+    }
+
+    /// The same, where nobody asks for its steps.
+    pub fn view_of_cells(&self) -> Result<ArrayView> {
         let view = match &*self.backend {
             Backend::Here(handle) => handle.view()?,
             Backend::Elsewhere(_) => View::of_base(self.shape()?),
             Backend::Spread(array) => array.view()?,
         };
-        Ok(ArrayView { array: self.clone(), view, whole_steps })
+        Ok(ArrayView { array: self.clone(), view, whole_steps: None })
     }
 
     /// The agent that has the cell, where several share the array.
@@ -286,10 +298,10 @@ impl Array {
         }
     }
 
-    /// The array's name below the root, where several agents share it.
-    pub fn shared_name(&self) -> Option<&str> {
+    /// The array's name below the root, and what stays the same for as long as it is there, where several agents share it.
+    pub fn shared_name(&self) -> Option<(&str, u64)> {
         match &*self.backend {
-            Backend::Spread(array) => Some(array.path()),
+            Backend::Spread(array) => Some((array.path(), array.identity())),
             Backend::Here(_) | Backend::Elsewhere(_) => None,
         }
     }

@@ -64,6 +64,9 @@ impl SpreadArray {
     pub fn path(&self) -> &str {
         &self.path
     }
+    pub fn identity(&self) -> u64 {
+        self.identity
+    }
     pub fn spec(&self) -> &ArraySpec {
         &self.spec
     }
@@ -130,6 +133,15 @@ impl SpreadArray {
         let mut reach = self.reach.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         reach.iter_mut().zip(&shape).for_each(|(known, now)| *known = (*known).max(*now));
         Ok(shape)
+    }
+
+    /// Whether what this node has open of it is still the array of its name: another one may have been made since.
+    pub fn is_there(&self) -> bool {
+        let is_there = |keeper: &OnceLock<Keeper>| match keeper.get() {
+            Some(Keeper::Here(handle)) => handle.is_in_force(),
+            Some(Keeper::Elsewhere(_)) | None => true,
+        };
+        self.keepers.iter().all(is_there) && self.shape().is_ok()
     }
 
     fn is_within_reach(&self, region: &Region) -> bool {

@@ -96,7 +96,7 @@ pub fn serve(
         .enable_all()
         .build();
     let serving = serving.map_err(|error| Failure::new(format!("no runtime for clients can be started: {error}")))?;
-    serving.block_on(async {
+    let served = serving.block_on(async {
         let incoming = TcpIncoming::bind(address).map_err(|error| wrong_address(error.to_string()))?;
         let incoming = incoming.with_nodelay(Some(true));
         let bound = incoming.local_addr().map_err(|error| wrong_address(error.to_string()))?;
@@ -120,7 +120,10 @@ pub fn serve(
             served = served => served.map_err(|error| Failure::new(format!("serving has ended: {error}"))),
             () = patience => Ok(()),
         }
-    })
+    });
+    // What is still computed is not waited for.
+    serving.shutdown_background();
+    served
 }
 
 /// Takes as long for every wrong token of the same length.

@@ -76,6 +76,7 @@ const QUERIES: &[&str] = &[
     "SELECT x, avg(a) FROM run WHERE b > 100000 GROUP BY x",
     "SELECT z FROM run WHERE a > (SELECT avg(a) + 62 FROM run) GROUP BY z HAVING count(*) > 1 ORDER BY z",
     "SELECT 'a' AS k, sum(a) AS s FROM run UNION ALL SELECT 'b', sum(b) FROM run ORDER BY k",
+    "SELECT stddev(b) AS s FROM run WHERE z = 0 AND y = 0 AND x < 5 UNION ALL SELECT stddev(b) FROM run WHERE z = 1 AND y = 0 AND x < 5 ORDER BY s",
     "SELECT median(b) FROM run GROUP BY z ORDER BY 1",
     "SELECT stddev(b), corr(a, b) FROM run",
 ];
@@ -107,6 +108,7 @@ fn queries_are_answered_beside_the_agents_as_one_agent_answers_them() {
         for number in 0..3 {
             assert_same(&answer(&agents, number, &[query]), &plain, query);
         }
+        assert_same(&answer(&agents, 0, &["--threads", "1", query]), &plain, query);
     }
     // The same when some cells are durable, and some of them are covered again.
     agents.beside(1).flush("run/a").unwrap();
@@ -185,6 +187,30 @@ fn a_query_that_is_ended_runs_on_no_node() {
     println!("idle after {:?}", begun.elapsed());
     let running = answer(&agents, 0, &["SELECT count(*) FROM terrace.queries WHERE state = 'running'"]);
     assert_eq!(running.lines().last(), Some("1"), "this one: {running}");
+    agents.end();
+}
+
+#[test]
+fn an_array_that_is_removed_and_made_again_is_the_new_one_to_every_node() {
+    let place = kept();
+    let agents = Agents::start(&place, 2);
+    let session = agents.beside(1);
+    let whole = Region::whole(&SHAPE).unwrap();
+    for value in 1..4i32 {
+        let spec = ArraySpec::new(DataType::Int32, &SHAPE).chunks(&[3, 10, 10]);
+        let array = session.create_array("again/u", &spec, Create::New).unwrap();
+        array.put_values(&whole, &vec![value; whole.cells() as usize]).unwrap();
+        let sums = "SELECT sum(u), min(u) FROM again";
+        for number in 0..2 {
+            let expected = format!("{},{value}", i64::from(value) * whole.cells() as i64);
+            let plain = answer(&agents, number, &["--generic", sums]);
+            assert_eq!(plain.lines().last(), Some(expected.as_str()), "agent {number}, by one node");
+            assert_eq!(answer(&agents, number, &[sums]).lines().last(), Some(expected.as_str()), "agent {number}");
+        }
+        drop(array);
+        session.remove("again", true).unwrap();
+    }
+    drop(session);
     agents.end();
 }
 

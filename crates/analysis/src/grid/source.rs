@@ -29,8 +29,8 @@ pub trait Source: Send + Sync {
     /// Extents of the blocks that the base is read in, if there is one.
     fn base_blocks(&self) -> Option<&[u64]>;
     fn fill(&self) -> &[u8];
-    /// The array's name, where several agents share it, so that other nodes know it by that.
-    fn shared_array(&self) -> Option<String> {
+    /// The array's name, and what another one of that name has not, where several agents share it, so that other nodes know it by that.
+    fn shared_array(&self) -> Option<(String, u64)> {
         None
     }
     /// The agent that keeps a cell of a shared array; the same for all cells of a block of its base.
@@ -82,8 +82,8 @@ impl Source for ArrayView {
     fn fill(&self) -> &[u8] {
         &self.array().spec().fill
     }
-    fn shared_array(&self) -> Option<String> {
-        self.array().shared_name().map(Into::into)
+    fn shared_array(&self) -> Option<(String, u64)> {
+        self.array().shared_name().map(|(name, identity)| (name.into(), identity))
     }
     fn keeper(&self, cell: &[u64]) -> Option<u32> {
         self.array().keeper(cell)

@@ -59,8 +59,19 @@ pub fn tiles(columns: &[&Column], selection: &Selection) -> Vec<Tile> {
     }
 }
 
-/// Pieces that lie in one block of each column; `None`: there are too many.
+/// Pieces that lie in one block of each column; `None`: there are too many. They are the same whatever layers this node has.
 fn blocks(columns: &[&Column], selection: &Selection) -> Option<Vec<Vec<Piece>>> {
+    let count_along = |d: usize, blocks: u64| {
+        let bounds = selection.bounds(d);
+        (bounds.end - bounds.start) / blocks
+    };
+    let are_few = |column: &&Column| {
+        let blocks = column.source.base_blocks().unwrap_or_default();
+        column.along.iter().zip(blocks).all(|(&(d, _), &blocks)| count_along(d, blocks) <= PIECES_MAX as u64)
+    };
+    if !columns.iter().all(are_few) {
+        return None;
+    }
     let pieces = pieces(selection, &cuts(columns, selection, false));
     (pieces.iter().map(Vec::len).product::<usize>() <= PIECES_MAX).then_some(pieces)
 }
@@ -89,14 +100,14 @@ fn cuts(columns: &[&Column], selection: &Selection, of_layers: bool) -> Vec<BTre
             }
         };
         let mut is_covered = false;
-        for number in (0..column.source.layer_count()).rev() {
+        for number in (0..column.source.layer_count()).rev().filter(|_| of_layers) {
             let region = *column.source.region(number);
             let end = region.end();
             let meets = (0..bounds.len()).all(|d| region.offset()[d] < bounds[d].end && end[d] > bounds[d].start);
             if !meets || !region.is_block() {
                 continue;
             }
-            for (d, (&first, &end)) in region.offset().iter().zip(&end).enumerate().filter(|_| of_layers) {
+            for (d, (&first, &end)) in region.offset().iter().zip(&end).enumerate() {
                 cut(d, first);
                 cut(d, end);
             }

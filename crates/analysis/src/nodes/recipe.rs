@@ -89,6 +89,7 @@ pub struct GridRecipe {
 struct ColumnRecipe {
     name: String,
     array: String,
+    identity: u64,
     /// As it was seen by who asks.
     shape: Vec<u64>,
     data_type: DataType,
@@ -148,10 +149,11 @@ impl GridRecipe {
     pub fn of(grid: &Grid) -> Result<Option<GridRecipe>> {
         let mut columns = vec![];
         for column in &grid.columns {
-            let Some(array) = column.source.shared_array() else { return Ok(None) };
+            let Some((array, identity)) = column.source.shared_array() else { return Ok(None) };
             columns.push(ColumnRecipe {
                 name: column.name.clone(),
                 array,
+                identity,
                 shape: column.source.shape().to_vec(),
                 data_type: column.data_type(),
                 along: column.along.clone(),
@@ -182,9 +184,10 @@ impl GridRecipe {
     /// Over the arrays as this node has them.
     pub fn grid(&self, objects: &Objects) -> Result<Grid> {
         let mut columns = vec![];
-        for ColumnRecipe { name, array, shape, data_type, along } in &self.columns {
+        for ColumnRecipe { name, array, identity, shape, data_type, along } in &self.columns {
             let source = objects.column(array)?;
-            let is_same = source.data_type() == *data_type
+            let is_same = source.shared_array().is_some_and(|(_, now)| now == *identity)
+                && source.data_type() == *data_type
                 && source.shape().len() == shape.len()
                 && source.shape().iter().zip(shape).all(|(now, then)| now >= then);
             if !is_same {

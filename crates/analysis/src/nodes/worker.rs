@@ -5,15 +5,18 @@ use super::recipe::Codec;
 use crate::control::{checked, of_config, with_memory_of};
 use crate::error::{Error, Result};
 use crate::exact;
+use crate::exec::ArrayExec;
 use crate::session::{Options, context, register_functions};
 use crate::tables::Objects;
 use crate::{Limits, Query, Register};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion_distributed::{
-    DistributedConfig, DistributedExt, Worker, WorkerPlanRewriteEvent, WorkerPlanRewriteEventResponse,
-    WorkerQueryContext,
+    DistributedConfig, DistributedExt, NetworkBoundaryExt, Worker, WorkerPlanRewriteEvent,
+    WorkerPlanRewriteEventResponse, WorkerQueryContext,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -109,9 +112,25 @@ pub fn worker_service(
 /// The same plan, which ends when its query is to. Where its operators are measured, each is to be where who asks knows it: then leaves
 /// alone look.
 fn ending(event: WorkerPlanRewriteEvent<'_>) -> DataFusionResult<WorkerPlanRewriteEventResponse> {
+    refuse_others(&event.plan)?;
     let is_measured = DistributedConfig::from_session_config(event.session_config)?.collect_metrics;
     Ok(WorkerPlanRewriteEventResponse::new(match is_measured {
         true => event.plan,
         false => checked(event.plan, &of_config(event.session_config))?,
     }))
+}
+
+/// A node reads the cells of arrays, whatever else its library could: files, or what writes them, are in no plan of ours.
+fn refuse_others(plan: &Arc<dyn ExecutionPlan>) -> DataFusionResult<()> {
+    plan.apply(|plan| {
+        let is_ours = !plan.children().is_empty()
+            || plan.is::<ArrayExec>()
+            || plan.is_network_boundary()
+            || matches!(plan.name(), "EmptyExec" | "PlaceholderRowExec");
+        match is_ours && !plan.name().contains("Sink") {
+            true => Ok(TreeNodeRecursion::Continue),
+            false => Err(Error::new(Kind::Denied, format!("a node does no `{}`", plan.name())).into()),
+        }
+    })?;
+    Ok(())
 }

@@ -135,6 +135,12 @@ impl Reduced {
         let read: Vec<&Column> = columns.iter().map(|&column| &grid.columns[column]).collect();
         let needs_cells = predicate.is_some() || reductions.iter().any(|r| r.function != Function::Count);
         let can_be_shared = needs_cells && grid.is_shared() && can_be_shared(&read, &selection);
+        if share.is_some() && !can_be_shared {
+            return Err(Error::new(
+                terrace_client::Kind::Protocol,
+                "this node cuts the cells in another way than who asks",
+            ));
+        }
         let mut all = if needs_cells { tiles(&read, &selection) } else { vec![] };
         if let Some(share) = share {
             all.retain(|tile| share.has(&read, tile));

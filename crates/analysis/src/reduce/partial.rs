@@ -162,8 +162,15 @@ impl Work for Partial {
     fn stream(&self, _: usize, context: Arc<TaskContext>, seen: Seen) -> DataFusionResult<SendableRecordBatchStream> {
         let (reduced, schema, threads) = (self.reduced.clone(), self.schema.clone(), self.threads.max(1));
         let reservation = MemoryConsumer::new("GridReduce").register(context.memory_pool());
-        let sets = if reduced.is_for_one_thread(reduced.groups()) { 1 } else { threads };
-        reservation.try_grow((reduced.groups() * reduced.bytes_of_group()) as usize * sets)?;
+        let bytes = (reduced.groups() * reduced.bytes_of_group()) as usize;
+        // Each thread has its own states, where there is the memory.
+        let threads = match threads > 1 && reservation.try_grow(bytes * threads).is_ok() {
+            true => threads,
+            false => {
+                reservation.try_grow(bytes)?;
+                1
+            }
+        };
         let batch_size = context.session_config().batch_size();
         let computed = async move {
             let computing = tokio::task::spawn_blocking(move || {

@@ -92,13 +92,15 @@ impl Objects {
         let opened = || self.session.open_array(name, false);
         let mut arrays = self.arrays.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(known) = arrays.get(name) {
-            let now = self.session.stat(name)?.spec;
-            let is_same = now.is_some_and(|now| {
+            let found = self.session.stat(name)?;
+            let is_its_name = known.shared_name().is_none_or(|(_, identity)| identity == found.identity);
+            let is_same = found.spec.is_some_and(|now| {
                 let known = known.spec();
-                (now.data_type, &now.dimensions, &now.chunks, &now.unlimited, now.rank())
-                    == (known.data_type, &known.dimensions, &known.chunks, &known.unlimited, known.rank())
+                is_its_name
+                    && (now.data_type, &now.dimensions, &now.chunks, &now.unlimited, now.rank())
+                        == (known.data_type, &known.dimensions, &known.chunks, &known.unlimited, known.rank())
             });
-            if is_same && known.shape().is_ok() {
+            if is_same && known.is_there() {
                 return Ok(known.clone());
             }
         }
@@ -184,7 +186,7 @@ impl Objects {
 
     /// An array's cells, for a grid that another node has told of.
     pub fn column(&self, path: &str) -> Result<Arc<dyn Source>> {
-        Ok(Arc::new(self.array(path)?.view()?))
+        Ok(Arc::new(self.array(path)?.view_of_cells()?))
     }
 
     fn member(&self, path: &str, name: &str) -> Result<Member> {

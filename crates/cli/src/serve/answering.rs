@@ -16,6 +16,9 @@ use terrace_core::settings::{ListenSettings, Protection};
 use terrace_index::INDEX_ENV;
 use terrace_tool::failure::{Failure, Result, warn};
 
+/// For queries that are answered when the end comes.
+const END_PATIENCE: Duration = Duration::from_secs(6);
+const END_LOOK: Duration = Duration::from_millis(5);
 const PROGRAM: &str = "terrace-query";
 /// One that lived shorter than this is not started again at once.
 const LIFE_MIN: Duration = Duration::from_secs(1);
@@ -122,7 +125,16 @@ impl Drop for Answering {
     fn drop(&mut self) {
         if !self.is_gone {
             signals::send(self.child.id(), libc::SIGTERM);
-            let _ = self.child.wait();
+            let begun = Instant::now();
+            while matches!(self.child.try_wait(), Ok(None)) {
+                // What the agent has to make durable does not wait for it.
+                if begun.elapsed() > END_PATIENCE {
+                    let _ = self.child.kill();
+                    let _ = self.child.wait();
+                    return;
+                }
+                std::thread::sleep(END_LOOK);
+            }
         }
     }
 }

@@ -52,11 +52,15 @@ pub fn serve(args: &ServeArgs) -> Result<i32> {
 struct Told(PathBuf);
 
 impl Told {
-    fn to_others(settings: &Settings, address: &str) -> Result<Told> {
-        let number = settings.member.as_ref().map_or(0, |member| member.number);
-        let file = members::directory(&settings.root, terrace_index::PRIVATE_DIR).join(members::queries(number));
-        listening::write_private(&file, &format!("{address}\n"))?;
-        Ok(Told(file))
+    fn of(settings: &Settings) -> Option<Told> {
+        let number = settings.member.as_ref()?.number;
+        Some(Told(members::directory(&settings.root, terrace_index::PRIVATE_DIR).join(members::queries(number))))
+    }
+
+    fn to_others(settings: &Settings, address: &str) -> Result<Option<Told>> {
+        let Some(told) = Told::of(settings) else { return Ok(None) };
+        listening::write_private(&told.0, &format!("{address}\n"))?;
+        Ok(Some(told))
     }
 }
 
@@ -96,6 +100,8 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
     let of_flight = listening::of_flight(args)?;
     let settings = &resolved.settings;
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
+    // Of one that was killed.
+    drop(Told::of(settings));
     let (keeper, begun) = Keeper::hold(settings, "terrace serve", args.quiet)?;
     let mut lines = format!("export {}={}\n", terrace_index::INDEX_ENV, begun.index.display());
     let mut web = None;

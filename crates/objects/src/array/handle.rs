@@ -119,6 +119,13 @@ impl ArrayHandle {
         Ok(inner.shape_now(&self.spec))
     }
 
+    /// What is staged is what the array's name leads to. A log may be live for a while after its array was removed, or made again, by a program
+    /// of another node.
+    pub fn is_in_force(&self) -> bool {
+        let inner = self.locked();
+        inner.staged.as_ref().is_some_and(|staged| self.is_in_place(&staged.stage, &staged.log))
+    }
+
     /// Devices that have cells of it, that of the newest extent first; and whether they have all of its cells.
     pub fn devices(&self) -> Result<(Vec<u32>, bool)> {
         let mut inner = self.locked();
