@@ -133,7 +133,7 @@ def main():
         lines.append("| " + " | ".join(row) + " |")
     missing = [count for count in map(int, asked.agents.split(",")) if count not in counts]
     words = f"\n{', '.join(map(str, missing))} agents: pending, this machine has {len(CPUS)} processors.\n" if missing else ""
-    page = f"# Queries by several agents\n\nOne array of {asked.mib} MiB of float64, in chunks of 4 MiB. {__doc__}\n\n"
+    page = f"# Queries by several agents\n\nOne array of {asked.mib} MiB of float64, in chunks of 4 MiB.\n\n{__doc__}\n\n"
     page += "\n".join(lines) + "\n" + words + "\n" + provenance_line(facts) + "\n"
     (RESULTS / "queries-nodes.md").write_text(page)
     (RESULTS / "queries-nodes.json").write_text(json.dumps({**facts, "results": results}, indent=1) + "\n")
