@@ -4,10 +4,10 @@
 //! sort with a limit, which says while it runs what comes too late to be among its rows.
 
 use crate::control::reading;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exec::{ArrayExec, Seen, Work};
-use crate::grid::{Column as GridColumn, Grid, Selection, Tile, TileReader, can_be_shared, is_of_rows, select, tiles};
-use crate::nodes::{GridRecipe, Recipe, Share, told};
+use crate::grid::{Column as GridColumn, Grid, Selection, Tile, TileReader, is_of_rows, select};
+use crate::nodes::{GridRecipe, Recipe, Share, own_tiles, told};
 use crate::predicate::{Mask, Predicate, ones, places};
 use arrow::array::{Array, RecordBatch, RecordBatchOptions};
 use arrow::compute::prep_null_mask_filter;
@@ -110,17 +110,7 @@ impl Scan {
         columns.sort_unstable();
         columns.dedup();
         let read: Vec<&GridColumn> = columns.iter().map(|&column| &grid.columns[column]).collect();
-        let can_be_shared = grid.is_shared() && can_be_shared(&read, &selection);
-        if share.is_some() && !can_be_shared {
-            return Err(Error::new(
-                terrace_client::Kind::Protocol,
-                "this node cuts the cells in another way than who asks",
-            ));
-        }
-        let mut all = tiles(&read, &selection);
-        if let Some(share) = share {
-            all.retain(|tile| share.has(&read, tile));
-        }
+        let (all, can_be_shared) = own_tiles(&grid, &read, &selection, share)?;
         let all_count = all.len();
         let tiles = match &predicate {
             Some(predicate) => predicate.possible(&grid, all),

@@ -116,7 +116,10 @@ fn cuts(columns: &[&Column], selection: &Selection, of_layers: bool) -> Vec<BTre
                 break;
             }
         }
-        if let Some(blocks) = column.source.base_blocks().filter(|_| !is_covered) {
+        // Blocks of a shared array are of one agent each, whatever covers them here.
+        let first: Vec<u64> = bounds.iter().map(|range| range.start).collect();
+        let is_shared = || column.source.keeper(&first).is_some();
+        if let Some(blocks) = column.source.base_blocks().filter(|_| !is_covered || is_shared()) {
             for d in 0..bounds.len() {
                 let count = (bounds[d].end - bounds[d].start) / blocks[d];
                 if count as usize <= PIECES_MAX {

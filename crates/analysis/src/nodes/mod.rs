@@ -16,5 +16,5 @@ mod worker;
 
 pub use planner::Nodes;
 pub use recipe::{GridRecipe, Recipe, ReductionRecipe, told};
-pub use share::Share;
+pub use share::{Share, own_tiles};
 pub use worker::{Parts, QUERY_HEADER, worker_service};

@@ -1,7 +1,7 @@
 //! Which parts of a plan run on which nodes.
 
 use super::channel::{Channels, address_of, url_of};
-use super::recipe::{Codec, Recipe};
+use super::recipe::{Codec, Recipe, is_without_cells};
 use super::share::Share;
 use super::worker::QUERY_HEADER;
 use crate::error::Result;
@@ -186,20 +186,20 @@ impl Team {
         if event.task_count != self.nodes.len() || !work.can_be_shared() {
             return None;
         }
-        let share = |own: usize| -> Result<Arc<dyn ExecutionPlan>> {
-            let agents = self.nodes.iter().map(|node| node.agent).collect();
-            let mut recipe = work.recipe()?;
-            match &mut recipe {
-                Some(Recipe::Scan { share, .. } | Recipe::Partial { share, .. }) => {
-                    *share = Some(Share { agents, own })
-                }
-                Some(Recipe::Merge { .. }) | None => {}
+        let agents: Vec<u32> = self.nodes.iter().map(|node| node.agent).collect();
+        let part = |recipe: &Option<Recipe>, own: usize| -> Arc<dyn ExecutionPlan> {
+            let mut recipe = recipe.clone();
+            if let Some(Recipe::Scan { share, .. } | Recipe::Partial { share, .. }) = &mut recipe {
+                *share = Some(Share { agents: agents.clone(), own });
             }
             let place = format!("agent {} at {}", self.nodes[own].agent, address_of(&self.urls[own]));
-            Ok(Arc::new(ArrayExec::new(Arc::new(Portion { of: work.clone(), recipe, place }))))
+            Arc::new(ArrayExec::new(Arc::new(Portion { of: work.clone(), recipe, place })))
         };
-        let shares = (0..self.nodes.len()).map(share).collect::<Result<Vec<_>>>().map_err(DataFusionError::from);
-        let leaf = shares.and_then(|shares| DistributedLeafExec::try_new(event.plan.clone(), shares));
+        let told = work.recipe().map_err(DataFusionError::from);
+        let leaf = told.and_then(|recipe| {
+            let parts = (0..self.nodes.len()).map(|own| part(&recipe, own));
+            DistributedLeafExec::try_new(event.plan.clone(), parts)
+        });
         Some(leaf.map(|leaf| ScaleUpLeafNodeEventResponse::new(Arc::new(leaf))))
     }
 
@@ -271,7 +271,7 @@ impl QueryPlanner for Split {
             if plan.children().is_empty() {
                 let can_be_told = match leaf(plan) {
                     Some(leaf) => leaf.work().recipe()?.is_some(),
-                    None => matches!(plan.name(), "EmptyExec" | "PlaceholderRowExec"),
+                    None => is_without_cells(plan),
                 };
                 if !can_be_told {
                     return Err(DataFusionError::External(Box::new(Untold(plan.name().into()))));

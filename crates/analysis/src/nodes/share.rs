@@ -1,7 +1,9 @@
 //! Which cells of a grid one of several nodes takes.
 
-use crate::grid::{Column, Tile};
+use crate::error::{Error, Result};
+use crate::grid::{Column, Grid, Selection, Tile, can_be_shared, tiles};
 use serde::{Deserialize, Serialize};
+use terrace_client::Kind;
 
 /// The part of one node.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -30,6 +32,24 @@ impl Share {
     }
 }
 
+/// A selection's tiles, of a share those that are in it; and whether nodes agree on whose each is.
+pub fn own_tiles(
+    grid: &Grid,
+    columns: &[&Column],
+    selection: &Selection,
+    share: Option<&Share>,
+) -> Result<(Vec<Tile>, bool)> {
+    let can_be_shared = grid.is_shared() && can_be_shared(columns, selection);
+    let mut tiles = tiles(columns, selection);
+    if let Some(share) = share {
+        if !can_be_shared {
+            return Err(Error::new(Kind::Protocol, "this node cuts the cells in another way than who asks"));
+        }
+        tiles.retain(|tile| share.has(columns, tile));
+    }
+    Ok((tiles, can_be_shared))
+}
+
 /// The agent with most bytes for each cell; of columns along fewer dimensions there are few bytes. It must not follow from a tile's size,
 /// since others cut the same cells into other tiles.
 fn keeper(columns: &[&Column], tile: &Tile) -> Option<u32> {
@@ -53,9 +73,8 @@ fn keeper(columns: &[&Column], tile: &Tile) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Result;
-    use crate::grid::{Dimension, Grid, Selection, Source, can_be_shared, tiles};
-    use crate::{Axis, Error};
+    use crate::Axis;
+    use crate::grid::{Dimension, Source};
     use proptest::prelude::*;
     use std::sync::Arc;
     use terrace_client::{DataType, Region};

@@ -1,7 +1,7 @@
 //! What answers parts of queries beside an agent.
 
 use super::channel::Channels;
-use super::recipe::Codec;
+use super::recipe::{Codec, is_without_cells};
 use crate::control::{checked, of_config, with_memory_of};
 use crate::error::{Error, Result};
 use crate::exact;
@@ -126,7 +126,7 @@ fn refuse_others(plan: &Arc<dyn ExecutionPlan>) -> DataFusionResult<()> {
         let is_ours = !plan.children().is_empty()
             || plan.is::<ArrayExec>()
             || plan.is_network_boundary()
-            || matches!(plan.name(), "EmptyExec" | "PlaceholderRowExec");
+            || is_without_cells(plan);
         match is_ours && !plan.name().contains("Sink") {
             true => Ok(TreeNodeRecursion::Continue),
             false => Err(Error::new(Kind::Denied, format!("a node does no `{}`", plan.name())).into()),

@@ -20,8 +20,8 @@ use crate::control::reading;
 use crate::error::{Error, Result};
 use crate::exec::{ArrayExec, STACK_BYTES, Seen, Work};
 use crate::grid::with_cell_type;
-use crate::grid::{Column, Grid, RANK_MAX, Selection, Tile, TileReader, can_be_shared, select, tiles};
-use crate::nodes::Share;
+use crate::grid::{Column, Grid, RANK_MAX, Selection, Tile, TileReader, select};
+use crate::nodes::{Share, own_tiles};
 use crate::predicate::{General, Mask, Predicate, places};
 use accumulator::{Accumulator, Extreme, Groups, MappedLine};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
@@ -134,17 +134,10 @@ impl Reduced {
         columns.dedup();
         let read: Vec<&Column> = columns.iter().map(|&column| &grid.columns[column]).collect();
         let needs_cells = predicate.is_some() || reductions.iter().any(|r| r.function != Function::Count);
-        let can_be_shared = needs_cells && grid.is_shared() && can_be_shared(&read, &selection);
-        if share.is_some() && !can_be_shared {
-            return Err(Error::new(
-                terrace_client::Kind::Protocol,
-                "this node cuts the cells in another way than who asks",
-            ));
-        }
-        let mut all = if needs_cells { tiles(&read, &selection) } else { vec![] };
-        if let Some(share) = share {
-            all.retain(|tile| share.has(&read, tile));
-        }
+        let (all, can_be_shared) = match needs_cells {
+            true => own_tiles(&grid, &read, &selection, share)?,
+            false => (vec![], false),
+        };
         let all_count = all.len();
         let tiles = match &predicate {
             Some(predicate) => predicate.possible(&grid, all),

@@ -9,7 +9,7 @@ use super::{Groups, Lines, Outcome, Reduced, packed_strides};
 use crate::control::of_task;
 use crate::error::Result;
 use crate::exec::{Seen, Work};
-use crate::nodes::{Recipe, ReductionRecipe, Share};
+use crate::nodes::{Recipe, ReductionRecipe};
 use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef, UInt64Type};
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -151,7 +151,7 @@ impl Work for Partial {
     }
     fn recipe(&self) -> Result<Option<Recipe>> {
         let reduction = ReductionRecipe::of(&self.reduced)?;
-        Ok(reduction.map(|reduction| Recipe::Partial { reduction, share: None::<Share> }))
+        Ok(reduction.map(|reduction| Recipe::Partial { reduction, share: None }))
     }
     fn can_be_shared(&self) -> bool {
         self.reduced.can_be_split()
