@@ -6,10 +6,12 @@ round each of them does the same operation, in an order that changes from round 
 of (worker's time / native worker's time in that round), so a machine that slows down for a while slows both sides.
 The control's ratio would be 1.00 on a quiet machine: it tells how far to trust the others.
 
-Places (each ratio is to the same operation on the root's own file system, natively):
-  root, durable   a real file in the root, that was there before the run
-  root, in tier   a file that the run made: its bytes lie in the tier, the root has a link
-  outside         a path that isn't below the root
+Places (each ratio is to the same operation on the root's own file system, natively; in a placed directory, to the same one on plain
+files in the tier's own storage, natively):
+  root, durable     a real file in the root, that was there before the run
+  root, in tier     a file that the run made: its bytes lie in the tier, the root has a link
+  placed directory  a file in a directory that the run made, which lies in the tier as a whole
+  outside           a path that isn't below the root
 
 For "root, in tier" there are two more, both done natively:
   plain tier   the same operation on plain files in the tier's own storage: what the storage costs
@@ -43,7 +45,7 @@ TAR_FILES = 5_000
 GIT_FILES = 1_000
 
 # Ratios that the project aims at.
-OPEN_AIM, CREATE_AIM, DATA_AIM, OUTSIDE_AIM = 1.10, 1.50, 1.00, 1.03
+OPEN_AIM, CREATE_AIM, DATA_AIM, PLACED_AIM, OUTSIDE_AIM = 1.10, 1.50, 1.00, 1.10, 1.05
 
 
 class Worker:
@@ -129,6 +131,8 @@ def make_in_one_directory(arguments: dict[str, list], directory: str, objects: s
 def aim(shown: str, place: str) -> float | None:
     if place == "outside":
         return OUTSIDE_AIM
+    if place == "placed directory":
+        return PLACED_AIM
     if shown in ("open + close", "stat", "lstat"):
         return OPEN_AIM
     if shown.startswith("create"):
@@ -162,18 +166,16 @@ def main() -> int:
 def compare(options: argparse.Namespace, base: pathlib.Path, tier: pathlib.Path, plain: pathlib.Path) -> int:
     # The native worker's root and Terrace's root are twins: same file system, same depth, names of the same length.
     roots = {"native": base / "root-n", "control": base / "root-c", "terrace": base / "root-t"}
+    placed_root = base / "root-p"
     # Outside, all use the same files: nothing but the way of the call differs.
     outside = dict.fromkeys(roots, base / "away")
-    for directory in {*roots.values(), *outside.values()}:
+    for directory in {*roots.values(), *outside.values(), placed_root}:
         for place in ("durable", "in-tier"):
             (directory / place).mkdir(parents=True)
-    config = base / "terrace.toml"
-    config.write_text(
-        f'root = "{roots["terrace"]}"\n[[tier]]\nname = "ram"\npath = "{tier}"\ncapacity = "2GiB"\n'
-        # Files of the run stay in the tier, and go with it: no mover runs beside the measurement.
-        '[policy]\nflush = ["nothing-is-flushed"]\nevict = ["in-tier/**"]\n',
-        encoding="utf-8",
-    )
+    configs = {
+        "terrace": configuration(base, roots["terrace"], tier, "off"),
+        "placed": configuration(base, placed_root, tier, "scratch"),
+    }
     prepare = base / "prepare.sh"
     prepare.write_text(PREPARE, encoding="utf-8")
     for directory in [*(root / "durable" for root in roots.values()), base / "away" / "durable", plain]:
@@ -185,14 +187,16 @@ def compare(options: argparse.Namespace, base: pathlib.Path, tier: pathlib.Path,
     touch.unlink()
 
     cpu = str((os.cpu_count() or 1) - 1)  # away from CPU 0, which serves most interrupts
-    launch = [options.terrace, "run", "--config", str(config), "--quiet", "--", options.worker, cpu]
-    workers = {
-        "native": Worker("native", [options.worker, cpu]),
-        "control": Worker("control", [options.worker, cpu]),
-        "terrace": Worker("terrace", launch),
-    }
-    for name, worker in workers.items():
-        worker.ask("shell", 1, f"sh {prepare} {roots[name]}/in-tier")
+    workers = {"native": Worker("native", [options.worker, cpu]), "control": Worker("control", [options.worker, cpu])}
+    for name, config in configs.items():
+        launch = [options.terrace, "run", "--config", str(config), "--quiet", "--", options.worker, cpu]
+        workers[name] = Worker(name, launch)
+    for name, root in roots.items():
+        workers[name].ask("shell", 1, f"sh {prepare} {root}/in-tier")
+    made = placed_root / "in-tier" / "made"
+    workers["placed"].ask("shell", 1, f"mkdir {made} && sh {prepare} {made}")
+    if not made.is_symlink():
+        sys.exit("micro: the directory that the run made is not placed in the tier, so there is nothing to compare")
     placed = sum(1 for path in (roots["terrace"] / "in-tier").rglob("*") if path.is_symlink())
     if placed < 1000:
         sys.exit(f"micro: only {placed} files of the run were placed in the tier, so there is nothing to compare")
@@ -217,6 +221,13 @@ def compare(options: argparse.Namespace, base: pathlib.Path, tier: pathlib.Path,
                 continue  # what is created is in the tier: see "root, in tier"
             results.append(measure(options.rounds, workers, arguments, index, place))
             print_row(results[-1], first=len(results) == 1)
+    in_plain = {"native": operations(str(plain)), "control": operations(str(plain)), "terrace": operations(str(made))}
+    for index, (shown, _, _) in enumerate(in_plain["native"]):
+        if options.only and options.only not in shown:
+            continue
+        inside = {**workers, "terrace": workers["placed"]}
+        results.append(measure(options.rounds, inside, in_plain, index, "placed directory"))
+        print_row(results[-1], first=len(results) == 1)
     for name, worker in workers.items():
         status = worker.end()
         if status != 0:
@@ -230,6 +241,17 @@ def compare(options: argparse.Namespace, base: pathlib.Path, tier: pathlib.Path,
         (RESULTS / "micro.md").write_text(page(facts, results), encoding="utf-8")
         print(f"\nwritten: {RESULTS}/micro.json and micro.md")
     return 0
+
+
+def configuration(base: pathlib.Path, root: pathlib.Path, tier: pathlib.Path, directories: str) -> pathlib.Path:
+    """Files of the run stay in the tier, and go with it: no mover runs beside the measurement."""
+    config = base / f"{root.name}.toml"
+    config.write_text(
+        f'root = "{root}"\ndirectories = "{directories}"\n[[tier]]\nname = "ram"\npath = "{tier}"\ncapacity = "2GiB"\n'
+        '[policy]\nflush = ["nothing-is-flushed"]\nevict = ["in-tier/**"]\n',
+        encoding="utf-8",
+    )
+    return config
 
 
 def measure(rounds: int, workers: dict[str, Worker], arguments: dict[str, list], index: int, place: str) -> dict[str, object]:
@@ -288,7 +310,7 @@ def cells(row: dict[str, object]) -> tuple[str, ...]:
 
 
 def print_row(row: dict[str, object], first: bool) -> None:
-    layout = "{:<27} {:<14} {:>12} {:>12} {:>7} {:>8} {:>7} {:>9} {:>14}"
+    layout = "{:<27} {:<16} {:>12} {:>12} {:>7} {:>8} {:>7} {:>9} {:>14}"
     if first:
         print(layout.format(*HEADER))
     print(layout.format(*cells(row)), flush=True)
@@ -304,6 +326,8 @@ def page(facts: dict[str, object], results: list[dict[str, object]]) -> str:
         "from 1.00 is the noise. *Root, in tier* compares a file whose bytes lie in memory with a file on the root's own disk;",
         "*by a link* is the ratio of doing it natively on a file in memory that is reached by a symbolic link on that disk: the",
         "least that any placing of files behind links can cost. *plain tier* is natively on a plain file in the tier's storage.",
+        "*Placed directory* compares a directory of the run that lies in memory as a whole with a plain one there: its *native* is",
+        "in the tier's own storage.",
         "",
         "| " + " | ".join(HEADER) + " |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",

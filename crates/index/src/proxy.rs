@@ -33,11 +33,19 @@ pub struct How {
     pub resolve: u64,
 }
 
+/// What the supervisor does, and knows, when one of its threads waits.
+#[repr(C)]
+pub struct Waiting {
+    /// Called before a thread waits for the agent, or for something that the agent does.
+    pub begins: extern "C" fn(),
+    /// Called after another node was waited for: the program is still there, and in the call that this thread answers.
+    pub is_worth_it: extern "C" fn() -> bool,
+}
+
 #[repr(C)]
 pub struct Table {
-    /// From now on, files that this thread creates are noted there; and the function is called before this thread waits for
-    /// the agent, or for something that the agent does.
-    pub announce_to: unsafe extern "C" fn(*const Intent, about_to_wait: extern "C" fn()),
+    /// From now on, files that this thread creates are noted there.
+    pub announce_to: unsafe extern "C" fn(*const Intent, waiting: &'static Waiting),
     /// `st_dev` of the root, which every placed file shows.
     pub root_dev: unsafe extern "C" fn() -> u64,
     /// Directories that programs make may be placed.

@@ -5,7 +5,7 @@
 
 use crate::gate;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering::*};
-use terrace_index::proxy::Intent;
+use terrace_index::proxy::{Intent, Waiting};
 
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
@@ -41,16 +41,23 @@ pub fn announce(record: u32, serial: u64) {
     }
 }
 
-/// Called before a thread waits.
-static ABOUT_TO_WAIT: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
+static WAITING: AtomicPtr<Waiting> = AtomicPtr::new(core::ptr::null_mut());
+
+fn waiting() -> Option<&'static Waiting> {
+    // SAFETY: `announce_to` got it as one that lives as long as the process.
+    unsafe { WAITING.load(Acquire).as_ref() }
+}
 
 /// The calling thread will wait for the agent: another one of the supervisor's is to receive calls meanwhile.
 pub fn about_to_wait() {
-    let hook = ABOUT_TO_WAIT.load(Acquire);
-    if !hook.is_null() {
-        // SAFETY: stored by `announce_to` with this type.
-        unsafe { core::mem::transmute::<*mut (), extern "C" fn()>(hook)() };
+    if let Some(waiting) = waiting() {
+        (waiting.begins)();
     }
+}
+
+/// False when the program whose call this is was killed meanwhile: what it asked for is not to be done any more.
+pub fn is_still_there() -> bool {
+    waiting().is_none_or(|waiting| (waiting.is_worth_it)())
 }
 
 /// From now on this library decides for others.
@@ -59,8 +66,8 @@ pub fn activate() {
 }
 
 /// `Table::announce_to`.
-pub unsafe extern "C" fn announce_to(intent: *const Intent, about_to_wait: extern "C" fn()) {
-    ABOUT_TO_WAIT.store(about_to_wait as *mut (), Release);
+pub unsafe extern "C" fn announce_to(intent: *const Intent, waiting: &'static Waiting) {
+    WAITING.store(core::ptr::from_ref(waiting).cast_mut(), Release);
     let thread = thread();
     for announcer in &ANNOUNCING {
         let owner = announcer.thread.load(Acquire);

@@ -174,7 +174,13 @@ fn bring_name(index: Index, dirfd: i32, path: *const c_char, follow: bool, want:
     Brought::Not
 }
 
+/// The agent's answer, which may take seconds: then the program may be gone, and must not cut or rename a file after its death.
 fn ask(index: Index, dirfd: i32, path: *const c_char, text: &[u8], want: &mut Want<'_>) -> Brought {
+    let brought = ask_agent(index, dirfd, path, text, want);
+    if caller::is_still_there() { brought } else { Brought::Failed(-(libc::EINTR as isize)) }
+}
+
+fn ask_agent(index: Index, dirfd: i32, path: *const c_char, text: &[u8], want: &mut Want<'_>) -> Brought {
     let mut both = Path::new();
     let mut whole = Path::new();
     // SAFETY: readlink read it just now; a terminated path.

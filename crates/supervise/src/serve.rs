@@ -20,7 +20,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex};
-use terrace_index::proxy::Table;
+use terrace_index::proxy::{Table, Waiting};
 
 /// Where a thread waits for the floor.
 struct Seat {
@@ -29,8 +29,8 @@ struct Seat {
 }
 
 thread_local! {
-    /// For the library, which says here that it is about to wait.
-    static AT_WORK: RefCell<Option<(Arc<Supervisor>, Arc<Seat>)>> = const { RefCell::new(None) };
+    /// For the library, which says here that it is about to wait, and asks whether it was worth it: also the thread's slot.
+    static AT_WORK: RefCell<Option<(Arc<Supervisor>, Arc<Seat>, usize)>> = const { RefCell::new(None) };
 }
 
 pub struct Supervisor {
@@ -120,11 +120,21 @@ fn this_thread() -> Target {
 
 extern "C" fn about_to_wait() {
     AT_WORK.with_borrow(|at_work| {
-        if let Some((shared, seat)) = at_work {
+        if let Some((shared, seat, _)) = at_work {
             shared.give_floor(seat);
         }
     });
 }
+
+/// The program still waits for the answer of the call that this thread has received.
+extern "C" fn is_awaited() -> bool {
+    AT_WORK.with_borrow(|at_work| {
+        let Some((shared, _, slot)) = at_work else { return true };
+        shared.state.slot(*slot).call().is_none_or(|call| shared.listener.is_valid(call.id))
+    })
+}
+
+static WAITING: Waiting = Waiting { begins: about_to_wait, is_worth_it: is_awaited };
 
 fn start(shared: &Arc<Supervisor>, slot: usize, has_floor: bool) -> io::Result<()> {
     let shared = shared.clone();
@@ -140,9 +150,9 @@ fn start(shared: &Arc<Supervisor>, slot: usize, has_floor: bool) -> io::Result<(
         let own = shared.rights.clone();
         let slot_state = shared.state.slot(slot);
         // SAFETY: the slot lives as long as the process.
-        unsafe { (shared.table.announce_to)(&slot_state.intent, about_to_wait) };
+        unsafe { (shared.table.announce_to)(&slot_state.intent, &WAITING) };
         let seat = Arc::new(Seat { has_floor: AtomicBool::new(has_floor), thread: std::thread::current() });
-        AT_WORK.set(Some((shared.clone(), seat.clone())));
+        AT_WORK.set(Some((shared.clone(), seat.clone(), slot)));
         let (umask, buffer, handles) = (Cell::new(0), vec![0; 64 << 10], RefCell::default());
         Worker { shared, slot: slot_state, own, umask, buffer, handles }.work(&seat);
     })?;

@@ -59,7 +59,8 @@ impl History {
             // A line that a kill has cut is no line.
             let (Some(kind), Some(time)) = (words.first(), words.get(2)) else {
                 if words.len() == 2 && words[0] == "dead" {
-                    dead = words[1].parse().ok();
+                    // Who sees all of a dead node's programs to be gone sees those again that went before it.
+                    dead = dead.or(words[1].parse().ok());
                 }
                 continue;
             };

@@ -243,6 +243,40 @@ fn a_file_without_a_name_is_found_again_by_those_who_have_it_open_after_an_agent
 }
 
 #[test]
+fn what_a_static_program_asked_for_is_not_done_when_it_was_killed_while_another_node_was_waited_for() {
+    let Some(nodes) = Nodes::new() else { return };
+    let program = statically(
+        &nodes,
+        r#"
+#include <fcntl.h>
+#include <unistd.h>
+int main(void)
+{
+    close(open("../asks", O_WRONLY | O_CREAT, 0644));
+    return open("f", O_WRONLY | O_TRUNC) < 0;
+}
+"#,
+    );
+    let beside = |name: &str| nodes.root().parent().unwrap().join(name);
+    let (a, b) = (nodes.node("nodea"), nodes.node("nodeb"));
+    let here = a.start("echo whole >f");
+    let agent = a.agent().expect("a run has an agent");
+    // SAFETY: kill takes any number; the process is one of the test's nodes.
+    let signal = |signal| unsafe { libc::kill(agent, signal) };
+    signal(libc::SIGSTOP);
+    let kills = b.start(&format!(
+        "{} & until [ -e ../asks ]; do sleep 0.01; done; sleep 0.3; kill -9 $!; : >../killed",
+        program.display()
+    ));
+    assert!(beside("killed").exists() && is_link(&nodes, "f"), "the test shows nothing: f has moved before its writer was killed");
+    signal(libc::SIGCONT);
+    for (node, run) in [(&b, kills), (&a, here)] {
+        node.end(run).ok();
+    }
+    assert_eq!(std::fs::read_to_string(nodes.root().join("f")).unwrap(), "whole\n");
+}
+
+#[test]
 fn a_static_program_never_sees_a_link_where_another_node_makes_a_file_as_it_looks() {
     let Some(nodes) = Nodes::new() else { return };
     let program = statically(
