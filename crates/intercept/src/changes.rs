@@ -181,9 +181,9 @@ fn until_moved(attempt: impl Fn() -> isize, set: impl Fn() -> isize) -> isize {
 /// The file at the name may need more than the kernel's call.
 pub fn concerns(dirfd: c_int, path: *const c_char, flags: c_int) -> bool {
     let Some(index) = process::index() else { return false };
-    // A file of the root's own when it has been brought: the kernel's call does.
     let _ = elsewhere::brought(index, dirfd, path, flags & NOFOLLOW == 0);
     is_ours(dirfd, path)
+        || elsewhere::may_be_met(index, dirfd, path, flags & NOFOLLOW == 0)
         || stat::kernel_stat(dirfd, path, flags & NOFOLLOW).is_some_and(|status| Known::of(index, &status).is_some())
 }
 

@@ -222,6 +222,19 @@ fn is_there(index: Index, dirfd: i32, path: *const c_char) -> bool {
             && link::read(index, dirfd, path).is_none()
 }
 
+/// The kernel, when the program itself asks it, may meet another node's link at this name of the root's own file: it may be there by now, and may
+/// be put there at any moment.
+pub fn may_be_met(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> bool {
+    if !is_possible(index) {
+        return false;
+    }
+    let is_of_root = |status: &libc::stat| status.st_dev == index.header.root_dev.load(Relaxed);
+    match stat::kernel_stat(dirfd, path, if follow { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) {
+        Some(status) => status.st_mode & libc::S_IFMT == libc::S_IFREG && is_of_root(&status),
+        None => stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(|status| is_of_root(&status)),
+    }
+}
+
 /// After the first looks each waits twice as long for the next.
 fn rest(attempt: u32) {
     if attempt > 1 {

@@ -277,6 +277,69 @@ int main(void)
 }
 
 #[test]
+fn every_call_of_a_static_program_finds_a_name_that_another_node_replaces_all_the_time() {
+    static_calls_find_a_name_that_is_replaced(&[]);
+}
+
+#[test]
+fn every_call_of_a_static_program_finds_such_a_name_also_where_no_directory_is_placed() {
+    static_calls_find_a_name_that_is_replaced(&["--directories", "off"]);
+}
+
+fn static_calls_find_a_name_that_is_replaced(settings: &[&str]) {
+    let Some(nodes) = Nodes::new() else { return };
+    let program = statically(
+        &nodes,
+        r#"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+#define EACH(call) if (call) printf("%s: %m\n", #call)
+int main(void)
+{
+    struct stat s;
+    struct statfs fs;
+    char text[9];
+    while (access("stop", F_OK)) {
+        EACH(chmod("f", 0640));
+        EACH(chown("f", -1, -1));
+        EACH(utimensat(AT_FDCWD, "f", NULL, 0));
+        EACH(truncate("f", 0));
+        EACH(access("f", R_OK));
+        EACH(stat("f", &s));
+        EACH(statfs("f", &fs));
+        EACH(getxattr("f", "user.none", text, sizeof text) != -1 || errno != ENODATA);
+        EACH(listxattr("f", NULL, 0) < 0);
+        EACH(readlink("f", text, sizeof text) != -1 || errno != EINVAL);
+        EACH(close(open("f", O_RDONLY)));
+        EACH(close(open("f", O_PATH)));
+        EACH(close(open("f", O_RDWR | O_APPEND | O_NOFOLLOW)));
+        EACH(link("f", "h") || unlink("h"));
+    }
+    return 0;
+}
+"#,
+    );
+    let (a, b, there) = two(&nodes);
+    b.run(": >f").ok();
+    let settings = [&["--tier", "ram=/dev/shm:64MiB"], settings].concat();
+    let here = a.start_with(&settings, None, &format!("{} >said &", program.display()));
+    b.run("for i in {1..300}; do : >g; mv g f; done").ok();
+    std::fs::write(nodes.root().join("stop"), "").unwrap();
+    a.end(here).ok();
+    b.end(there).ok();
+    let said = std::fs::read_to_string(nodes.root().join("said")).unwrap();
+    let mut failed: Vec<&str> = said.lines().collect();
+    failed.sort();
+    failed.dedup();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+#[test]
 fn a_static_program_never_sees_a_link_where_another_node_makes_a_file_as_it_looks() {
     let Some(nodes) = Nodes::new() else { return };
     let program = statically(
