@@ -220,10 +220,7 @@ unsafe extern "C" fn xattr(
     size: usize,
     flags: i32,
 ) -> isize {
-    let follows = matches!(
-        nr,
-        libc::SYS_setxattr | libc::SYS_removexattr | libc::SYS_getxattr | libc::SYS_listxattr
-    );
+    let follows = matches!(nr, libc::SYS_setxattr | libc::SYS_removexattr | libc::SYS_getxattr | libc::SYS_listxattr);
     if !changes::concerns(libc::AT_FDCWD, path, if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) {
         return LEAVE;
     }
@@ -236,9 +233,7 @@ unsafe extern "C" fn xattr(
             libc::SYS_lgetxattr => real::raw(attributes::lgetxattr(path, name, value, size)),
             libc::SYS_llistxattr => real::raw(attributes::llistxattr(path, value as *mut c_char, size)),
             libc::SYS_getxattr | libc::SYS_listxattr => elsewhere::retried(libc::AT_FDCWD, path, || match nr {
-                libc::SYS_getxattr => {
-                    gate::call4(nr, path as usize, name as usize, value as usize, size)
-                }
+                libc::SYS_getxattr => gate::call4(nr, path as usize, name as usize, value as usize, size),
                 _ => gate::call3(nr, path as usize, value as usize, size),
             }),
             _ => LEAVE,

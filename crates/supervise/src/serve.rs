@@ -28,9 +28,15 @@ struct Seat {
     thread: std::thread::Thread,
 }
 
+/// For the library, which says here that it is about to wait, and asks whether it was worth it.
+struct AtWork {
+    shared: Arc<Supervisor>,
+    seat: Arc<Seat>,
+    slot: usize,
+}
+
 thread_local! {
-    /// For the library, which says here that it is about to wait, and asks whether it was worth it: also the thread's slot.
-    static AT_WORK: RefCell<Option<(Arc<Supervisor>, Arc<Seat>, usize)>> = const { RefCell::new(None) };
+    static AT_WORK: RefCell<Option<AtWork>> = const { RefCell::new(None) };
 }
 
 pub struct Supervisor {
@@ -120,7 +126,7 @@ fn this_thread() -> Target {
 
 extern "C" fn about_to_wait() {
     AT_WORK.with_borrow(|at_work| {
-        if let Some((shared, seat, _)) = at_work {
+        if let Some(AtWork { shared, seat, .. }) = at_work {
             shared.give_floor(seat);
         }
     });
@@ -129,7 +135,7 @@ extern "C" fn about_to_wait() {
 /// The program still waits for the answer of the call that this thread has received.
 extern "C" fn is_awaited() -> bool {
     AT_WORK.with_borrow(|at_work| {
-        let Some((shared, _, slot)) = at_work else { return true };
+        let Some(AtWork { shared, slot, .. }) = at_work else { return true };
         shared.state.slot(*slot).call().is_none_or(|call| shared.listener.is_valid(call.id))
     })
 }
@@ -152,7 +158,7 @@ fn start(shared: &Arc<Supervisor>, slot: usize, has_floor: bool) -> io::Result<(
         // SAFETY: the slot lives as long as the process.
         unsafe { (shared.table.announce_to)(&slot_state.intent, &WAITING) };
         let seat = Arc::new(Seat { has_floor: AtomicBool::new(has_floor), thread: std::thread::current() });
-        AT_WORK.set(Some((shared.clone(), seat.clone(), slot)));
+        AT_WORK.set(Some(AtWork { shared: shared.clone(), seat: seat.clone(), slot }));
         let (umask, buffer, handles) = (Cell::new(0), vec![0; 64 << 10], RefCell::default());
         Worker { shared, slot: slot_state, own, umask, buffer, handles }.work(&seat);
     })?;

@@ -268,7 +268,10 @@ int main(void)
         "{} & until [ -e ../asks ]; do sleep 0.01; done; sleep 0.3; kill -9 $!; : >../killed",
         program.display()
     ));
-    assert!(beside("killed").exists() && is_link(&nodes, "f"), "the test shows nothing: f has moved before its writer was killed");
+    assert!(
+        beside("killed").exists() && is_link(&nodes, "f"),
+        "the test shows nothing: f has moved before its writer was killed"
+    );
     signal(libc::SIGCONT);
     for (node, run) in [(&b, kills), (&a, here)] {
         node.end(run).ok();
