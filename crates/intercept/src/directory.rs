@@ -151,14 +151,13 @@ enum Entry {
 fn rewrite(index: Index, source: &impl Source, ino: &mut u64, kind: &mut u8, name: *const c_char) -> Entry {
     match *kind {
         libc::DT_LNK => {
-            if elsewhere::is_possible(index) && source.is_on_root(index) && link::leads_elsewhere(index, source.fd(), name) {
+            let has_others = elsewhere::is_possible(index);
+            let has_links = has_others || index.records_end() > 0;
+            if !has_links || !source.is_on_root(index) {
+                return Entry::Shown;
+            }
+            if has_others && link::leads_elsewhere(index, source.fd(), name) {
                 *kind = libc::DT_REG;
-                return Entry::Shown;
-            }
-            if index.records_end() == 0 {
-                return Entry::Shown;
-            }
-            if !source.is_on_root(index) {
                 return Entry::Shown;
             }
             let known = stat::known_link(index, *ino).filter(|_| is_as_read(index, source));
@@ -171,10 +170,7 @@ fn rewrite(index: Index, source: &impl Source, ino: &mut u64, kind: &mut u8, nam
             // The program's own link, or one of ours that was committed since the kernel read the directory.
             look_again(source, ino, kind, name);
             // Renamed or removed by another node since: what it was can't be told any more.
-            if *kind == libc::DT_LNK
-                && elsewhere::is_possible(index)
-                && !open::is_programs_link(index, source.fd(), name)
-            {
+            if *kind == libc::DT_LNK && has_others && !open::is_programs_link(index, source.fd(), name) {
                 *kind = libc::DT_UNKNOWN;
             }
         }

@@ -343,6 +343,26 @@ int main(void)
 }
 
 #[test]
+fn a_listing_shows_no_link_where_another_node_makes_and_removes_files_before_this_one_has_made_any() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = (nodes.node("nodea"), nodes.node("nodeb"));
+    let here = a.start("(while [ ! -e stop ]; do : >f; rm f; done) &");
+    let lists = "
+import os, time
+listed = links = 0
+end = time.monotonic() + 3
+while time.monotonic() < end:
+    kinds = [entry.is_symlink() for entry in os.scandir() if entry.name == \"f\"]
+    listed += len(kinds)
+    links += sum(kinds)
+print(listed > 10, links)";
+    let seen = b.run(&format!("python3 -c '{lists}'")).ok();
+    std::fs::write(nodes.root().join("stop"), "").unwrap();
+    a.end(here).ok();
+    assert_eq!(seen.stdout, "True 0\n");
+}
+
+#[test]
 fn a_static_program_never_sees_a_link_where_another_node_makes_a_file_as_it_looks() {
     let Some(nodes) = Nodes::new() else { return };
     let program = statically(
