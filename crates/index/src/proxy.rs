@@ -83,7 +83,7 @@ pub struct Table {
     pub chown: unsafe extern "C" fn(dirfd: i32, path: *const c_char, user: u32, group: u32, flags: i32) -> isize,
     pub chmod: unsafe extern "C" fn(dirfd: i32, path: *const c_char, mode: u32, flags: i32) -> isize,
     pub utimens: unsafe extern "C" fn(dirfd: i32, path: *const c_char, times: *const c_void, flags: i32) -> isize,
-    /// One of the `…xattr` calls of a path by its number; its path is absolute, or below `/proc/self/fd`.
+    /// One of the `l…xattr` calls by its number; its path is absolute, or below `/proc/self/fd`.
     pub xattr: unsafe extern "C" fn(
         nr: i64,
         path: *const c_char,
@@ -95,8 +95,6 @@ pub struct Table {
     pub ftruncate: unsafe extern "C" fn(fd: i32, length: i64) -> isize,
     /// statfs(2); of a placed file, the root's. `LEAVE` unless the path leads to one, or may lead to another node's file.
     pub statfs: unsafe extern "C" fn(dirfd: i32, path: *const c_char, out: *mut c_void) -> isize,
-    /// faccessat2(2). `LEAVE` unless the path may lead to another node's file.
-    pub access: unsafe extern "C" fn(dirfd: i32, path: *const c_char, mode: i32, flags: i32) -> isize,
     /// Makes the placed file that the path leads to a real one. 1 if there was one.
     pub materialise: unsafe extern "C" fn(dirfd: i32, path: *const c_char) -> isize,
     /// The record (plus 1) whose link this name is, or whose flushed file, and its serial; 0: none.

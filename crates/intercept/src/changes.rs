@@ -178,13 +178,14 @@ fn until_moved(attempt: impl Fn() -> isize, set: impl Fn() -> isize) -> isize {
     set()
 }
 
-/// The file at the name may need more than the kernel's call.
-pub fn concerns(dirfd: c_int, path: *const c_char, flags: c_int) -> bool {
-    let Some(index) = process::index() else { return false };
-    let _ = elsewhere::brought(index, dirfd, path, flags & NOFOLLOW == 0);
-    is_ours(dirfd, path)
+/// The file at the name may need more than the kernel's call. Err: of another node, which did not give it.
+pub fn concerns(dirfd: c_int, path: *const c_char, flags: c_int) -> Result<bool, isize> {
+    let Some(index) = process::index() else { return Ok(false) };
+    elsewhere::brought(index, dirfd, path, flags & NOFOLLOW == 0)?;
+    let is_concerned = is_ours(dirfd, path)
         || elsewhere::may_be_met(index, dirfd, path, flags & NOFOLLOW == 0)
-        || stat::kernel_stat(dirfd, path, flags & NOFOLLOW).is_some_and(|status| Known::of(index, &status).is_some())
+        || stat::kernel_stat(dirfd, path, flags & NOFOLLOW).is_some_and(|status| Known::of(index, &status).is_some());
+    Ok(is_concerned)
 }
 
 /// Since Linux 6.6: fchmodat(2) with flags.

@@ -223,9 +223,9 @@ fn is_there(index: Index, dirfd: i32, path: *const c_char) -> bool {
 }
 
 /// The kernel, when the program itself asks it, may meet another node's link at this name of the root's own file: it may be there by now, and may
-/// be put there at any moment.
+/// be put there at any moment. What a link of the program's own leads to is not looked at: that may be another file for each who asks.
 pub fn may_be_met(index: Index, dirfd: i32, path: *const c_char, follow: bool) -> bool {
-    if !is_possible(index) {
+    if !is_possible(index) || open::is_programs_link(index, dirfd, path) {
         return false;
     }
     let is_of_root = |status: &libc::stat| status.st_dev == index.header.root_dev.load(Relaxed);

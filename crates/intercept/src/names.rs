@@ -15,7 +15,7 @@ use crate::open::{materialise_name, materialise_path};
 use crate::path::{Parent, Path, below_root, descriptor_link};
 use crate::placed::{self, Way};
 use crate::spill::{self, Leaving};
-use crate::{data, gate, make_directory, process, readable, real, stat};
+use crate::{caller, data, gate, make_directory, process, readable, real, stat};
 use core::ffi::{c_char, c_int, c_uint};
 use core::sync::atomic::{AtomicBool, Ordering::*};
 use terrace_index::guard::Domain;
@@ -165,7 +165,10 @@ fn unlink_found(dirfd: i32, path: *const c_char, flags: i32) -> isize {
         return native();
     }
     // Its owner makes no commit over the name any more. One that is not there does not keep the name from being removed.
-    let _ = elsewhere::brought(index, dirfd, path, false);
+    match elsewhere::brought(index, dirfd, path, false) {
+        Err(error) if !caller::is_still_there() => return error,
+        _ => {}
+    }
     let mut removed = None;
     let result = in_guard(index, || {
         let (link, handle) = match about_to_go(index, dirfd, path) {
@@ -594,10 +597,12 @@ pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char,
             None => {}
         }
         // A link: of ours if another node has just made a file there.
-        if link::read(index, olddir, old).is_none()
-            && matches!(elsewhere::bring(index, olddir, old, false), Brought::Not)
-        {
-            break;
+        if link::read(index, olddir, old).is_none() {
+            match elsewhere::bring(index, olddir, old, false) {
+                Brought::Not => break,
+                Brought::Failed(error) => return error,
+                Brought::Done => {}
+            }
         }
     }
     let is_an_objects = || link::read(index, olddir, old).is_some() || link::is_elsewhere(index, olddir, old);

@@ -389,7 +389,8 @@ fn refused(
         }
         // Committed, renamed or brought between the looks: it is a real file now, or gone, or a link of ours after all.
         libc::ELOOP if *flags & libc::O_NOFOLLOW != 0 && !is_programs_link(index, dirfd, path) => Opened::Again,
-        // O_NONBLOCK meets the mover's lease: it gives way within milliseconds.
+        // O_NONBLOCK meets the mover's lease: it gives way within milliseconds, or when another node has answered.
+        libc::EWOULDBLOCK if link::read(index, dirfd, path).is_some() => Opened::Wait,
         libc::EWOULDBLOCK => {
             process::sleep_us(1000);
             Opened::Again

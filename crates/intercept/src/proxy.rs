@@ -66,20 +66,16 @@ fn may_be_ours(index: Index, status: &libc::stat) -> bool {
         && (status.st_dev == index.header.root_dev.load(Relaxed) || index.device_of_dev(status.st_dev))
 }
 
-/// An open that only names the file (O_PATH), of one of our links that is not to be followed: it gets the object. Or of what may lead to
-/// another node's file. The kernel hands no descriptor of that kind from one process to another, so this one can read too.
+/// An open that only names the file (O_PATH), of one of our links: it gets the object. The kernel hands no descriptor of that
+/// kind from one process to another, so this one can read too.
 fn open_for_look(index: Index, dirfd: i32, path: *const c_char, flags: i32) -> isize {
-    let follow = flags & libc::O_NOFOLLOW == 0;
-    let may_be_met = elsewhere::may_be_met(index, dirfd, path, follow);
-    let is_spilled = !follow && spill::is_at(index, dirfd, path);
-    let is_ours = is_spilled || !follow && link::read(index, dirfd, path).is_some();
-    if flags & libc::O_DIRECTORY != 0 || !is_ours && !may_be_met {
+    let is_spilled = spill::is_at(index, dirfd, path);
+    if flags & libc::O_DIRECTORY != 0 || !is_spilled && link::read(index, dirfd, path).is_none() {
         return LEAVE;
     }
-    let open = || open::native(dirfd, path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
-    let fd = if may_be_met { elsewhere::retried(dirfd, path, open) } else { open() };
-    if fd < 0 || may_be_met {
-        return if fd < 0 { LEAVE } else { fd };
+    let fd = open::native(dirfd, path, libc::O_RDONLY | libc::O_CLOEXEC, 0);
+    if fd < 0 {
+        return LEAVE;
     }
     let is_object = stat::kernel_stat(fd as i32, c"".as_ptr(), libc::AT_EMPTY_PATH)
         .is_some_and(|status| index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_some());
@@ -184,8 +180,10 @@ unsafe extern "C" fn link(olddir: i32, old: *const c_char, newdir: i32, new: *co
 }
 
 unsafe extern "C" fn chown(dirfd: i32, path: *const c_char, user: u32, group: u32, flags: i32) -> isize {
-    if !changes::concerns(dirfd, path, flags) {
-        return LEAVE;
+    match changes::concerns(dirfd, path, flags) {
+        Ok(true) => {}
+        Ok(false) => return LEAVE,
+        Err(error) => return error,
     }
     // SAFETY: the supervisor's own arguments, here and below.
     let result = real::raw(unsafe { changes::fchownat(dirfd, path, user, group, flags) } as isize);
@@ -202,8 +200,10 @@ unsafe extern "C" fn chown(dirfd: i32, path: *const c_char, user: u32, group: u3
 }
 
 unsafe extern "C" fn chmod(dirfd: i32, path: *const c_char, mode: u32, flags: i32) -> isize {
-    if !changes::concerns(dirfd, path, flags) {
-        return LEAVE;
+    match changes::concerns(dirfd, path, flags) {
+        Ok(true) => {}
+        Ok(false) => return LEAVE,
+        Err(error) => return error,
     }
     changes::fchmodat2(dirfd, path, mode, flags)
 }
@@ -220,9 +220,11 @@ unsafe extern "C" fn xattr(
     size: usize,
     flags: i32,
 ) -> isize {
-    let follows = matches!(nr, libc::SYS_setxattr | libc::SYS_removexattr | libc::SYS_getxattr | libc::SYS_listxattr);
-    if !changes::concerns(libc::AT_FDCWD, path, if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) {
-        return LEAVE;
+    let follows = matches!(nr, libc::SYS_setxattr | libc::SYS_removexattr);
+    match changes::concerns(libc::AT_FDCWD, path, if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) {
+        Ok(true) => {}
+        Ok(false) => return LEAVE,
+        Err(error) => return error,
     }
     unsafe {
         match nr {
@@ -232,10 +234,6 @@ unsafe extern "C" fn xattr(
             libc::SYS_lremovexattr => real::raw(changes::lremovexattr(path, name) as isize),
             libc::SYS_lgetxattr => real::raw(attributes::lgetxattr(path, name, value, size)),
             libc::SYS_llistxattr => real::raw(attributes::llistxattr(path, value as *mut c_char, size)),
-            libc::SYS_getxattr | libc::SYS_listxattr => elsewhere::retried(libc::AT_FDCWD, path, || match nr {
-                libc::SYS_getxattr => gate::call4(nr, path as usize, name as usize, value as usize, size),
-                _ => gate::call3(nr, path as usize, value as usize, size),
-            }),
             _ => LEAVE,
         }
     }
@@ -257,24 +255,6 @@ unsafe extern "C" fn statfs(dirfd: i32, path: *const c_char, out: *mut c_void) -
         None if elsewhere::may_be_met(index, dirfd, path, true) => elsewhere::retried(dirfd, path, || of(path)),
         None => LEAVE,
     }
-}
-
-unsafe extern "C" fn access(dirfd: i32, path: *const c_char, mode: i32, flags: i32) -> isize {
-    let Some(index) = process::index() else { return LEAVE };
-    if flags & !libc::AT_EACCESS != 0 {
-        return LEAVE;
-    }
-    let _ = elsewhere::brought(index, dirfd, path, true);
-    if !elsewhere::may_be_met(index, dirfd, path, true) {
-        return LEAVE;
-    }
-    let (dirfd_word, path_word) = (dirfd as usize, path as usize);
-    elsewhere::retried(dirfd, path, || match flags {
-        // SAFETY: the supervisor's arguments.
-        0 => unsafe { gate::call3(libc::SYS_faccessat, dirfd_word, path_word, mode as usize) },
-        // SAFETY: as above.
-        _ => unsafe { gate::call4(libc::SYS_faccessat2, dirfd_word, path_word, mode as usize, flags as usize) },
-    })
 }
 
 unsafe extern "C" fn materialise(dirfd: i32, path: *const c_char) -> isize {
@@ -322,7 +302,6 @@ static TABLE: Table = Table {
     xattr,
     ftruncate,
     statfs,
-    access,
     materialise,
     record_at,
     leads_to_ours,

@@ -92,14 +92,11 @@ impl Worker {
     }
 
     pub fn access(&self, call: &Notification, dirfd: i32, path: u64, mode: i32, flags: i32) -> Taken<Answer> {
-        let text = self.text(call, path)?;
-        let place = self.anywhere(call, dirfd, text)?;
+        let path = self.led_out(call, dirfd, path)?;
         self.begin(call)?;
-        // SAFETY: a C string; a place of ours.
-        Ok(match self.translated(&place) {
-            Some(path) => said(unsafe { libc::faccessat(CWD, path.as_ptr(), mode, flags) }),
-            None => Answer::from(unsafe { (self.shared.table.access)(place.dirfd, place.text(), mode, flags) }),
-        })
+        // SAFETY: a C string.
+        let result = unsafe { libc::faccessat(CWD, path.as_ptr(), mode, flags) };
+        Ok(said(result))
     }
 
     pub fn symlink(&self, call: &Notification, target: u64, dirfd: i32, path: u64) -> Taken<Answer> {

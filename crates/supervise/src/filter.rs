@@ -87,11 +87,6 @@ const TRAPPED: &[(i64, Condition)] = &[
     (SYS_GETXATTRAT, AnyOf(2, NOFOLLOW)),
     (SYS_LISTXATTRAT, AnyOf(2, NOFOLLOW)),
     (SYS_REMOVEXATTRAT, AnyOf(2, NOFOLLOW)),
-    (libc::SYS_access, Always),
-    (libc::SYS_faccessat, Always),
-    (libc::SYS_faccessat2, Always),
-    (libc::SYS_getxattr, Always),
-    (libc::SYS_listxattr, Always),
     (libc::SYS_statfs, Always),
     (libc::SYS_fstatfs, Always),
     (libc::SYS_execve, Always),
@@ -126,6 +121,11 @@ const TRAPPED_FOR_DIRECTORIES: &[(i64, Condition)] = &[
     (libc::SYS_mkdir, Always),
     (libc::SYS_mkdirat, Always),
     (libc::SYS_rmdir, Always),
+    (libc::SYS_access, Always),
+    (libc::SYS_faccessat, Always),
+    (libc::SYS_faccessat2, Always),
+    (libc::SYS_getxattr, Always),
+    (libc::SYS_listxattr, Always),
     (libc::SYS_symlink, Always),
     (libc::SYS_symlinkat, Always),
     (libc::SYS_mknod, Always),
@@ -189,9 +189,12 @@ fn block(condition: Condition, loader: Option<Loader>) -> Vec<libc::sock_filter>
         Always => vec![to_tail()],
         AnyOf(number, bits) => vec![load(argument(number)), jump(JSET, bits, 1, 0), give(ALLOW), to_tail()],
         NoneOf(number, bits) => vec![load(argument(number)), jump(JSET, bits, 0, 1), give(ALLOW), to_tail()],
-        // A directory can be none of our links.
+        // Of a descriptor that stands only for the name, the kernel follows our links unless it is told not to; nor can a
+        // directory be one of them.
         OpenFlags(number) => vec![
             load(argument(number)),
+            jump(JSET, libc::O_PATH as u32, 0, 1),
+            jump(JSET, libc::O_NOFOLLOW as u32, 0, 3),
             jump(JSET, libc::O_DIRECTORY as u32, 0, 1),
             jump(JSET, libc::O_CREAT as u32, 0, 1),
             to_tail(),
@@ -377,6 +380,7 @@ mod tests {
         }
         let directory = (libc::O_DIRECTORY | libc::O_NOFOLLOW) as u64;
         assert_eq!(verdict(libc::SYS_openat, 0x400000, [0, 0, directory, 0, 0, 0]), ALLOW);
+        assert_eq!(verdict(libc::SYS_openat, 0x400000, [0, 0, libc::O_PATH as u64, 0, 0, 0]), ALLOW);
         assert_eq!(verdict(libc::SYS_unlinkat, 0x400000, [0, 0, libc::AT_REMOVEDIR as u64, 0, 0, 0]), ALLOW);
     }
 
@@ -432,12 +436,12 @@ mod tests {
     }
 
     #[test]
-    fn an_open_for_the_name_alone_is_trapped_unless_it_must_be_a_directorys() {
+    fn a_name_that_is_opened_and_not_followed_is_trapped() {
         let flags = |flags: i32| [0, 0, flags as u64, 0, 0, 0];
         assert_eq!(verdict(libc::SYS_openat, 0x400000, flags(libc::O_PATH | libc::O_NOFOLLOW)), NOTIFY);
-        assert_eq!(verdict(libc::SYS_openat, 0x400000, flags(libc::O_PATH | libc::O_CLOEXEC)), NOTIFY);
         let directory = libc::O_PATH | libc::O_NOFOLLOW | libc::O_DIRECTORY;
         assert_eq!(verdict(libc::SYS_openat, 0x400000, flags(directory)), ALLOW);
+        assert_eq!(verdict(libc::SYS_openat, 0x400000, flags(libc::O_PATH | libc::O_CLOEXEC)), ALLOW);
     }
 
     #[test]

@@ -22,17 +22,14 @@ impl Worker {
         mode: u32,
         again: bool,
     ) -> Taken<Answer> {
-        if flags & libc::O_DIRECTORY != 0 && flags & (libc::O_TMPFILE | libc::O_CREAT) & !libc::O_DIRECTORY == 0 {
+        if flags & libc::O_DIRECTORY != 0 && flags & (libc::O_TMPFILE | libc::O_CREAT) & !libc::O_DIRECTORY == 0
+            || flags & libc::O_PATH != 0 && flags & libc::O_NOFOLLOW == 0
+        {
             return self.open_directory(call, dirfd, path, flags);
         }
-        if flags & libc::O_TMPFILE == libc::O_TMPFILE {
+        let by_name_only = flags & libc::O_PATH != 0 && flags & libc::O_NOFOLLOW == 0;
+        if flags & libc::O_TMPFILE == libc::O_TMPFILE || by_name_only {
             return Ok(Answer::Continue);
-        }
-        if flags & libc::O_PATH != 0 && flags & libc::O_NOFOLLOW == 0 {
-            let led = self.open_directory(call, dirfd, path, flags)?;
-            if led != Answer::Continue {
-                return Ok(led);
-            }
         }
         let place = match flags & (libc::O_NOFOLLOW | libc::O_DIRECTORY) {
             libc::O_NOFOLLOW => self.place_by_any_way(call, dirfd, path)?,

@@ -2,6 +2,7 @@
 
 use crate::nodes::{assert_durable, two};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use terrace_tests::{Node, Nodes};
 
 /// Where the name leads, if it is a link.
@@ -173,6 +174,34 @@ fn programs_of_both_nodes_that_open_one_file_at_once_find_all_that_was_closed() 
         .collect();
     seen.sort();
     assert_eq!(seen, (1..=80).collect::<Vec<_>>(), "a line was not seen when its writer had closed the file");
+}
+
+#[test]
+fn two_nodes_that_read_each_others_files_in_one_directory_at_once_take_all_of_them() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let script = |own: &str, others: &str| {
+        format!(
+            "for i in {{1..50}}; do head -c 100000 /dev/zero >{own}$i.dat; done
+             : >made.{own}; while [ ! -e made.{others} ]; do sleep 0.02; done; cat {others}*.dat | wc -c >../read.{own}"
+        )
+    };
+    let begun = Instant::now();
+    let (here, there) = std::thread::scope(|threads| {
+        let there = threads.spawn(|| b.start(&script("b", "a")));
+        (a.start(&script("a", "b")), there.join().unwrap())
+    });
+    // Nodes that wait for each other do so for five seconds: that may happen to four of the hundred files.
+    assert!(begun.elapsed() < Duration::from_secs(20), "they waited for each other: {:?}", begun.elapsed());
+    for who in ["a", "b"] {
+        let read = std::fs::read_to_string(nodes.root().parent().unwrap().join(format!("read.{who}"))).unwrap();
+        assert_eq!(read.trim(), "5000000");
+        let names = (1..=50).map(|number| format!("{who}{number}.dat"));
+        let stayed: Vec<String> = names.filter(|name| leads_to(&nodes, name).is_none()).collect();
+        assert!(stayed.is_empty(), "they could not go, and were made real ones: {stayed:?}");
+    }
+    b.end(there).ok();
+    a.end(here).ok();
 }
 
 #[test]

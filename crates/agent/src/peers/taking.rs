@@ -5,7 +5,6 @@
 
 use super::Peers;
 use super::asking::hear;
-use crate::files::mover::directory_times::PutBack;
 use crate::files::mover::give::PART_BYTES;
 use crate::files::mover::take::Taking;
 use crate::shared::path::as_path;
@@ -54,8 +53,7 @@ impl Peers {
         let Some(text) = taking.finish(offer) else { return false };
         // Programs here did not change the directory, either: `tar` looks whether it stays as it is.
         let directory = as_path(&offer.path).parent().unwrap_or(Path::new("/"));
-        let placed =
-            self.unseen_in(directory, PutBack::Elsewhere, || hear(&mut link, &Request::Peer(Ask::Placed { text })));
+        let placed = self.unseen_elsewhere(directory, || hear(&mut link, &Request::Peer(Ask::Placed { text })));
         match placed {
             Ok(Answer::Done) => {
                 taking.named(&offer.path);

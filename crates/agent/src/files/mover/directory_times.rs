@@ -10,6 +10,9 @@
 //!
 //! Invariant: what happens between two looks at one directory are renames of ours. A change by a program at the very same moment
 //! shows in the modification time, which is left alone when it is recent.
+//!
+//! Another node that renames for this one puts the modification time back itself. Nothing is held while its answer is waited for: it may wait for
+//! a rename of ours in the same directory.
 
 use crate::files::Files;
 use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
@@ -35,17 +38,9 @@ pub struct DirectoryTimes {
     left: AtomicU64,
 }
 
-/// Who puts the modification time back.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum PutBack {
-    Here,
-    /// The node that renames.
-    Elsewhere,
-}
-
 impl Files {
     /// Does `rename`, which gives names in `directory` to other files, so that the directory's times don't tell.
-    pub fn unseen_in<R>(&self, directory: &Path, put_back: PutBack, rename: impl FnOnce() -> R) -> R {
+    pub fn unseen_in<R>(&self, directory: &Path, rename: impl FnOnce() -> R) -> R {
         let DirectoryTimes { parts, left } = &self.directory_times;
         let left_before = left.load(SeqCst);
         let Ok(found) = rustix::fs::stat(directory) else { return rename() };
@@ -56,35 +51,64 @@ impl Files {
             return rename();
         };
         let Some(number) = self.note_directory(&mut known, &Stat::from(&before)) else { return rename() };
-        let record = self.record(number);
         let result = rename();
-        if put_back == PutBack::Here {
-            keep_modification_time(directory, &before);
-        }
+        keep_modification_time(directory, &before);
         if let Ok(after) = rustix::fs::stat(directory)
             && after.st_ino == before.st_ino
         {
-            let after = Stat::from(&after);
-            record.durable_size.store(after.size, Release);
-            record.durable_mtime_ns.store(after.mtime.as_ns(), Release);
-            record.durable_ctime_ns.store(after.ctime.as_ns(), Release);
+            self.note_left(number, &Stat::from(&after));
         }
-        record.flags.fetch_and(!FLAG_RENAMING, SeqCst);
+        self.record(number).flags.fetch_and(!FLAG_RENAMING, SeqCst);
         left.fetch_add(1, SeqCst);
         result
     }
 
+    /// As `unseen_in`, of what another node does when `ask` asks it. Programs may see the directory's new change time until it has answered.
+    pub fn unseen_elsewhere<R>(&self, directory: &Path, ask: impl FnOnce() -> R) -> R {
+        let DirectoryTimes { parts, left } = &self.directory_times;
+        let left_before = left.load(SeqCst);
+        let Ok(before) = rustix::fs::stat(directory) else { return ask() };
+        let answer = ask();
+        let mut known = parts[before.st_ino as usize % parts.len()].lock().unwrap();
+        let (before, Ok(after)) = (Stat::from(&before), rustix::fs::stat(directory)) else { return answer };
+        let after = Stat::from(&after);
+        // What a program changes shows in the modification time.
+        if after.ino != before.ino || after.mtime != before.mtime || after.ctime == before.ctime {
+            return answer;
+        }
+        // One of ours has left it since we looked: what programs see of it is noted.
+        let noted = self.record_of_directory(&known, before.ino).filter(|_| left.load(SeqCst) != left_before);
+        if let Some(number) = noted.or_else(|| self.note_directory(&mut known, &before)) {
+            self.note_left(number, &after);
+            self.record(number).flags.fetch_and(!FLAG_RENAMING, SeqCst);
+            left.fetch_add(1, SeqCst);
+        }
+        answer
+    }
+
+    /// As long as the directory is like this, programs see it as it was noted.
+    fn note_left(&self, number: u32, after: &Stat) {
+        let record = self.record(number);
+        record.durable_size.store(after.size, Release);
+        record.durable_mtime_ns.store(after.mtime.as_ns(), Release);
+        record.durable_ctime_ns.store(after.ctime.as_ns(), Release);
+    }
+
+    fn record_of_directory(&self, known: &HashMap<u64, (u32, u64)>, ino: u64) -> Option<u32> {
+        let (number, serial) = known.get(&ino).copied()?;
+        let record = self.record(number);
+        let is_same = self.serial(number) == serial
+            && record.state() == State::Durable
+            && record.durable_ino.load(Acquire) == ino
+            && record.object_ino.load(Acquire) == 0;
+        is_same.then_some(number)
+    }
+
     /// The directory's record, which shows programs what they see now until the rename is over.
     fn note_directory(&self, known: &mut HashMap<u64, (u32, u64)>, before: &Stat) -> Option<u32> {
-        let ours = known.get(&before.ino).copied().filter(|&(number, serial)| {
-            let record = self.record(number);
-            self.serial(number) == serial
-                && record.state() == State::Durable
-                && record.durable_ino.load(Acquire) == before.ino
-                && record.object_ino.load(Acquire) == 0
-        });
+        let ours = self.record_of_directory(known, before.ino);
         let number = match ours {
-            Some((number, _)) => number,
+            Some(number) => number,
             None if known.len() >= DIRECTORIES_MAX / self.directory_times.parts.len() => return None,
             None => self.index.take_record()?,
         };

@@ -13,7 +13,6 @@
 use crate::error::text_of;
 use crate::files::Files;
 use crate::files::catalogue::BlockReason;
-use crate::files::mover::directory_times::PutBack;
 use crate::files::mover::early::Judged;
 use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::give::TOLD;
@@ -406,7 +405,7 @@ impl Files {
         // None is left when programs changed all of them meanwhile.
         let lanes_inside = lanes / directories.len().max(1);
         let committed = spread(lanes, directories.into_iter().collect(), |(directory, files)| {
-            self.unseen_in(&directory, PutBack::Here, || {
+            self.unseen_in(&directory, || {
                 self.each(lanes_inside, files, |file| {
                     self.commit(file).inspect_err(|_| {
                         self.record(file.number).change_state(State::Committing, State::Current);

@@ -9,7 +9,6 @@
 //! file; and it keeps its object until the other has said that it looks after the file.
 
 use crate::files::Files;
-use crate::files::mover::directory_times::PutBack;
 use crate::files::mover::flush::{Declined, Flushing, PrepareOptions};
 use crate::shared::ended::Move;
 use crate::shared::path::{as_path, read_link};
@@ -165,7 +164,7 @@ impl<'a> Giving<'a> {
             let target = as_path(&path);
             files.forget_link(number);
             files
-                .unseen_in(target.parent().unwrap_or(Path::new("/")), PutBack::Here, || {
+                .unseen_in(target.parent().unwrap_or(Path::new("/")), || {
                     files.root_tier.replace(&link, target, &|| files.is_link_to(&link, number))
                 })
                 .is_ok()

@@ -11,7 +11,6 @@ use crate::files::EVICTION_GRACE_URGENT;
 use crate::files::Files;
 use crate::files::catalogue::BlockReason;
 use crate::files::exchange::{MovedFile, birth_ns};
-use crate::files::mover::directory_times::PutBack;
 use crate::files::mover::evict::Eviction;
 use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::flush::{Declined, PrepareOptions};
@@ -534,7 +533,7 @@ impl Files {
         // Noted first: as soon as the name leads there, a program may rename it and tell so.
         self.catalogue().set_path(new, self.serial(new), path);
         self.forget_link(number);
-        let renamed = self.unseen_in(directory, PutBack::Here, || match (place.sink.take(), &place.link) {
+        let renamed = self.unseen_in(directory, || match (place.sink.take(), &place.link) {
             (Some(sink), _) => match self.relative(path) {
                 Some(relative) if self.has_others() => sink
                     .commit_over(relative, &|replaced| self.is_link_to(replaced, number))

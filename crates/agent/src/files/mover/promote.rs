@@ -8,7 +8,6 @@
 //! Whatever is in the way (another name, another opener, no room), the file stays as it is and is written where it lies.
 
 use crate::files::Files;
-use crate::files::mover::directory_times::PutBack;
 use crate::shared::index_file::object_name;
 use crate::shared::index_file::random_half;
 use crate::shared::path::as_path;
@@ -137,7 +136,7 @@ impl Files {
                     && found.nlink == 1
             })
         };
-        let result = self.unseen_in(directory, PutBack::Here, || {
+        let result = self.unseen_in(directory, || {
             match self.root_tier.exchange(&held, target) {
                 Ok(()) if is_the_one(&held) => Ok(()),
                 // The name was given to another file a moment ago: give it back.
