@@ -132,7 +132,8 @@ def aim(shown: str, place: str) -> float | None:
     if place == "outside":
         return OUTSIDE_AIM
     if place == "placed directory":
-        return PLACED_AIM
+        is_aimed_at = shown.startswith(("open", "stat", "lstat", "create", "readdir", "git", "tar"))
+        return PLACED_AIM if is_aimed_at else None
     if shown in ("open + close", "stat", "lstat"):
         return OPEN_AIM
     if shown.startswith("create"):
@@ -244,7 +245,8 @@ def compare(options: argparse.Namespace, base: pathlib.Path, tier: pathlib.Path,
 
 
 def configuration(base: pathlib.Path, root: pathlib.Path, tier: pathlib.Path, directories: str) -> pathlib.Path:
-    """Files of the run stay in the tier, and go with it: no mover runs beside the measurement."""
+    """Files of the run stay in the tier, and go with it: no mover runs beside the measurement. By default (`scratch`) the
+    directories that the run makes are placed as a whole."""
     config = base / f"{root.name}.toml"
     config.write_text(
         f'root = "{root}"\ndirectories = "{directories}"\n[[tier]]\nname = "ram"\npath = "{tier}"\ncapacity = "2GiB"\n'
@@ -325,7 +327,8 @@ def page(facts: dict[str, object], results: list[dict[str, object]]) -> str:
         "are in [`micro.json`](micro.json). *Control* is a second native process measured in the same rounds: how far it is",
         "from 1.00 is the noise. *Root, in tier* compares a file whose bytes lie in memory with a file on the root's own disk;",
         "*by a link* is the ratio of doing it natively on a file in memory that is reached by a symbolic link on that disk: the",
-        "least that any placing of files behind links can cost. *plain tier* is natively on a plain file in the tier's storage.",
+        "least that any placing of files behind links can cost (`directories = \"off\"`). *plain tier* is natively on a plain file",
+        "in the tier's storage.",
         "*Placed directory* compares a directory of the run that lies in memory as a whole with a plain one there: its *native* is",
         "in the tier's own storage.",
         "",
