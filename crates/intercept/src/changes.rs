@@ -181,7 +181,11 @@ fn until_moved(attempt: impl Fn() -> isize, set: impl Fn() -> isize) -> isize {
 /// The file at the name may need more than the kernel's call. Err: of another node, which did not give it.
 pub fn concerns(dirfd: c_int, path: *const c_char, flags: c_int) -> Result<bool, isize> {
     let Some(index) = process::index() else { return Ok(false) };
-    elsewhere::brought(index, dirfd, path, flags & NOFOLLOW == 0)?;
+    let follow = flags & NOFOLLOW == 0;
+    // An open file is there, whatever its name leads to by now.
+    if !follow || stat::kernel_stat(dirfd, path, 0).is_none() {
+        elsewhere::brought(index, dirfd, path, follow)?;
+    }
     let is_concerned = is_ours(dirfd, path)
         || elsewhere::may_be_met(index, dirfd, path, flags & NOFOLLOW == 0)
         || stat::kernel_stat(dirfd, path, flags & NOFOLLOW).is_some_and(|status| Known::of(index, &status).is_some());

@@ -588,6 +588,11 @@ fn opens_meant(index: Index) -> u64 {
 
 fn truncated(fd: i32, flags: i32) -> isize {
     if flags & libc::O_TRUNC != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY {
+        // The open may have waited, for a lease or for the agent.
+        if !caller::is_still_there() {
+            close(fd);
+            return -(libc::EINTR as isize);
+        }
         // SAFETY: our descriptor; the hook counts placed files.
         if unsafe { crate::data_calls::ftruncate(fd, 0) } < 0 {
             let errno = real::errno();

@@ -9,7 +9,10 @@ use super::model::Rules;
 use super::operation::{Action, Operation, Seen};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::time::{Duration, Instant};
 
+/// Each look that is taken out is another check, from a moment that may lie far back: after this the rest stays in.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Longer parts are cut in the middle when they are printed.
 const LINES_MAX: usize = 60;
 
@@ -29,7 +32,11 @@ pub(super) fn explain(
     let from = failure.moments.last().cloned().expect("nothing was pending at the beginning");
     let mut out = BTreeSet::new();
     let part: BTreeSet<u32> = events[from.event..=failure.event].iter().map(|event| event.2).collect();
+    let begun = Instant::now();
     for &number in part.iter().filter(|&&number| number != failure.operation) {
+        if begun.elapsed() > PATIENCE {
+            break;
+        }
         let operation = &operations[number as usize];
         if operation.is_look() || matches!(operation.action, Action::Close { .. }) {
             out.insert(number);

@@ -66,18 +66,20 @@ impl Files {
     /// As `unseen_in`, of what another node does when `ask` asks it. Programs may see the directory's new change time until it has answered.
     pub fn unseen_elsewhere<R>(&self, directory: &Path, ask: impl FnOnce() -> R) -> R {
         let DirectoryTimes { parts, left } = &self.directory_times;
-        let left_before = left.load(SeqCst);
         let Ok(before) = rustix::fs::stat(directory) else { return ask() };
         let answer = ask();
         let mut known = parts[before.st_ino as usize % parts.len()].lock().unwrap();
         let (before, Ok(after)) = (Stat::from(&before), rustix::fs::stat(directory)) else { return answer };
         let after = Stat::from(&after);
-        // What a program changes shows in the modification time.
-        if after.ino != before.ino || after.mtime != before.mtime || after.ctime == before.ctime {
+        let is_same = |of: fn(&Stat) -> u64| of(&before) == of(&after);
+        let is_renaming = is_same(|stat| stat.ino) && is_same(|stat| stat.mode.into()) && is_same(|stat| stat.nlink);
+        let is_owned = is_same(|stat| stat.uid.into()) && is_same(|stat| stat.gid.into());
+        if !is_renaming || !is_owned || after.ctime == before.ctime {
             return answer;
         }
         // One of ours has left it since we looked: what programs see of it is noted.
-        let noted = self.record_of_directory(&known, before.ino).filter(|_| left.load(SeqCst) != left_before);
+        let is_left_since = |number: &u32| self.record(*number).durable_ctime_ns.load(Acquire) > before.ctime.as_ns();
+        let noted = self.record_of_directory(&known, before.ino).filter(is_left_since);
         if let Some(number) = noted.or_else(|| self.note_directory(&mut known, &before)) {
             self.note_left(number, &after);
             self.record(number).flags.fetch_and(!FLAG_RENAMING, SeqCst);
