@@ -196,7 +196,8 @@ def compare(options: argparse.Namespace, base: pathlib.Path, tier: pathlib.Path,
         workers[name].ask("shell", 1, f"sh {prepare} {root}/in-tier")
     made = placed_root / "in-tier" / "made"
     workers["placed"].ask("shell", 1, f"mkdir {made} && sh {prepare} {made}")
-    if not made.is_symlink():
+    # It, or the empty one that it was made in.
+    if not made.resolve().is_relative_to(tier.resolve()):
         sys.exit("micro: the directory that the run made is not placed in the tier, so there is nothing to compare")
     placed = sum(1 for path in (roots["terrace"] / "in-tier").rglob("*") if path.is_symlink())
     if placed < 1000:
