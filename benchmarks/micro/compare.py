@@ -209,27 +209,26 @@ def compare(options: argparse.Namespace, base: pathlib.Path, tier: pathlib.Path,
     for name in ("small", "data"):
         (base / "linked" / name).symlink_to(plain / name)
     places = {"root, durable": (roots, "durable"), "root, in tier": (roots, "in-tier"), "outside": (outside, "durable")}
-    results = []
+    measured = []
     for place, (directories, below) in places.items():
         arguments = {name: operations(str(directories[name] / below)) for name in roots}
         if below == "in-tier":
             arguments["plain"] = operations(str(plain))
             arguments["linked"] = linked_operations(base / "linked", plain)
             make_in_one_directory(arguments, str(roots["terrace"] / below / "work"), str(plain / "work"))
+        measured.append((place, workers, arguments))
+    inside = {"native": plain, "control": plain, "terrace": made}
+    arguments = {name: operations(str(directory)) for name, directory in inside.items()}
+    measured.append(("placed directory", {**workers, "terrace": workers["placed"]}, arguments))
+    results = []
+    for place, asked, arguments in measured:
         for index, (shown, operation, _) in enumerate(arguments["native"]):
             if options.only and options.only not in shown:
                 continue
             if place == "root, durable" and operation in ("create_unlink", "append_4k", "fork_exec"):
                 continue  # what is created is in the tier: see "root, in tier"
-            results.append(measure(options.rounds, workers, arguments, index, place))
+            results.append(measure(options.rounds, asked, arguments, index, place))
             print_row(results[-1], first=len(results) == 1)
-    in_plain = {"native": operations(str(plain)), "control": operations(str(plain)), "terrace": operations(str(made))}
-    for index, (shown, _, _) in enumerate(in_plain["native"]):
-        if options.only and options.only not in shown:
-            continue
-        inside = {**workers, "terrace": workers["placed"]}
-        results.append(measure(options.rounds, inside, in_plain, index, "placed directory"))
-        print_row(results[-1], first=len(results) == 1)
     for name, worker in workers.items():
         status = worker.end()
         if status != 0:

@@ -182,13 +182,14 @@ fn until_moved(attempt: impl Fn() -> isize, set: impl Fn() -> isize) -> isize {
 pub fn concerns(dirfd: c_int, path: *const c_char, flags: c_int) -> Result<bool, isize> {
     let Some(index) = process::index() else { return Ok(false) };
     let follow = flags & NOFOLLOW == 0;
+    let look = || stat::kernel_stat(dirfd, path, flags & NOFOLLOW);
     // An open file is there, whatever its name leads to by now.
-    if !follow || stat::kernel_stat(dirfd, path, 0).is_none() {
+    if elsewhere::is_possible(index) && (!follow || look().is_none()) {
         elsewhere::brought(index, dirfd, path, follow)?;
     }
     let is_concerned = is_ours(dirfd, path)
-        || elsewhere::may_be_met(index, dirfd, path, flags & NOFOLLOW == 0)
-        || stat::kernel_stat(dirfd, path, flags & NOFOLLOW).is_some_and(|status| Known::of(index, &status).is_some());
+        || elsewhere::may_be_met(index, dirfd, path, follow)
+        || look().is_some_and(|status| Known::of(index, &status).is_some());
     Ok(is_concerned)
 }
 

@@ -179,11 +179,18 @@ unsafe extern "C" fn link(olddir: i32, old: *const c_char, newdir: i32, new: *co
     names::link_at(olddir, old, newdir, new, flags)
 }
 
-unsafe extern "C" fn chown(dirfd: i32, path: *const c_char, user: u32, group: u32, flags: i32) -> isize {
+/// The answer to a change of attributes that is not made here: it is the kernel's (`LEAVE`), or it can't be made.
+fn unchanged(dirfd: i32, path: *const c_char, flags: i32) -> Option<isize> {
     match changes::concerns(dirfd, path, flags) {
-        Ok(true) => {}
-        Ok(false) => return LEAVE,
-        Err(error) => return error,
+        Ok(true) => None,
+        Ok(false) => Some(LEAVE),
+        Err(error) => Some(error),
+    }
+}
+
+unsafe extern "C" fn chown(dirfd: i32, path: *const c_char, user: u32, group: u32, flags: i32) -> isize {
+    if let Some(answer) = unchanged(dirfd, path, flags) {
+        return answer;
     }
     // SAFETY: the supervisor's own arguments, here and below.
     let result = real::raw(unsafe { changes::fchownat(dirfd, path, user, group, flags) } as isize);
@@ -200,10 +207,8 @@ unsafe extern "C" fn chown(dirfd: i32, path: *const c_char, user: u32, group: u3
 }
 
 unsafe extern "C" fn chmod(dirfd: i32, path: *const c_char, mode: u32, flags: i32) -> isize {
-    match changes::concerns(dirfd, path, flags) {
-        Ok(true) => {}
-        Ok(false) => return LEAVE,
-        Err(error) => return error,
+    if let Some(answer) = unchanged(dirfd, path, flags) {
+        return answer;
     }
     changes::fchmodat2(dirfd, path, mode, flags)
 }
@@ -221,10 +226,8 @@ unsafe extern "C" fn xattr(
     flags: i32,
 ) -> isize {
     let follows = matches!(nr, libc::SYS_setxattr | libc::SYS_removexattr);
-    match changes::concerns(libc::AT_FDCWD, path, if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) {
-        Ok(true) => {}
-        Ok(false) => return LEAVE,
-        Err(error) => return error,
+    if let Some(answer) = unchanged(libc::AT_FDCWD, path, if follows { 0 } else { libc::AT_SYMLINK_NOFOLLOW }) {
+        return answer;
     }
     unsafe {
         match nr {

@@ -71,10 +71,9 @@ impl Files {
         let mut known = parts[before.st_ino as usize % parts.len()].lock().unwrap();
         let (before, Ok(after)) = (Stat::from(&before), rustix::fs::stat(directory)) else { return answer };
         let after = Stat::from(&after);
-        let is_same = |of: fn(&Stat) -> u64| of(&before) == of(&after);
-        let is_renaming = is_same(|stat| stat.ino) && is_same(|stat| stat.mode.into()) && is_same(|stat| stat.nlink);
-        let is_owned = is_same(|stat| stat.uid.into()) && is_same(|stat| stat.gid.into());
-        if !is_renaming || !is_owned || after.ctime == before.ctime {
+        // A change of these is a program's.
+        let kept = |stat: &Stat| (stat.ino, stat.mode, stat.nlink, stat.uid, stat.gid);
+        if kept(&before) != kept(&after) || after.ctime == before.ctime {
             return answer;
         }
         // One of ours has left it since we looked: what programs see of it is noted.
