@@ -190,6 +190,8 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
         }
         Err(error) => agent.warn(format!("other nodes of this root can't reach this one: {error}")),
     }
+    // One that began at the same moment: it either saw our registration and asked at our door, or registered before this look.
+    agent.look_for_nodes();
     peers.announce();
     agent.index.header.accepts.store(1, SeqCst);
     agent.place_existing_directories();

@@ -1,6 +1,7 @@
 //! Several nodes that share a root, each with memory and state of its own: what one has in its tiers, no other one touches.
 
 use std::path::Path;
+use std::process::Stdio;
 use terrace_tests::{Node, Nodes, Outcome, wait_until};
 
 fn is_link(nodes: &Nodes, name: &str) -> bool {
@@ -55,7 +56,7 @@ fn an_update_of_a_durable_file_keeps_its_held_version_when_another_node_starts()
         terrace_tests::binaries().display()
     );
     let run =
-        command.arg(whole).stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+        command.arg(whole).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     assert!(terrace_tests::wait_until(60, || nodes.root().join("ready").symlink_metadata().is_ok()));
     assert!(is_link(&nodes, "p"), "the test shows nothing: p was not promoted");
     assert!(
@@ -127,6 +128,34 @@ fn every_call_on_another_nodes_file_finds_the_file() {
                 let _ = std::fs::remove_file(nodes.root().join(name));
             }
             assert_durable(&nodes, &[]);
+        }
+    }
+}
+
+/// Where both agents start at the same moment, neither is there to be told of the other when that looks for it.
+#[test]
+fn nodes_that_begin_at_the_same_moment_know_of_each_other() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let barrier = tempfile::Builder::new().prefix("tt-").tempdir_in("/tmp").unwrap();
+    let barrier = barrier.path().display().to_string();
+    let read_the_others = |node: &Node, own: &str, other: &str| {
+        let script = format!(
+            "meet() {{ : >{barrier}/$1-{own}; while [ ! -e {barrier}/$1-{other} ]; do sleep 0.002; done; }}
+             echo from-{own} >{own}; meet written; cat {other} || true; meet read"
+        );
+        let mut command = node.command(&terrace_tests::terrace_binary());
+        command.args(["run", "-q", "--tier", "ram=/dev/shm:64MiB", "--", "bash", "-euc", &script]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    for _ in 0..50 {
+        let runs = [read_the_others(&a, "a", "b"), read_the_others(&b, "b", "a")];
+        let [first, second] = runs.map(|run| Outcome::of_child(60, run).ok());
+        assert_eq!((&*first.stdout, &*second.stdout), ("from-b\n", "from-a\n"), "{first:?} {second:?}");
+        assert_durable(&nodes, &[("a", "from-a\n"), ("b", "from-b\n")]);
+        for place in [&barrier, &nodes.root().display().to_string()] {
+            let entries = std::fs::read_dir(place).unwrap().flatten();
+            entries.filter(|entry| entry.path().is_file()).for_each(|entry| std::fs::remove_file(entry.path()).unwrap());
         }
     }
 }
@@ -578,7 +607,7 @@ fn a_placed_directory_becomes_a_real_one_when_another_node_looks_into_it() {
     let begin = |script: &str| {
         let mut command = a.command(&terrace_tests::terrace_binary());
         command.args(SCRATCH.split(' ')).args(["--", "bash", "-euc", script]);
-        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap()
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     let here = begin(
         "mkdir -p work/d; echo data >work/d/f; ln -s ../../top work/d/l; echo top >top; touch ready; cd work; \
