@@ -59,8 +59,10 @@ pub struct Stat {
 }
 
 impl Stat {
-    pub fn version(&self) -> (u64, Timestamp, Timestamp) {
-        (self.size, self.mtime, self.ctime)
+    /// What differs between two looks at one file that was changed in between. Mode and owner as well: two changes within one tick of
+    /// the kernel's clock (4 ms, before Linux 6.13) have one time of change.
+    pub fn version(&self) -> (u64, Timestamp, Timestamp, (u32, u32, u32)) {
+        (self.size, self.mtime, self.ctime, (self.mode, self.uid, self.gid))
     }
     pub fn is_file(&self) -> bool {
         self.mode & libc::S_IFMT == libc::S_IFREG

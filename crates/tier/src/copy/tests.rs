@@ -132,6 +132,43 @@ fn a_source_that_changes_meanwhile_is_noticed_however_it_changes() {
     }
 }
 
+/// A file system on which two changes have one time of change.
+struct WithinOneTick<'a>(Changing<'a>);
+
+impl Reading for WithinOneTick<'_> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+    fn stat(&self) -> Result<Stat> {
+        Ok(Stat { ctime: crate::Timestamp::default(), ..self.0.stat()? })
+    }
+    fn attributes(&self) -> Result<Attributes> {
+        self.0.attributes()
+    }
+    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>> {
+        self.0.next_data(offset)
+    }
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+#[test]
+fn a_mode_that_is_set_within_one_tick_of_the_clock_is_noticed() {
+    let pair = pair();
+    let source = pair.source();
+    pair.from.write(Path::new(NAME), &pattern(1 << 20, 1)).unwrap();
+    let change = || {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(&source, std::fs::Permissions::from_mode(0o700)).unwrap();
+    };
+    let inner = pair.from.open(Path::new(NAME)).unwrap();
+    let reading = WithinOneTick(Changing { inner, change: &change, is_changed: AtomicBool::new(false) });
+    let mut writing = pair.to.create(Path::new(NAME)).unwrap();
+    let result = copy(&reading, &mut *writing, &CopyOptions::default());
+    assert!(matches!(result, Err(Error::SourceChanged { .. })), "{result:?}");
+}
+
 #[test]
 fn an_abort_stops_a_copy_that_waits_for_bandwidth() {
     let pair = pair();
