@@ -332,7 +332,8 @@ impl History {
     }
 
     /// A slot with words of several values (`17|42`) is what a read may see while one of them is being written, and natively, too: such
-    /// a read shows nothing of that slot. At any other time it stays nonsense.
+    /// a read shows nothing of that slot. At any other time it stays nonsense. So does a slot of zeroes that is cut off meanwhile: the length
+    /// is looked at before the bytes.
     pub(super) fn mark_torn(&mut self) {
         for operations in self.groups.values_mut() {
             // What is written, or nothing for a change of length.
@@ -347,7 +348,8 @@ impl History {
                 })
                 .collect();
             operations.retain(|operation| {
-                if operation.seen != Seen::Nonsense {
+                let is_zero = operation.seen == Seen::Value(Some(0));
+                if operation.seen != Seen::Nonsense && !is_zero {
                     return true;
                 }
                 let mut meanwhile =
@@ -356,6 +358,9 @@ impl History {
                     // A part of a slot (`3~`).
                     return !operation.text.contains('~') || meanwhile.next().is_none();
                 };
+                if is_zero {
+                    return !meanwhile.any(|(value, _, _)| value.is_none());
+                }
                 let values = operation.text.rsplit_once("= ok ").map_or("", |(_, values)| values);
                 let torn = values.split(' ').nth(slot as usize).unwrap_or("");
                 let has = |value: u64| torn.split('|').any(|part| part.parse() == Ok(value));

@@ -198,6 +198,13 @@ fn a_torn_slot_is_good_only_while_it_is_written() {
 }
 
 #[test]
+fn a_slot_may_read_as_zeroes_only_while_it_is_cut_off() {
+    let text = format!("{WRITTEN} 1-2 6-7 open a0 w 1 = ok\n2-3 6-7 open a0 r 1 = ok\n1-2 8-20 ftruncate 1 0 = ok\n");
+    good(&format!("{text} 2-3 9-10 read 1 = ok 0"));
+    bad(&format!("{text} 2-3 21-22 read 1 = ok 0"));
+}
+
+#[test]
 fn refusals_are_for_what_another_node_may_have() {
     let refused = libc::EREMOTE;
     let text = format!("{WRITTEN} 1-2 6-7 open a0 r 1 = {refused}\n1-2 8-9 stat a0 = {refused}");
