@@ -111,15 +111,22 @@ impl Files {
 
     /// Programs look for what others have, and for files that are still to come, from now on.
     pub fn tell_of_others(&self) {
-        let others = self.other_nodes.lock().unwrap();
+        self.tell_of(*self.other_nodes.lock().unwrap());
+    }
+
+    /// Under the lock of their number.
+    fn tell_of(&self, others: u32) {
         self.index.header.others.store(others.saturating_add(self.arrivals.is_possible() as u32), Release);
     }
 
     /// Whether programs are to look for links of others, where an open finds nothing. False: it could not be seen, and is as before.
     pub fn look_for_nodes(&self) -> bool {
+        // Counted under the lock: who counts later is heard last.
+        let mut known = self.other_nodes.lock().unwrap();
         let Ok(others) = self.count_others() else { return false };
-        let before = std::mem::replace(&mut *self.other_nodes.lock().unwrap(), others);
-        self.tell_of_others();
+        let before = std::mem::replace(&mut *known, others);
+        self.tell_of(others);
+        drop(known);
         if before == 0 && others > 0 && self.policy.prefetches_nothing() {
             // What was flushed while this node was alone has replicas that others' writing will not reach.
             (0..self.index.records_end())

@@ -145,7 +145,7 @@ fn nodes_that_begin_at_the_same_moment_know_of_each_other() {
              echo from-{own} >{own}; meet written; cat {other} || true; meet read"
         );
         let mut command = node.command(&terrace_tests::terrace_binary());
-        command.args(["run", "-q", "--tier", "ram=/dev/shm:64MiB", "--", "bash", "-euc", &script]);
+        command.args(["run", "-q", "--settle", "1h", "--tier", "ram=/dev/shm:64MiB", "--", "bash", "-euc", &script]);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     };
     for _ in 0..50 {

@@ -140,7 +140,7 @@ impl Peers {
         std::thread::scope(|threads| {
             for node in &others {
                 threads.spawn(move || {
-                    // One that was killed has left its registration, and listens no more: it has no programs that are served.
+                    // One that was killed has left its registration, and listens no more: its next agent looks for others.
                     let _ = self.ask(&node.tag, &Ask::Here);
                 });
             }
