@@ -59,8 +59,8 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// What differs between two looks at one file that was changed in between. Mode and owner as well: two changes within one tick of
-    /// the kernel's clock (4 ms, before Linux 6.13) have one time of change.
+    /// What differs between two looks at one file that was written or changed in between. Mode and owner as well: two changes within one
+    /// tick of the kernel's clock (4 ms, before Linux 6.13) have one time of change. (Extended attributes are told by that alone.)
     pub fn version(&self) -> (u64, Timestamp, Timestamp, (u32, u32, u32)) {
         (self.size, self.mtime, self.ctime, (self.mode, self.uid, self.gid))
     }
