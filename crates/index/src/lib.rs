@@ -305,7 +305,9 @@ pub struct Header {
     pub dir_renames: AtomicU32,
     /// Directories renamed so far: canonical paths remembered before are worthless.
     pub dir_renamed: AtomicU32,
-    _pad3: u32,
+    /// Grows, while there are placed directories, when a name may have come to lead to another directory: what was remembered before of
+    /// where directories are is worthless.
+    pub ways: AtomicU32,
     pub epoch: [AtomicU32; 2],
     // Counters for the report.
     pub opens_tier: AtomicU64,
@@ -570,6 +572,12 @@ impl Index {
         }
         let dir = dir.strip_suffix(SPILLS.as_bytes())?;
         self.devices().iter().position(|device| device.dir.get() == dir).map(Spill::Device)
+    }
+
+    /// A directory of this canonical path is where files of its device are spilled to.
+    pub fn is_for_spilled(&self, path: &[u8]) -> bool {
+        let dir = path.strip_suffix(SPILLS.trim_end_matches('/').as_bytes());
+        dir.is_some_and(|dir| self.devices().iter().any(|device| device.dir.get() == dir))
     }
 
     pub fn device_of_dev(&self, dev: u64) -> bool {

@@ -19,10 +19,12 @@ pub fn symlink_at(target: *const c_char, dirfd: i32, path: *const c_char) -> isi
         Some(index) if leads_out(index, target, dirfd, path, &mut text) => text.as_ptr(),
         _ => target,
     };
-    spill::with_room(dirfd, path, || {
+    let made = spill::with_room(dirfd, path, || {
         // SAFETY: the program's own arguments, or the same target by another way.
         unsafe { gate::call3(libc::SYS_symlinkat, led as usize, dirfd as usize, path as usize) }
-    })
+    });
+    placed::ways_changed();
+    made
 }
 
 /// A link of this text would climb out of a placed directory: what is stored instead.
@@ -38,7 +40,7 @@ fn leads_out(index: Index, target: *const c_char, dirfd: i32, path: *const c_cha
     }
     let Ok(Some(parent)) = Parent::of(dirfd, path) else { return false };
     let (mut place, mut shown) = (Path::new(), Path::new());
-    if !place.of_descriptor(parent.fd) || !placed::shown(index, place.get(), &mut shown) {
+    if !place.of_descriptor(parent.fd) || !placed::shown_now(index, place.get(), &mut shown) {
         return false;
     }
     let Some((_, rest)) = index.inside(place.get()) else { return false };
@@ -48,32 +50,30 @@ fn leads_out(index: Index, target: *const c_char, dirfd: i32, path: *const c_cha
 }
 
 /// What a program is to read of a link there, if it is stored otherwise.
-#[cold]
 pub fn read(index: Index, dirfd: i32, path: *const c_char, out: &mut Path) -> bool {
-    let mut place = Path::new();
+    let (mut text, mut place) = (Path::new(), Path::new());
+    if !text.of_link_at(dirfd, path) || !text.get().windows(MARK.len()).any(|part| part == MARK) {
+        return false;
+    }
     let found = match Parent::of(dirfd, path) {
         Ok(Some(parent)) => place.of_descriptor(parent.fd),
         // A descriptor of the link itself.
         _ => dirfd != CWD && place.of_descriptor(dirfd) && place.cut_to_directory(),
     };
-    found && of_link(index, dirfd, path, &place, out)
-}
-
-/// The length of what a program reads of a link that it has a descriptor of, if it is stored otherwise.
-pub fn length(index: Index, fd: i32) -> Option<usize> {
-    let mut text = Path::new();
-    read(index, fd, c"".as_ptr(), &mut text).then(|| text.get().len())
-}
-
-fn of_link(index: Index, dirfd: i32, path: *const c_char, directory: &Path, out: &mut Path) -> bool {
-    let (mut text, mut shown) = (Path::new(), Path::new());
-    if !text.of_link_at(dirfd, path) || !placed::shown(index, directory.get(), &mut shown) {
+    let mut shown = Path::new();
+    if !found || !placed::shown(index, place.get(), &mut shown) {
         return false;
     }
     let Some((ups, rest)) = told(shown.get(), text.get()) else { return false };
     out.clear();
     (0..ups).all(|up| out.push(if up == 0 { b".." } else { b"/.." }))
         && (rest.is_empty() || out.push(b"/") && out.push(rest))
+}
+
+/// The length of what a program reads of a link there, if it is stored otherwise.
+pub fn length(index: Index, dirfd: i32, path: *const c_char) -> Option<usize> {
+    let mut text = Path::new();
+    read(index, dirfd, path, &mut text).then(|| text.get().len())
 }
 
 #[unsafe(no_mangle)]

@@ -10,7 +10,7 @@
 use crate::events::{publish, wake_agent};
 use crate::link::{LINK_MAX, record};
 use crate::path::{Parent, Path, below_root, descriptor_link, split};
-use crate::{caller, data, gate, habits, link, open, placed, process, recent, spill, stat};
+use crate::{caller, data, gate, habits, inside, link, open, placed, process, recent, spill, stat};
 use core::ffi::c_char;
 use core::sync::atomic::{AtomicU64, Ordering::*};
 use terrace_index::habits::Key;
@@ -35,6 +35,9 @@ pub fn create(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
     }
     if open::needs_roots_file(index) {
         return create_in_root(index, dirfd, path, flags, mode);
+    }
+    if let Some(fd) = create_inside(index, dirfd, path, flags, mode) {
+        return Created::Done(fd);
     }
     // Its directory has to be looked at for a tier only.
     if let Some(created) = create_small(index, habits::of_path(index, path), dirfd, path, flags, mode) {
@@ -68,6 +71,27 @@ fn spilled(result: isize) -> Created {
     Created::Done(result)
 }
 
+/// In a placed directory that is known: the kernel makes it there. `None`: to be looked at more closely.
+fn create_inside(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> Option<isize> {
+    let directory = inside::placed_directory(index, dirfd, path)?;
+    let fd = open::native(dirfd, path, flags | libc::O_EXCL, mode);
+    if fd == -(libc::EEXIST as isize) && flags & libc::O_EXCL != 0 {
+        return Some(fd);
+    }
+    if fd < 0 {
+        return None;
+    }
+    let found = stat::kernel_stat(fd as i32, c"".as_ptr(), libc::AT_EMPTY_PATH);
+    if found.is_some_and(|found| found.st_dev == directory.dev) {
+        index.header.creates_tier.fetch_add(1, Relaxed);
+        data::opened_unrecorded(fd as i32, flags & libc::O_ACCMODE != libc::O_RDONLY);
+    } else {
+        // The name leads to another directory since.
+        made_natively(index, fd as i32);
+    }
+    Some(fd)
+}
+
 /// Natively, but through no link: one of ours may have been made since we looked.
 fn create_in_root(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> Created {
     if flags & libc::O_EXCL != 0 {
@@ -79,11 +103,15 @@ fn create_in_root(index: Index, dirfd: i32, path: *const c_char, flags: i32, mod
 fn create_new(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
     let fd = open::native(dirfd, path, flags | libc::O_EXCL, mode);
     if fd >= 0 {
-        data::forget(fd as i32);
-        open::forget_last_file(index, fd as i32);
-        index.header.creates_durable.fetch_add(1, Relaxed);
+        made_natively(index, fd as i32);
     }
     fd
+}
+
+fn made_natively(index: Index, fd: i32) {
+    data::forget(fd);
+    open::forget_last_file(index, fd);
+    index.header.creates_durable.fetch_add(1, Relaxed);
 }
 
 /// A file that is small by its program's habit, in the root. `None`: it goes to a tier.
@@ -137,6 +165,9 @@ fn directory_of(index: Index, dirfd: i32, path: *const c_char) -> Result<Option<
     // Each file that is made there changes its times, which are nothing to us: no server is asked for them.
     let status = stat::kernel_stat_or_error(dirfd, text.as_ptr(), libc::AT_STATX_DONT_SYNC)?;
     if !takes_files(index, &status) {
+        if placed::any(index) && index.device_of_dev(status.st_dev) {
+            inside::ask(index, dirfd, path); // for the next one
+        }
         return Ok(None);
     }
     let mut name = Path::new();

@@ -10,7 +10,7 @@
 //!   has other nodes' files brought                     elsewhere.rs
 //!   locks files where they are now                       locks.rs
 //!   changes no name in the middle of a commit           names.rs
-//!   places whole directories, and leads `..` out of them make_directory.rs, placed.rs, dots.rs
+//!   places whole directories, and leads `..` out of them make_directory.rs, placed.rs, dots.rs, inside.rs
 //!   makes files elsewhere that these have no room for  spill.rs
 //!   follows programs into other programs                exec.rs, system_call.rs
 //!   decides for programs that it can't reach            proxy.rs, caller.rs (loaded by their supervisor)
@@ -45,6 +45,7 @@ mod events;
 mod exec;
 mod gate;
 mod habits;
+mod inside;
 mod link;
 mod locks;
 mod make_directory;
@@ -59,6 +60,7 @@ mod proxy;
 mod readable;
 mod real;
 mod recent;
+mod remembered;
 mod scratch;
 mod spill;
 mod stat;

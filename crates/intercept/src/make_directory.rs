@@ -50,7 +50,7 @@ pub fn mkdir_at(dirfd: i32, path: *const c_char, mode: u32) -> isize {
     // SAFETY: the program's own arguments.
     let make = || unsafe { gate::call3(libc::SYS_mkdirat, dirfd as usize, path as usize, mode as usize) };
     let native = || spill::with_room(dirfd, path, make);
-    match process::index() {
+    let made = match process::index() {
         Some(index)
             if index.header.places_directories.load(Relaxed) != 0
                 && readable::is_text(path)
@@ -59,7 +59,11 @@ pub fn mkdir_at(dirfd: i32, path: *const c_char, mode: u32) -> isize {
             place(index, dirfd, path, mode).unwrap_or_else(native)
         }
         _ => native(),
+    };
+    if made == 0 {
+        placed::ways_changed();
     }
+    made
 }
 
 /// `None`: it is to be made in the root.
@@ -181,6 +185,9 @@ pub fn rmdir_at(dirfd: i32, path: *const c_char) -> isize {
     // SAFETY: the program's own arguments.
     let result = unsafe { gate::call3(libc::SYS_unlinkat, dirfd as usize, path as usize, REMOVEDIR as usize) };
     let Some(index) = process::index() else { return result };
+    if result == 0 {
+        placed::ways_changed();
+    }
     if result != -(libc::ENOTDIR as isize) || !placed::any(index) || !readable::is_text(path) {
         return result;
     }
@@ -198,6 +205,7 @@ pub fn rmdir_at(dirfd: i32, path: *const c_char) -> isize {
         gone
     });
     if let Some(number) = removed {
+        index.header.ways.fetch_add(1, SeqCst);
         publish(index, EventKind::Removed, number, b"", b"");
     }
     answer
@@ -423,6 +431,9 @@ fn cross(index: Index, source: &End, target: &End, from: &Path, to: &Path) -> is
     }
     let mut removed = None;
     let cleared = if is_there { in_guard(index, || clear(index, target, &mut removed)) } else { 0 };
+    if is_there {
+        placed::ways_changed();
+    }
     if let Some(number) = removed {
         publish(index, EventKind::Removed, number, b"", b"");
     }

@@ -9,6 +9,7 @@
 use crate::agent_call::{materialise, materialise_below};
 use crate::elsewhere::{self, Brought};
 use crate::events::publish;
+use crate::inside;
 use crate::link::{self, Link, Opened, record};
 use crate::objects::Object;
 use crate::open::{materialise_name, materialise_path};
@@ -158,6 +159,9 @@ fn unlink_found(dirfd: i32, path: *const c_char, flags: i32) -> isize {
     // SAFETY: the program's own arguments.
     let native = || unsafe { gate::call3(libc::SYS_unlinkat, dirfd as usize, path as usize, flags as usize) };
     let Some(index) = process::index() else { return native() };
+    if flags == 0 && inside::is_in_placed(index, dirfd, path) {
+        return native();
+    }
     if path.is_null()
         || flags != 0 // a directory, or what the kernel refuses
         || !process::may_be_below_root(index, dirfd, path) && link::read(index, dirfd, path).is_none()
@@ -325,6 +329,7 @@ pub fn rename_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_cha
     let spilled = process::index().and_then(|index| Leaving::look(index, newdir, new));
     let result = spill::with_room(newdir, new, || rename_found(olddir, old, newdir, new, flags));
     if result == 0 {
+        placed::ways_changed();
         spilled.into_iter().for_each(Leaving::end);
         if let Some(index) = process::index() {
             spill::touch(index, newdir, new);
@@ -526,6 +531,14 @@ fn rename_directory(index: Index, native: impl Fn() -> isize, source: &End, targ
 }
 
 pub fn link_at(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: i32) -> isize {
+    let made = link_found(olddir, old, newdir, new, flags);
+    if made == 0 {
+        placed::ways_changed(); // it may be a symbolic link
+    }
+    made
+}
+
+fn link_found(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, flags: i32) -> isize {
     let (first, second) = (Way::of(olddir, old), Way::of(newdir, new));
     let (olddir, old, newdir, new) = (first.dirfd(), first.path(), second.dirfd(), second.path());
     let native = || {
@@ -718,6 +731,7 @@ pub fn change_root(path: *const c_char) -> isize {
     }
     // The supervisor notes who has another root. SAFETY: the program's own argument.
     let result = unsafe { gate::outside6(libc::SYS_chroot, path as usize, 0, 0, 0, 0, 0) };
+    placed::ways_changed();
     process::forget_cwd();
     result
 }

@@ -3,21 +3,32 @@
 //! The kernel, following the link, is in the tier from there on. Three things tell that to a program: `..` of the top, the text of its
 //! working directory (or of a descriptor's magic link), and `st_dev` with `st_ino`. Each is answered here.
 //!
-//! Invariant: while there is no placed directory, all of this costs one look at a number. What is decided about a path is decided by
-//! asking the kernel where it leads at that moment; no answer is kept.
+//! Invariant: while there is no placed directory, all of this costs one look at a number. What is done with a path is decided by asking
+//! the kernel and the agent where it leads at that moment; what is only told (`st_dev`, `st_ino`, a name) may be known from before
+//! (`inside.rs`).
 
 use crate::agent_call::{Request, call};
+use crate::inside::{self, Directory};
 use crate::link::{self, Link};
 use crate::path::{Path, below_root};
+use crate::remembered::Remembered;
 use crate::{caller, climbing, gate, process, readable, spill, stat};
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicBool, Ordering::*};
 use terrace_index::calls::CallKind;
 use terrace_index::{INSIDE_BASE, Index, State};
 
 #[inline]
 pub fn any(index: Index) -> bool {
     index.header.directories.load(Relaxed) > 0
+}
+
+/// A name may lead to another directory now: what is remembered of that holds no more.
+#[inline]
+pub fn ways_changed() {
+    if let Some(index) = process::index().filter(|&index| any(index)) {
+        index.header.ways.fetch_add(1, SeqCst);
+    }
 }
 
 pub fn is_directory(index: &Index, link: &Link) -> bool {
@@ -32,20 +43,87 @@ pub fn link_at(index: Index, dirfd: i32, path: *const c_char) -> Option<Link> {
     link::read(index, dirfd, path).filter(|link| is_directory(&index, link))
 }
 
-/// A placed directory's name in the root.
-fn name_of(index: Index, record: u32, out: &mut Path) -> bool {
-    let answer = call(index, &Request { kind: CallKind::PathOf, record, size: 0, path: b"", fd: -1 });
-    out.clear();
-    // SAFETY: a status of 0 comes with a whole reply.
-    answer.status == 0
-        && unsafe {
-            let reply = &*answer.reply();
-            out.push(&reply.path[..(reply.path_len as usize).min(terrace_index::PATH_MAX)])
-        }
+/// The name of the placed directory that was asked for last.
+#[derive(Clone, Copy)]
+struct Named {
+    of: Naming,
+    len: usize,
+    name: [u8; NAMED_MAX],
 }
 
-/// What a canonical path in a tier is called in the root; false for all that lies in no placed directory.
+/// A record, as long as nothing was renamed, and for at most a second.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Naming {
+    record: u32,
+    serial: u64,
+    now: u32,
+    renames: u32,
+    ways: u32,
+}
+
+impl Naming {
+    fn of(index: Index, record: u32) -> Naming {
+        let header = &index.header;
+        Naming {
+            record,
+            serial: link::record(&index, record).serial.load(Acquire),
+            now: header.now.load(Relaxed),
+            renames: header.dir_renamed.load(Acquire),
+            ways: header.ways.load(Acquire),
+        }
+    }
+}
+
+const NAMED_MAX: usize = 256;
+static NAMED: Remembered<Named> = Remembered::new(Named {
+    of: Naming { record: 0, serial: 0, now: 0, renames: 0, ways: 0 },
+    len: 0,
+    name: [0; NAMED_MAX],
+});
+
+/// A placed directory's name in the root.
+fn name_of(index: Index, record: u32, out: &mut Path) -> bool {
+    let of = Naming::of(index, record);
+    let answer = call(index, &Request { kind: CallKind::PathOf, record, size: 0, path: b"", fd: -1 });
+    out.clear();
+    if answer.status != 0 {
+        return false;
+    }
+    // SAFETY: a status of 0 comes with a whole reply.
+    let reply = unsafe { &*answer.reply() };
+    let name = &reply.path[..(reply.path_len as usize).min(terrace_index::PATH_MAX)];
+    if name.len() <= NAMED_MAX {
+        let mut named = Named { of, len: name.len(), name: [0; NAMED_MAX] };
+        named.name[..name.len()].copy_from_slice(name);
+        NAMED.write(named);
+    }
+    out.push(name)
+}
+
+/// As `name_of`, where it is only told.
+fn told_name_of(index: Index, record: u32, out: &mut Path) -> bool {
+    let of = Naming::of(index, record);
+    let known = NAMED.read(|named| (named.of == of && named.len > 0).then_some(*named));
+    match known {
+        Some(named) => {
+            out.clear();
+            out.push(&named.name[..named.len])
+        }
+        None => name_of(index, record, out),
+    }
+}
+
+/// What a canonical path in a tier is called in the root, to be told; false for all that lies in no placed directory.
 pub fn shown(index: Index, text: &[u8], out: &mut Path) -> bool {
+    shown_by(index, text, out, told_name_of)
+}
+
+/// As `shown`, where something is made by it.
+pub fn shown_now(index: Index, text: &[u8], out: &mut Path) -> bool {
+    shown_by(index, text, out, name_of)
+}
+
+fn shown_by(index: Index, text: &[u8], out: &mut Path, name_of: impl Fn(Index, u32, &mut Path) -> bool) -> bool {
     if !any(index) {
         return false;
     }
@@ -83,6 +161,18 @@ pub fn inode_base_of(index: Index, fd: i32) -> Option<u64> {
 
 /// What lies in a placed directory gets the root's device, and an inode number that the root has not.
 pub fn rewrite(index: Index, dirfd: i32, path: *const c_char, flags: i32, status: &mut libc::stat) {
+    rewrite_known(index, dirfd, path, flags, status, None);
+}
+
+/// As `rewrite`, of what is itself in this directory, and not behind a link there.
+pub fn rewrite_known(
+    index: Index,
+    dirfd: i32,
+    path: *const c_char,
+    flags: i32,
+    status: &mut libc::stat,
+    known: Option<Directory>,
+) {
     if !any(index) || !index.device_of_dev(status.st_dev) || status.st_ino >= INSIDE_BASE {
         return;
     }
@@ -93,14 +183,12 @@ pub fn rewrite(index: Index, dirfd: i32, path: *const c_char, flags: i32, status
         return;
     }
     let is_link = status.st_mode & libc::S_IFMT == libc::S_IFLNK;
-    let mut look = |fd: i32| {
-        if is_link && let Some(length) = climbing::length(index, fd) {
-            status.st_size = length as i64;
-        }
-        inode_base_of(index, fd)
-    };
-    let base = if path.is_null() || stat::is_empty(path) {
-        if dirfd == libc::AT_FDCWD { working_directory_base(index) } else { look(dirfd) }
+    let length = |dirfd: i32, path: *const c_char| if is_link { climbing::length(index, dirfd, path) } else { None };
+    let look = |fd: i32| (inode_base_of(index, fd), length(fd, c"".as_ptr()));
+    let (base, length) = if path.is_null() || stat::is_empty(path) {
+        if dirfd == libc::AT_FDCWD { (working_directory_base(index), None) } else { look(dirfd) }
+    } else if let Some(directory) = known.or_else(|| directory_of(index, dirfd, path, flags, status)) {
+        (directory.base(), directory.base().and_then(|_| length(dirfd, path)))
     } else {
         let flags =
             libc::O_PATH | libc::O_CLOEXEC | if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
@@ -110,15 +198,48 @@ pub fn rewrite(index: Index, dirfd: i32, path: *const c_char, flags: i32, status
             if fd < 0 {
                 return;
             }
-            let base = look(fd as i32);
+            let found = look(fd as i32);
             gate::call1(libc::SYS_close, fd as usize);
-            base
+            found
         }
     };
+    if let Some(length) = length {
+        status.st_size = length as i64;
+    }
     if let Some(base) = base {
         status.st_dev = index.header.root_dev.load(Relaxed);
         status.st_ino = status.st_ino.wrapping_add(base);
     }
+}
+
+/// As `rewrite_known`, of a file or directory in it. False: it needs a closer look.
+pub fn rewrite_statx(index: Index, directory: Directory, out: &mut libc::statx) -> bool {
+    let Some(base) = directory.base() else { return false };
+    let dev = libc::makedev(out.stx_dev_major, out.stx_dev_minor);
+    let is_plain = matches!(out.stx_mode as u32 & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR);
+    if !is_plain || dev != directory.dev || out.stx_ino >= INSIDE_BASE || index.has_object_key(dev, out.stx_ino) {
+        return false;
+    }
+    let root = index.header.root_dev.load(Relaxed);
+    (out.stx_dev_major, out.stx_dev_minor) = (libc::major(root), libc::minor(root));
+    out.stx_ino = out.stx_ino.wrapping_add(base);
+    true
+}
+
+/// The directory in which this file is itself; `None`: it may be behind a link, or elsewhere.
+fn directory_of(
+    index: Index,
+    dirfd: i32,
+    path: *const c_char,
+    flags: i32,
+    status: &libc::stat,
+) -> Option<Directory> {
+    let directory = inside::ask(index, dirfd, path).filter(|directory| directory.dev == status.st_dev)?;
+    let is_itself = || {
+        let found = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW);
+        found.is_some_and(|found| (found.st_dev, found.st_ino) == (status.st_dev, status.st_ino))
+    };
+    (flags & libc::AT_SYMLINK_NOFOLLOW != 0 || is_itself()).then_some(directory)
 }
 
 /// What the kernel found at a path lies in a placed directory, or is one.
@@ -165,9 +286,9 @@ impl Way {
     }
 }
 
-#[cold]
 fn translate(index: Index, dirfd: i32, path: *const c_char) -> Option<Path> {
-    if !readable::is_text(path) {
+    // SAFETY: what was found to be a C string.
+    if !readable::is_text(path) || !may_start_in_container(dirfd, path) && !unsafe { process::has_dots(path) } {
         return None;
     }
     // SAFETY: the program's C string.
@@ -217,6 +338,17 @@ fn after_start(bytes: &[u8]) -> &[u8] {
     magic_start(bytes).map_or(bytes, |end| &bytes[end..])
 }
 
+/// Whether `starts_in_container` has to look.
+fn may_start_in_container(dirfd: i32, path: *const c_char) -> bool {
+    let is_left = || process::has_changed_directory() || STARTED_ELSEWHERE.load(Relaxed);
+    // SAFETY: the program's C string.
+    match unsafe { *path } as u8 {
+        0 => false,
+        b'/' => unsafe { *path.add(1) as u8 == b'p' },
+        _ => caller::is_supervisor() || dirfd == libc::AT_FDCWD && !is_left(),
+    }
+}
+
 /// The kernel has led the program into a container (a chdir by `..` that we could not do for it): it is where that stands for.
 fn starts_in_container(index: Index, dirfd: i32, bytes: &[u8], out: &mut Path) -> bool {
     let mut text = Path::new();
@@ -229,10 +361,18 @@ fn starts_in_container(index: Index, dirfd: i32, bytes: &[u8], out: &mut Path) -
         (Some(b'/'), None) => false,
         _ if caller::is_supervisor() => text.of_descriptor(dirfd),
         // A program that has this library goes up by it; but it may have been started from beside a placed directory.
-        _ => dirfd == libc::AT_FDCWD && !process::has_changed_directory() && text.of_working_directory(),
+        _ if dirfd != libc::AT_FDCWD || process::has_changed_directory() || STARTED_ELSEWHERE.load(Relaxed) => false,
+        _ => {
+            let found = text.of_working_directory();
+            STARTED_ELSEWHERE.store(found && index.container(text.get()).is_none(), Relaxed);
+            found
+        }
     };
     found && index.container(text.get()).is_some_and(|record| name_above(index, record, out))
 }
+
+/// This process was not started in a container: no other directory becomes one.
+static STARTED_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
 /// Where a program of its own goes up from a placed directory, and on to a name: its container gets a link of that name, so that the
 /// kernel goes there. For calls that nobody can do for it (chdir, exec). False: it would go up further, where nothing leads it.

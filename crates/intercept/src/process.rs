@@ -353,7 +353,7 @@ fn cwd_is_near(index: Index) -> bool {
 
 static CWD_CHANGES: AtomicU32 = AtomicU32::new(0);
 
-/// After chdir, fchdir.
+/// After chdir, fchdir, and what may have done so by itself.
 pub fn forget_cwd() {
     CWD.store(CWD_UNKNOWN, Relaxed);
     CWD_CHANGES.fetch_add(1, Release);
@@ -389,3 +389,13 @@ macro_rules! cwd_hook {
 }
 cwd_hook!(chdir(path: *const c_char), libc::SYS_chdir);
 cwd_hook!(fchdir(fd: i32), libc::SYS_fchdir);
+
+/// daemon(3) goes to `/` by itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn daemon(stays: i32, keeps: i32) -> i32 {
+    let real = crate::real!("daemon": fn(i32, i32) -> i32);
+    // SAFETY: the program's own arguments.
+    let result = unsafe { real(stays, keeps) };
+    forget_cwd();
+    result
+}

@@ -2,6 +2,7 @@
 
 use crate::durable::{nanoseconds, record_of_durable, record_of_named};
 use crate::elsewhere::{self, Brought};
+use crate::inside::{self, Directory};
 use crate::link::{self, is_live, record};
 use crate::objects::Object;
 use crate::placed::{self, Way};
@@ -91,7 +92,7 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         let evictions = index.header.evictions_seq.load(Acquire);
         let removals = index.header.removals_seq.load(Acquire);
         let frees = frees(index);
-        let result = native(dirfd, path, out, flags);
+        let (result, known) = look(index, dirfd, path, out, flags);
         if result == -(libc::ENOENT as isize)
             && !path.is_null()
             && (index.header.evictions_seq.load(Acquire) != evictions
@@ -128,7 +129,7 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
             }
             match look_through(index, dirfd, path, status, flags, frees) {
                 Looked::Done => {
-                    placed::rewrite(index, dirfd, path, flags, status);
+                    placed::rewrite_known(index, dirfd, path, flags, status, known);
                     return 0;
                 }
                 Looked::Spilled => return 0,
@@ -141,10 +142,31 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
             libc::S_IFDIR if !rewrite_directory(index, status, &mut changed_ns) => continue,
             _ => {}
         }
-        placed::rewrite(index, dirfd, path, flags, status);
+        placed::rewrite_known(index, dirfd, path, flags, status, known);
         return 0;
     }
     native(dirfd, path, out, flags)
+}
+
+/// fstatat(2). Where the directory is known, a look at the name itself tells that what is found is in that; only a link takes another one.
+fn look(
+    index: Index,
+    dirfd: i32,
+    path: *const c_char,
+    out: *mut libc::stat,
+    flags: i32,
+) -> (isize, Option<Directory>) {
+    if let Some(directory) = inside::remembered(index, dirfd, path) {
+        let result = native(dirfd, path, out, flags | libc::AT_SYMLINK_NOFOLLOW);
+        // SAFETY: the kernel filled it.
+        let found = (result == 0).then(|| unsafe { ((*out).st_mode & libc::S_IFMT, (*out).st_dev) });
+        match found {
+            Some((libc::S_IFLNK, _)) if flags & libc::AT_SYMLINK_NOFOLLOW == 0 => {}
+            Some((_, dev)) if dev == directory.dev => return (result, Some(directory)),
+            _ => return (result, None),
+        }
+    }
+    (native(dirfd, path, out, flags), None)
 }
 
 /// Where the kernel found nothing: a rename replaced the file, and its object went, while the kernel was on the way there.
@@ -390,14 +412,22 @@ pub unsafe extern "C" fn __fxstat64(_version: c_int, fd: c_int, out: Out) -> c_i
 pub fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mut libc::statx) -> isize {
     let way = Way::of(dirfd, path);
     let (dirfd, path) = (way.dirfd(), way.path());
+    let to = out as usize;
     let ask = |flags: i32| {
         // SAFETY: the program's own arguments.
-        unsafe {
-            gate::call5(libc::SYS_statx, dirfd as usize, path as usize, flags as usize, mask as usize, out as usize)
-        }
+        unsafe { gate::call5(libc::SYS_statx, dirfd as usize, path as usize, flags as usize, mask as usize, to) }
     };
+    let index = process::index();
+    if let Some(index) = index
+        && let Some(directory) = inside::remembered(index, dirfd, path)
+        && ask(flags | libc::AT_SYMLINK_NOFOLLOW) == 0
+        // SAFETY: filled by the kernel.
+        && placed::rewrite_statx(index, directory, unsafe { &mut *out })
+    {
+        return 0;
+    }
     let result = ask(flags);
-    let Some(index) = process::index() else { return result };
+    let Some(index) = index else { return result };
     if path.is_null() || (result != 0 && result != -(libc::ENOENT as isize)) {
         return result;
     }
@@ -445,6 +475,9 @@ pub fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mu
         tell_all(&status, out);
     }
     out.stx_ino = status.st_ino;
+    if status.st_mode & libc::S_IFMT == libc::S_IFLNK {
+        out.stx_size = status.st_size as u64;
+    }
     if spill::any(index) {
         out.stx_nlink = status.st_nlink as u32;
     }
@@ -465,7 +498,7 @@ fn may_be_placed(index: Index, out: *const libc::statx) -> bool {
     let status = unsafe { &*out };
     let dev = libc::makedev(status.stx_dev_major, status.stx_dev_minor);
     if status.stx_mode as u32 & libc::S_IFMT == libc::S_IFLNK {
-        if spill::any(index) && index.device_of_dev(dev) {
+        if placed::any(index) && index.device_of_dev(dev) {
             return true;
         }
         return dev == index.header.root_dev.load(Relaxed) && index.is_link_len(status.stx_size);

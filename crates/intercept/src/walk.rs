@@ -5,7 +5,7 @@
 //! an object answers both as the file would.
 
 use crate::attributes::{lstat_shown, stat_shown};
-use crate::{gate, process, real};
+use crate::{gate, placed, process, real};
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering::*;
 
@@ -52,16 +52,31 @@ unsafe fn correct(entry: *mut Entry) {
     }
     // SAFETY: an entry that fts returned, valid until its next call.
     unsafe {
-        if !matches!((*entry).info, info::SL | info::SLNONE | info::F) || (*entry).status.is_null() {
+        if (*entry).status.is_null() {
             return;
         }
         let mut status: libc::stat = core::mem::zeroed();
+        if (*entry).info == info::D {
+            // Only what the program sees: by the rest the walk finds its own way back.
+            let is_there = is_beyond_root(entry) && stat_shown((*entry).access_path, &mut status);
+            if is_there && status.st_mode & libc::S_IFMT == libc::S_IFDIR {
+                *(*entry).status = status;
+            }
+            return;
+        }
+        if !matches!((*entry).info, info::SL | info::SLNONE | info::F) {
+            return;
+        }
         let is_regular = |status: &libc::stat| status.st_mode & libc::S_IFMT == libc::S_IFREG;
         let path = (*entry).access_path;
         // A file that is still no file by its own name was met by a link of the program's, which the walk follows.
         let follows = (*entry).info == info::F;
-        let is_found = lstat_shown(path, &mut status)
+        let is_there = lstat_shown(path, &mut status);
+        let is_found = is_there
             && (is_regular(&status) || follows && stat_shown(path, &mut status) && is_regular(&status));
+        if is_there && !is_found && !follows && is_beyond_root(entry) {
+            *(*entry).status = status; // the program's own link
+        }
         if is_found {
             *(*entry).status = status;
             (*entry).ino = status.st_ino;
@@ -69,6 +84,25 @@ unsafe fn correct(entry: *mut Entry) {
             (*entry).nlink = status.st_nlink;
             (*entry).info = info::F;
         }
+    }
+}
+
+/// It lies on a tier's file system. Of what is no directory, the walk has the device in its status only.
+unsafe fn is_beyond_root(entry: *mut Entry) -> bool {
+    // SAFETY: as the caller's, who has looked at the status.
+    let dev = unsafe { (*(*entry).status).st_dev };
+    process::index().is_some_and(|index| placed::any(index) && index.device_of_dev(dev))
+}
+
+/// A link that is a directory to the program: the walk is to go in.
+unsafe fn is_placed_directory(entry: *mut Entry) -> bool {
+    // SAFETY: as the caller's.
+    unsafe {
+        !entry.is_null()
+            && (*entry).info == info::SL
+            && process::index().is_some_and(|index| {
+                placed::link_at(index, libc::AT_FDCWD, (*entry).access_path).is_some()
+            })
     }
 }
 
@@ -91,7 +125,15 @@ unsafe fn is_private(entry: *mut Entry) -> bool {
 }
 
 macro_rules! fts_hooks {
-    ($($read:ident $children:ident $set:ident;)*) => {$(
+    ($($read:ident $children:ident $set:ident $close:ident;)*) => {$(
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $close(walk: *mut c_void) -> c_int {
+            let real = $crate::real_named!($close: fn(*mut c_void) -> c_int);
+            // SAFETY: the program's walk.
+            let result = unsafe { real(walk) };
+            process::forget_cwd();
+            result
+        }
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $read(walk: *mut c_void) -> *mut Entry {
             let real = $crate::real_named!($read: fn(*mut c_void) -> *mut Entry);
@@ -100,6 +142,11 @@ macro_rules! fts_hooks {
             unsafe {
                 loop {
                     let entry = real(walk);
+                    process::forget_cwd(); // it goes from directory to directory by itself
+                    if is_placed_directory(entry) {
+                        set(walk, entry, FTS_FOLLOW);
+                        continue;
+                    }
                     correct(entry);
                     if !entry.is_null() && is_private(entry) {
                         set(walk, entry, FTS_SKIP);
@@ -115,6 +162,7 @@ macro_rules! fts_hooks {
             // SAFETY: the program's walk; a list linked by `link`.
             unsafe {
                 let first = real(walk, options);
+                process::forget_cwd();
                 let mut entry = first;
                 while !entry.is_null() {
                     correct(entry);
@@ -127,15 +175,16 @@ macro_rules! fts_hooks {
 }
 
 fts_hooks! {
-    fts_read fts_children fts_set;
-    fts64_read fts64_children fts64_set;
+    fts_read fts_children fts_set fts_close;
+    fts64_read fts64_children fts64_set fts64_close;
 }
 
 const FTS_LOGICAL: c_int = 2;
 const FTS_NOCHDIR: c_int = 4;
 const FTS_PHYSICAL: c_int = 16;
-const FTS_XDEV: c_int = 64;
 const FTS_SKIP: c_int = 4;
+/// The next read gives the entry again, as what the link leads to.
+const FTS_FOLLOW: c_int = 2;
 
 const FTW_PHYS: c_int = 1;
 const FTW_MOUNT: c_int = 2;
@@ -186,13 +235,9 @@ fn type_of(entry: &Entry, flags: c_int) -> Option<c_int> {
 
 unsafe fn walk(path: *const c_char, call: Call, flags: c_int) -> c_int {
     let open = crate::real!("fts_open": fn(*const *const c_char, c_int, *const c_void) -> *mut c_void);
-    let close = crate::real!("fts_close": fn(*mut c_void) -> c_int);
     let mut options = if flags & FTW_PHYS != 0 { FTS_PHYSICAL } else { FTS_LOGICAL };
     if flags & FTW_CHDIR == 0 {
         options |= FTS_NOCHDIR;
-    }
-    if flags & FTW_MOUNT != 0 {
-        options |= FTS_XDEV;
     }
     let path = Start::of(path);
     let paths = [path.0 as *const c_char, core::ptr::null()];
@@ -281,7 +326,7 @@ unsafe fn walk(path: *const c_char, call: Call, flags: c_int) -> c_int {
             }
         }
         let errno = real::errno();
-        close(walk);
+        fts_close(walk);
         real::set_errno(errno);
         result
     }

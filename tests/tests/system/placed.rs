@@ -176,6 +176,93 @@ fn walkers_find_a_placed_directory_where_it_is_and_stay_on_its_device() {
     );
 }
 
+/// It is remembered which directories are placed ones; what is told of a file is of where its name leads now.
+#[test]
+fn what_is_told_of_a_file_follows_where_its_name_leads() {
+    let script = r#"
+import ctypes, os, shutil, subprocess, tempfile
+root = os.getcwd()
+statx = ctypes.CDLL(None, use_errno=True).statx
+def by_statx(path, flags=0):
+    out = ctypes.create_string_buffer(256)
+    assert statx(-100, os.fsencode(path), flags, 0x7ff, out) == 0, path
+    words = lambda at, size: int.from_bytes(out.raw[at:at + size], "little")
+    return os.makedev(words(136, 4), words(140, 4)), words(32, 8)
+# Whether it is on the root's device, and all ways to look agree.
+def told(path, **how):
+    looks = []
+    for _ in range(2):
+        found = os.stat(path, **how)
+        looks.append((found.st_dev, found.st_ino))
+        if not how:
+            looks.append(by_statx(path))
+    fd = os.open(path, os.O_RDONLY, **how)
+    found = os.fstat(fd)
+    os.close(fd)
+    looks.append((found.st_dev, found.st_ino))
+    return looks[0][0] == os.stat(root).st_dev, len(set(looks))
+away = tempfile.mkdtemp(dir="/dev/shm")
+open(away + "/f", "w").close()
+os.mkdir("work"); os.mkdir("work/d")
+for name in ("work/f", "work/d/f"):
+    open(name, "w").close()
+    print(name, told(name), told(root + "/" + name), os.lstat(name).st_ino == os.stat(name).st_ino)
+os.symlink(away + "/f", "work/l"); os.symlink("d/f", "work/m"); os.symlink(away, "work/a")
+print("links", told("work/l"), told("work/m"), told("work/a/f"), os.readlink("work/m"), os.lstat("work/m").st_size)
+print("of the link", os.lstat("work/l").st_dev == os.stat(root).st_dev, by_statx("work/l", 0x100)[0] == by_statx("work/f")[0])
+os.rename("work", "tmp-moved"); os.symlink(away, "work")
+print("away", told("work/f"), told("tmp-moved/f"))
+open("work/new", "w").close()
+print("made", os.path.exists(away + "/new"))
+os.unlink("work/new")
+print("removed", os.path.exists(away + "/new"))
+os.unlink("work"); os.mkdir("work"); open("work/f", "w").close()
+print("again", told("work/f"))
+subprocess.run(["sh", "-c", "mv work tmp-second && ln -s " + away + " work"], check=True)
+print("by a child", told("work/f"))
+wrong = 0
+for turn in range(200):
+    target = [away, root + "/tmp-moved"][turn % 2]
+    os.symlink(target, "next"); os.replace("next", "work")
+    wrong += told("work/f")[0] != (turn % 2 == 1)
+print("in turn", wrong)
+for directory in (away, "tmp-moved", "tmp-moved/d", away):
+    os.chdir(directory); here = told("f"); os.chdir(root)
+    fd = os.open(directory, os.O_RDONLY)
+    print("from there", here, told("f", dir_fd=fd), told("f", dir_fd=fd))
+    os.close(fd)
+# By a walk that changes the working directory out of our sight.
+walked = []
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int))
+def met(path, status, kind, position):
+    if kind == 0:
+        walked.append((path, told(path[position[0]:] if flags & 4 else path)))
+    else:
+        walked.append((path, kind, position[1]))
+    return 0
+# From in it, from the top, and on one file system only.
+for path, flags in ((b"tmp-moved", 5), (root.encode(), 5), (root.encode(), 1), (root.encode(), 3), (b"tmp-moved/", 0)):
+    assert ctypes.CDLL(None).nftw(path, met, 8, flags) == 0
+    walked = [(path.replace(root.encode(), b"").replace(away.encode(), b""), *rest) for path, *rest in walked]
+    print("walked", flags, sorted(walked, key=str)); walked = []
+open("f", "w").close()
+print("after a walk", told("f"), len({os.stat("f").st_ino, os.stat("tmp-moved/f").st_ino}))
+# A name that was one in a placed directory is one of a file of the root's: its last name takes it away.
+os.mkdir("kept"); open("kept/g", "w").write("g"); open("kept/h", "w").write("h")
+for turn in range(3):
+    os.symlink(root + "/tmp-moved", "next"); os.replace("next", "work")
+    print(told("work/f"))
+    os.symlink(root + "/kept", "next"); os.replace("next", "work")
+    if turn < 2:
+        os.unlink("work/" + "gh"[turn])
+    open("work/i%d" % turn, "w").write("i")
+    print(sorted(os.listdir("kept")), told("work/i%d" % turn))
+os.unlink("work")
+shutil.rmtree("tmp-moved"); shutil.rmtree("tmp-second"); shutil.rmtree(away)
+"#;
+    agrees(&format!("cat > $SCRATCH/told.py <<'EOF'{script}EOF\npython3 $SCRATCH/told.py"));
+}
+
 #[test]
 fn git_works_in_a_placed_directory() {
     agrees(

@@ -413,6 +413,7 @@ impl Files {
         rustix::fs::rename(source, &aside).map_err(raw).map_err(give_back)?;
         reached(Step::MoveRenamed);
         self.index.header.dir_renamed.fetch_add(1, SeqCst);
+        self.index.header.ways.fetch_add(1, SeqCst);
         let is_it = rustix::fs::lstat(&aside).is_ok_and(|now| now.st_ino == found.st_ino);
         let is_in_use = is_used() || used_places().iter().any(|place| place.starts_with(&aside));
         if !is_it || is_in_use || !is_same_tree(&aside, target) {

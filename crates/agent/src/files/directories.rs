@@ -183,6 +183,12 @@ impl Files {
 
     /// In one step where the root's file system can do that; elsewhere the name is absent for a moment.
     fn exchange_names(&self, own: &Path, name: &Path) -> std::io::Result<()> {
+        let exchanged = self.exchange_in_root(own, name);
+        self.index.header.ways.fetch_add(1, SeqCst);
+        exchanged
+    }
+
+    fn exchange_in_root(&self, own: &Path, name: &Path) -> std::io::Result<()> {
         match self.root_tier.exchange(own, name) {
             Err(Errno::NOTSUP) => {
                 let aside = self.tmp_dir().join(object_name(terrace_index::RECORDS as u32 - 1, random_half()));

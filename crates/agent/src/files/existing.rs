@@ -56,6 +56,7 @@ impl Files {
         if is_placed {
             self.adopt_directory(number);
             self.index.header.directories.fetch_add(1, SeqCst);
+            self.index.header.ways.fetch_add(1, SeqCst);
             self.named(number, path);
         } else {
             let _ = std::fs::remove_file(&beside);
