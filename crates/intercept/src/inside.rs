@@ -49,13 +49,7 @@ const FROM_ROOT: Start = (0, 0);
 const FROM_WORKING_DIRECTORY: u64 = u64::MAX;
 
 static KNOWN: [Remembered<Known>; DIRECTORIES] = [const {
-    Remembered::new(Known {
-        directory: Directory { dev: 0, base: 0 },
-        start: FROM_ROOT,
-        now: 0,
-        ways: 0,
-        text: 0,
-    })
+    Remembered::new(Known { directory: Directory { dev: 0, base: 0 }, start: FROM_ROOT, now: 0, ways: 0, text: 0 })
 }; DIRECTORIES];
 
 /// A path up to its last component: a hash of its text (XXH3, of 128 bits: two texts of one are not to be expected), and its start.

@@ -227,13 +227,7 @@ pub fn rewrite_statx(index: Index, directory: Directory, out: &mut libc::statx) 
 }
 
 /// The directory in which this file is itself; `None`: it may be behind a link, or elsewhere.
-fn directory_of(
-    index: Index,
-    dirfd: i32,
-    path: *const c_char,
-    flags: i32,
-    status: &libc::stat,
-) -> Option<Directory> {
+fn directory_of(index: Index, dirfd: i32, path: *const c_char, flags: i32, status: &libc::stat) -> Option<Directory> {
     let directory = inside::ask(index, dirfd, path).filter(|directory| directory.dev == status.st_dev)?;
     let is_itself = || {
         let found = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW);

@@ -149,13 +149,7 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
 }
 
 /// fstatat(2). Where the directory is known, a look at the name itself tells that what is found is in that; only a link takes another one.
-fn look(
-    index: Index,
-    dirfd: i32,
-    path: *const c_char,
-    out: *mut libc::stat,
-    flags: i32,
-) -> (isize, Option<Directory>) {
+fn look(index: Index, dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32) -> (isize, Option<Directory>) {
     if let Some(directory) = inside::remembered(index, dirfd, path) {
         let result = native(dirfd, path, out, flags | libc::AT_SYMLINK_NOFOLLOW);
         // SAFETY: the kernel filled it.

@@ -72,8 +72,8 @@ unsafe fn correct(entry: *mut Entry) {
         // A file that is still no file by its own name was met by a link of the program's, which the walk follows.
         let follows = (*entry).info == info::F;
         let is_there = lstat_shown(path, &mut status);
-        let is_found = is_there
-            && (is_regular(&status) || follows && stat_shown(path, &mut status) && is_regular(&status));
+        let is_found =
+            is_there && (is_regular(&status) || follows && stat_shown(path, &mut status) && is_regular(&status));
         if is_there && !is_found && !follows && is_beyond_root(entry) {
             *(*entry).status = status; // the program's own link
         }
@@ -100,9 +100,8 @@ unsafe fn is_placed_directory(entry: *mut Entry) -> bool {
     unsafe {
         !entry.is_null()
             && (*entry).info == info::SL
-            && process::index().is_some_and(|index| {
-                placed::link_at(index, libc::AT_FDCWD, (*entry).access_path).is_some()
-            })
+            && process::index()
+                .is_some_and(|index| placed::link_at(index, libc::AT_FDCWD, (*entry).access_path).is_some())
     }
 }
 

@@ -55,8 +55,7 @@ fn an_update_of_a_durable_file_keeps_its_held_version_when_another_node_starts()
         "while ! {}/terrace ls | grep -q clean; do sleep 0.05; done; {prefetch}; : >ready; while [ ! -e end ]; do sleep 0.02; done",
         terrace_tests::binaries().display()
     );
-    let run =
-        command.arg(whole).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let run = command.arg(whole).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     assert!(terrace_tests::wait_until(60, || nodes.root().join("ready").symlink_metadata().is_ok()));
     assert!(is_link(&nodes, "p"), "the test shows nothing: p was not promoted");
     assert!(
@@ -155,7 +154,9 @@ fn nodes_that_begin_at_the_same_moment_know_of_each_other() {
         assert_durable(&nodes, &[("a", "from-a\n"), ("b", "from-b\n")]);
         for place in [&barrier, &nodes.root().display().to_string()] {
             let entries = std::fs::read_dir(place).unwrap().flatten();
-            entries.filter(|entry| entry.path().is_file()).for_each(|entry| std::fs::remove_file(entry.path()).unwrap());
+            entries
+                .filter(|entry| entry.path().is_file())
+                .for_each(|entry| std::fs::remove_file(entry.path()).unwrap());
         }
     }
 }
