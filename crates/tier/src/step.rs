@@ -70,6 +70,8 @@ steps! {
     MoveCommitted,
     /// The name in the root leads to the destination.
     MoveRenamed,
+    /// Nothing is left to be done at the name; the record does not say so yet.
+    MoveNamed,
     /// The old object is gone.
     MoveUnlinked,
     MoveDone,

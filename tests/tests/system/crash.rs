@@ -19,12 +19,12 @@ const POLICY: &str = "flush = [\"**\", \"!work/**\"]\nevict = [\"move/**\", \"wo
 const PROGRAM: &str = r#"
 import hashlib, os, time
 promises = open(os.environ["SCRATCH"] + "/promises", "a", 1)
-def has(name): promises.write("has %s %s\n" % (name, hashlib.sha256(open(name, "rb").read()).hexdigest()))
+def has(name, data=None): promises.write("has %s %s\n" % (name, hashlib.sha256(data or open(name, "rb").read()).hexdigest()))
 def pending(name): promises.write("pending %s\n" % name)
 def put(name, data, mode="wb"):
     pending(name)
     with open(name, mode) as f: f.write(data)
-    has(name)
+    has(name, data if mode == "wb" else None)
 def remove(name): pending(name); os.unlink(name); promises.write("gone %s\n" % name)
 for d in ("copy", "move", "work", "deep/er"): os.makedirs(d, exist_ok=True)
 for i in range(12):
@@ -33,10 +33,10 @@ for i in range(12):
     if i % 4 == 3: pending(f"copy/f{i}"); pending(f"deep/er/f{i}"); os.rename(f"copy/f{i}", f"deep/er/f{i}"); promises.write(f"gone copy/f{i}\n"); has(f"deep/er/f{i}")
 time.sleep(0.5)
 put("copy/f1", b"appended", "ab"); put("old/a", b"replaced"); put("old/b", b"more", "ab"); put("in/p1", b"changed", "r+b"); os.truncate("old/c", 0); has("old/c")
-pending("big")
+pending("big"); parts = [os.urandom(100000) for i in range(60)]
 with open("big", "wb") as f:
-    for i in range(60): f.write(os.urandom(100000))
-has("big"); pending("linked"); os.link("copy/f2", "linked"); has("linked"); os.rename("deep", "deeper")
+    for part in parts: f.write(part)
+has("big", b"".join(parts)); pending("linked"); os.link("copy/f2", "linked"); has("linked"); os.rename("deep", "deeper")
 for i in (3, 7, 11): promises.write(f"gone deep/er/f{i}\n"); has(f"deeper/er/f{i}")
 for i in range(4): put(f"late{i}", os.urandom(50000)); remove(f"late{i}") if i % 2 else None
 time.sleep(0.4); promises.write("end\n")

@@ -30,7 +30,7 @@ use terrace_core::control::MoveKind;
 use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
 use terrace_index::{FLAG_MAPPED, FLAG_UNLINKED, State};
-use terrace_tier::journal::Task;
+use terrace_tier::journal::{StepId, Task};
 use terrace_tier::{CopyOptions, FileReading, Reading, Stat, Step, Tier, Writing, copy, reached};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,6 +57,8 @@ struct NewPlace<'a> {
     copied: Stat,
     sink: Option<Box<dyn Writing>>,
     link: Option<PathBuf>,
+    /// What the journal is to hear of as done when the record says it.
+    steps: Vec<StepId>,
 }
 
 impl Files {
@@ -240,6 +242,7 @@ impl Files {
                 return Err(errno);
             }
         };
+        reached(Step::MoveNamed);
         let bytes = rustix::fs::fstat(&source).map_or(0, |stat| stat.st_size as u64);
         self.exchanges.add(
             number,
@@ -257,6 +260,8 @@ impl Files {
             let _ = self.remove_object(number);
         }
         record.set_state(State::Moved);
+        // Not before: to an agent after this one, a move without its step has not happened.
+        self.finish_steps(&new.steps);
         reached(Step::MoveUnlinked);
         self.unreserve(number);
         self.forget_link(number);
@@ -413,7 +418,7 @@ impl Files {
         let (sink, copied) = self.copy_for_move(tier, &name, reading)?;
         let handle = handle_of(sink.path()).map_err(Errno::raw_os_error)?;
         let stat = sink.stat().map_err(|error| error.errno())?;
-        let mut place = NewPlace { record: new, claim: None, handle, copied, sink: None, link: None };
+        let mut place = NewPlace { record: new, claim: None, handle, copied, sink: None, link: None, steps: vec![] };
         match destination {
             Destination::Device(device, bytes) => {
                 record.random.store(random, Release);
@@ -560,10 +565,11 @@ impl Files {
         });
         if renamed.is_ok() {
             reached(Step::MoveRenamed);
+            place.steps = ids;
         } else {
             self.catalogue().set_path(number, self.serial(number), path);
+            self.finish_steps(&ids);
         }
-        self.finish_steps(&ids);
         renamed
     }
 }
