@@ -144,6 +144,8 @@ fn end_on_signal(
         signals.wait();
         match unmounter.unmount() {
             Ok(()) => break,
+            // It is no mount here any more (umount(2)).
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => break,
             Err(error) => eprintln!(
                 "terrace-slowfs: cannot unmount: {error}\nhint: end the programs that use it, or signal again to end it under them"
             ),

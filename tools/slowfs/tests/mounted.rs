@@ -324,6 +324,25 @@ fn a_copy_of_the_mount_in_another_namespace_does_not_keep_the_server_alive() {
 }
 
 #[test]
+fn a_signal_ends_a_server_whose_mount_is_only_in_another_namespace() {
+    let Some(mut served) = Served::new() else { return };
+    let mut other = Command::new("unshare").args(["--mount", "sleep", "60"]).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    if other.try_wait().unwrap().is_some() {
+        skipped("a mount namespace cannot be made here");
+    }
+    assert!(Command::new("umount").arg(served.mount()).status().unwrap().success());
+    rustix::process::kill_process(Pid::from_child(&served.server), Signal::TERM).unwrap();
+    let begun = Instant::now();
+    while served.server.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    other.kill().unwrap();
+    other.wait().unwrap();
+}
+
+#[test]
 fn bad_input_is_named() {
     let directory = TempDir::new_in("/var/tmp").unwrap();
     let here = directory.path().to_str().unwrap();
