@@ -334,13 +334,17 @@ fn after_start(bytes: &[u8]) -> &[u8] {
 
 /// Whether `starts_in_container` has to look.
 fn may_start_in_container(dirfd: i32, path: *const c_char) -> bool {
-    let is_left = || process::has_changed_directory() || STARTED_ELSEWHERE.load(Relaxed);
     // SAFETY: the program's C string.
     match unsafe { *path } as u8 {
         0 => false,
         b'/' => unsafe { *path.add(1) as u8 == b'p' },
-        _ => caller::is_supervisor() || dirfd == libc::AT_FDCWD && !is_left(),
+        _ => caller::is_supervisor() || may_start_beside(dirfd),
     }
+}
+
+/// A program that has this library goes up by it; but it may have been started from beside a placed directory.
+fn may_start_beside(dirfd: i32) -> bool {
+    dirfd == libc::AT_FDCWD && !process::has_changed_directory() && !STARTED_ELSEWHERE.load(Relaxed)
 }
 
 /// The kernel has led the program into a container (a chdir by `..` that we could not do for it): it is where that stands for.
@@ -354,8 +358,7 @@ fn starts_in_container(index: Index, dirfd: i32, bytes: &[u8], out: &mut Path) -
         }
         (Some(b'/'), None) => false,
         _ if caller::is_supervisor() => text.of_descriptor(dirfd),
-        // A program that has this library goes up by it; but it may have been started from beside a placed directory.
-        _ if dirfd != libc::AT_FDCWD || process::has_changed_directory() || STARTED_ELSEWHERE.load(Relaxed) => false,
+        _ if !may_start_beside(dirfd) => false,
         _ => {
             let found = text.of_working_directory();
             STARTED_ELSEWHERE.store(found && index.container(text.get()).is_none(), Relaxed);

@@ -332,8 +332,8 @@ impl History {
     }
 
     /// A slot with words of several values (`17|42`) is what a read may see while one of them is being written, and natively, too: such
-    /// a read shows nothing of that slot. At any other time it stays nonsense. So does a slot of zeroes that is cut off meanwhile: the length
-    /// is looked at before the bytes.
+    /// a read shows nothing of that slot. At any other time it stays nonsense. Nor does a slot of zeroes show anything that is cut off
+    /// meanwhile: the kernel looks at the length before the bytes.
     pub(super) fn mark_torn(&mut self) {
         for operations in self.groups.values_mut() {
             // What is written, or nothing for a change of length.

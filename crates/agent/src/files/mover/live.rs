@@ -483,9 +483,7 @@ impl Files {
     /// Gives the new place what programs changed of the source's attributes after the copy. They wait by now.
     fn attributes_since(&self, reading: &FileReading, place: &mut NewPlace<'_>) -> terrace_tier::Result<()> {
         let now = reading.stat()?;
-        if (now.ctime, now.mode, now.uid, now.gid)
-            == (place.copied.ctime, place.copied.mode, place.copied.uid, place.copied.gid)
-        {
+        if now.version() == place.copied.version() {
             return Ok(());
         }
         let attributes = reading.attributes()?;
