@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::path::PathBuf;
 use std::sync::Mutex;
-use terrace_client::{Kind, LockMode, ObjectError, Region, RegionLock, When};
+use terrace_client::{Kind, LockMode, ObjectError, Placement, Region, RegionLock, When, keeper_of_chunk};
 
 #[pyclass(frozen, module = "terrace._native")]
 pub struct Array(terrace_client::Array);
@@ -44,6 +44,22 @@ impl Array {
     #[getter]
     fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, self.0.shape().or_raise(py)?)
+    }
+
+    /// The agent that has all of it; None where agents share it, chunk by chunk.
+    #[getter]
+    fn keeper(&self) -> Option<u32> {
+        let spec = self.0.spec();
+        match self.0.keeper(&vec![0; spec.rank()]) {
+            Some(_) if spec.placement == Placement::Spread => None,
+            keeper => Some(keeper.unwrap_or(0)),
+        }
+    }
+
+    /// The same for as long as it is there, where a root has several agents.
+    #[getter]
+    fn identity(&self) -> u64 {
+        self.0.shared_name().map_or(0, |(_, identity)| identity)
     }
 
     #[getter]
@@ -161,6 +177,26 @@ impl Array {
         };
         Ok(staged.into_iter().map(parts).collect())
     }
+}
+
+/// Which of so many agents has each chunk of a block of the grid, in C order: all work out the same, without asking.
+#[pyfunction]
+pub fn keepers(identity: u64, agents: u32, first: Vec<u64>, count: Vec<u64>) -> Vec<u32> {
+    let mut chunk = first.clone();
+    let cells: u64 = count.iter().product();
+    (0..cells)
+        .map(|_| {
+            let keeper = keeper_of_chunk(identity, &chunk, agents);
+            for dimension in (0..chunk.len()).rev() {
+                chunk[dimension] += 1;
+                if chunk[dimension] < first[dimension] + count[dimension] {
+                    break;
+                }
+                chunk[dimension] = first[dimension];
+            }
+            keeper
+        })
+        .collect()
 }
 
 #[pymethods]

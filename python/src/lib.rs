@@ -30,6 +30,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<stager::Steps>()?;
     module.add_class::<values::Where>()?;
     module.add_class::<values::Selected>()?;
+    module.add_function(wrap_pyfunction!(array::keepers, module)?)?;
     module.add_function(wrap_pyfunction!(values::histogram, module)?)?;
     module.add_function(wrap_pyfunction!(transfer::finish_transfers, module)?)?;
     module.add_function(wrap_pyfunction!(session::parse_zarr_metadata, module)?)?;

@@ -88,6 +88,16 @@ impl Session {
         self.0.root().to_string_lossy().into_owned()
     }
 
+    #[getter]
+    fn is_local(&self) -> bool {
+        !self.0.is_elsewhere()
+    }
+
+    #[getter]
+    fn addresses<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.addresses())
+    }
+
     fn create_container(&self, py: Python<'_>, name: &str, how: &str) -> PyResult<()> {
         let how = create(how)?;
         py.detach(|| self.0.create_container(name, how)).or_raise(py)

@@ -13,8 +13,8 @@
         array[0] += 1
     session.flush("study")                               # now a Zarr v3 array below the root
 
-`terrace.filesystem` has the fsspec file system `terrace://`, `terrace.zarr` a store for zarr-python and xarray, and
-`python -m terrace.convert` imports and exports HDF5, NetCDF, FITS, NumPy and Zarr.
+`terrace.filesystem` has the fsspec file system `terrace://`, `terrace.zarr` a store for zarr-python and xarray, `terrace.dask` makes Dask
+arrays, and `python -m terrace.convert` imports and exports HDF5, NetCDF, FITS, NumPy and Zarr.
 """
 
 from .array import Array, Lock

@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _native
 from .errors import InvalidError, NotFoundError
+from .keepers import Keepers, host_of
 from .selection import Selection, select
 from .tags import Tags
 from .transfer import Transfer
@@ -355,6 +356,30 @@ class Array:
     def evict(self) -> None:
         """Frees the faster tiers of it, flushing first what is not durable."""
         self._session._native.evict(self.name)
+
+    def _keepers(self) -> Keepers:
+        native = self._native
+        hosts = tuple(host_of(address) for address in self._session.agents) or ("",)
+        return Keepers(hosts, native.identity, native.keeper, self.chunks)
+
+    def _grid(self) -> tuple[int, ...]:
+        return tuple(-(-extent // chunk) for extent, chunk in zip(self.shape, self.chunks))
+
+    def keepers(self) -> np.ndarray:
+        """The number of the agent that keeps each chunk, in an ndarray of uint32 with the shape of the grid of chunks, as the array is now.
+
+        A chunk has one agent for as long as the agents run; `session.agents` has their addresses. All are 0 where a root has one agent.
+        Raises NotFoundError when the array was removed and has unlimited dimensions.
+        """
+        return self._keepers().of_block((0,) * self.ndim, self._grid())
+
+    def hosts(self) -> np.ndarray:
+        """The host of the agent that keeps each chunk, as its address says, in an ndarray of str with the shape of `keepers()`.
+
+        "" is the agent of this node, where a root has one that listens nowhere. Raises as `keepers` does.
+        """
+        keepers = self._keepers()
+        return np.asarray(np.array(keepers.hosts)[keepers.of_block((0,) * self.ndim, self._grid())])
 
     def staged_regions(self) -> list[tuple[tuple[slice, ...], int]]:
         """Regions that are staged, as slices, oldest first, and the bytes of each; the durable form lies below them."""

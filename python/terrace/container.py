@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _native
 from .array import Array, data_type_name
-from .errors import BusyError, InvalidError, NotFoundError
+from .errors import BusyError, InvalidError, NotFoundError, TerraceError
 from .file import ObjectFile, open_object
 from .query import SAVIME, QueryState, Result, Worker
 from .stager import Stager, Steps
@@ -367,7 +367,12 @@ class Session(Container):
     @property
     def is_local(self) -> bool:
         """Whether the agent is on this node."""
-        return not self._target.startswith("tcp://")
+        return self._native_session.is_local
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Where the root's agents listen, as ADDRESS:PORT, by their numbers; empty where there is one, on this node."""
+        return self._native_session.addresses
 
     def sql(self, query: str) -> Result:
         """Asks a query. Tables are containers whose arrays share dimensions, by name: `SELECT x, avg(v) FROM study GROUP BY x`,
@@ -427,7 +432,7 @@ class Session(Container):
         return Stager(self._native.stager(queue_bytes, full == "drop", threads))
 
     def __reduce__(self):
-        return _connect_limited, (self._target, self._query_limits)
+        return _connect_again, (self._target, self.root, self.agents, self._query_limits)
 
     def __repr__(self) -> str:
         return f"<terrace.Session of {self.root}>"
@@ -443,14 +448,33 @@ def connect(target: str | os.PathLike[str] = "") -> Session:
     Raises NoAgentError when no agent serves the root, with the command that starts one.
     """
     target = os.fspath(target)
+    if not target and "TERRACE_INDEX" not in os.environ:
+        # Said, so that another process knows it too.
+        target = os.environ.get("TERRACE_AGENT") or os.environ.get("TERRACE_ROOT", "")
     return Session(_native.Session.connect(target), target)
 
 
-def _connect_limited(target: str, limits: tuple[str, ...]) -> Session:
-    """A session as another process had it."""
-    session = connect(target)
+def _connect_again(target: str, root: str, agents: tuple[str, ...], limits: tuple[str, ...]) -> Session:
+    """A session as another process had it, perhaps on another node: with the agent of this process's node, if one is there."""
+    session = _connect_near(root, agents if "://" in target else None) or connect(target or root)
     session._query_limits = limits
     return session
+
+
+def _connect_near(root: str, agents: tuple[str, ...] | None) -> Session | None:
+    """By what this process's environment says, or by the root's path. `agents`: only if it is one of these. A path alone does not tell:
+    each node may have a directory of its own there.
+    """
+    if agents == ():
+        return None
+    for target in ([""] if "TERRACE_INDEX" in os.environ else []) + [root]:
+        try:
+            session = connect(target)
+        except TerraceError:
+            continue
+        if session.root == root and agents in (None, session.agents):
+            return session
+    return None
 
 
 __all__ = ["Bytes", "Container", "NotFoundError", "ObjectFile", "Session", "Status", "connect"]

@@ -18,6 +18,7 @@ from typing import Any
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 
+from .array import Array
 from .container import Container, connect
 from .keys import ZarrKeys
 
@@ -54,6 +55,10 @@ class TerraceStore(Store):
     @property
     def path(self) -> str:
         return self._keys.base
+
+    def array(self, path: str) -> Array | None:
+        """The Terrace array that the store's Zarr array at a path is; None: it is kept as files."""
+        return self._keys.array(self._keys._path(path))
 
     def with_read_only(self, read_only: bool = False) -> "TerraceStore":
         return type(self)(self._keys.session, self.path, read_only=read_only)

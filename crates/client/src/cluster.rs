@@ -52,6 +52,11 @@ impl Cluster {
         self.members[number as usize].fingerprint.as_deref()
     }
 
+    /// Where the agents listen, ADDRESS:PORT, in their order.
+    pub fn addresses(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.address.clone()).collect()
+    }
+
     pub fn numbers(&self) -> std::ops::Range<u32> {
         0..self.count()
     }

@@ -55,6 +55,7 @@ pub use members::{of_root as agents_of, token_of_root};
 pub use query_nodes::QueryNode;
 pub use select::{Histogram, Selection, Where, histogram};
 pub use session::{Create, FINGERPRINT_SUFFIX, Session};
+pub use spread::keeper_of_chunk;
 pub use stager::{Arrived, Full, Staged, Stager, StagerCounters, StagerSpec};
 pub use steps::{STEPS_TAG, StepCursor};
 pub use terrace_core::objects::wire::{Entry, ObjectKind, Status};

@@ -56,6 +56,14 @@ impl Session {
         Session::connect_by(&first.address, &members::token_of_root(&root)?, security)
     }
 
+    /// Where the root's agents listen, ADDRESS:PORT, in their order. Empty: there is one, on this node, which may listen nowhere.
+    pub fn addresses(&self) -> Vec<String> {
+        match self.cluster() {
+            Some(cluster) => cluster.addresses(),
+            None => self.agent().address().map(Into::into).into_iter().collect(),
+        }
+    }
+
     fn agent_at(&self, cluster: &Cluster, number: u32) -> Arc<Agent> {
         cluster.agent(self.root(), number)
     }

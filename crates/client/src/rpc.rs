@@ -132,6 +132,14 @@ impl Agent {
         }
     }
 
+    /// ADDRESS:PORT, where it is reached by that.
+    pub fn address(&self) -> Option<&str> {
+        match &self.address {
+            Address::Tcp { address, .. } => Some(address),
+            Address::Socket(_) => None,
+        }
+    }
+
     /// An agent elsewhere, by its address; learns its root.
     pub fn elsewhere(address: &str, token: String, security: Security) -> Result<Agent> {
         check_security(address, &security)?;

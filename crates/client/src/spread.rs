@@ -44,6 +44,11 @@ struct Piece {
     cells: Vec<u8>,
 }
 
+/// Which of so many agents has a chunk of an array that is spread, by its place in the grid.
+pub fn keeper_of_chunk(identity: u64, chunk: &[u64], agents: u32) -> u32 {
+    choose(key_of_chunk(identity, chunk), agents)
+}
+
 impl SpreadArray {
     /// `spec` may have the shape that some agent knows: the one in force is its home's.
     pub fn open(
@@ -94,7 +99,7 @@ impl SpreadArray {
     }
 
     fn keeper_of(&self, chunk: &[u64]) -> u32 {
-        self.only().unwrap_or_else(|| choose(key_of_chunk(self.identity, chunk), self.cluster.count()))
+        self.only().unwrap_or_else(|| keeper_of_chunk(self.identity, chunk, self.cluster.count()))
     }
 
     fn keeper(&self, number: u32) -> Result<&Keeper> {
