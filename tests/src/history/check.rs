@@ -29,6 +29,9 @@ pub(super) struct Configuration {
 /// A history that gets too many configurations shows nothing; the recorder must be made slower.
 const CONFIGURATIONS_MAX: usize = 400_000;
 
+/// In what is said of such a history.
+pub const UNDECIDED: &str = "the history can't be decided";
+
 /// A moment from which the rest can be checked again.
 #[derive(Clone)]
 pub(super) struct Moment {
@@ -70,7 +73,7 @@ pub fn check(operations: &[Operation], names: &[String], rules: &Rules) -> Verdi
     let wrong = match failure {
         Ok(()) => None,
         Err(Stop::TooMany) => Some(format!(
-            "the history can't be decided: more than {CONFIGURATIONS_MAX} configurations.\nhint: fewer clients, or longer pauses"
+            "{UNDECIDED}: more than {CONFIGURATIONS_MAX} configurations.\nhint: fewer clients, or longer pauses"
         )),
         Err(Stop::Wrong(failure)) => Some(explain(operations, &events, names, rules, &failure)),
     };

@@ -3,7 +3,7 @@
 //! A log is one client's: `> NUMBER TIME CALL` before a call, `< NUMBER TIME RESULT` after it, and `dead TIME` when it was seen to be
 //! gone, if it did not come to its `end`. Names are `WORD` and the group's number: no operation connects two groups.
 
-use super::check::{Verdict, check};
+use super::check::{UNDECIDED, Verdict, check};
 use super::model::Rules;
 use super::operation::{Action, Attribute, Client, Flags, Name, OF_A_CALL, Operation, Seen};
 use std::collections::BTreeMap;
@@ -373,17 +373,21 @@ impl History {
         }
     }
 
-    /// Checks each group; the words tell what is wrong, if something is.
+    /// Checks each group; the words tell what is wrong, if something is, or else that some can't be decided.
     pub fn check(&self, rules: &Rules) -> Result<Vec<Verdict>, String> {
-        let mut verdicts = vec![];
+        let (mut verdicts, mut undecided) = (vec![], None);
         for (group, operations) in &self.groups {
             let verdict = check(operations, &self.names, rules);
             if let Some(wrong) = &verdict.wrong {
-                return Err(format!("names of group {group}: {wrong}"));
+                let told = format!("names of group {group}: {wrong}");
+                if !wrong.starts_with(UNDECIDED) {
+                    return Err(told);
+                }
+                undecided = Some(told);
             }
             verdicts.push(verdict);
         }
-        Ok(verdicts)
+        undecided.map_or(Ok(verdicts), Err)
     }
 }
 

@@ -16,7 +16,7 @@ mod operation;
 #[cfg(test)]
 mod tests;
 
-pub use check::{Verdict, check};
+pub use check::{UNDECIDED, Verdict, check};
 pub use log::History;
 pub use model::{Killed, Rules, Unreachable};
 pub use operation::{Action, Flags, Operation, Seen};
