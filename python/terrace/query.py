@@ -94,7 +94,7 @@ _IN_CHUNKS = 1 << 28
 # What is asked of an answer by a byte.
 _SOME, _ALL, _NO_MORE = b"\0", b"\1", b"\2"
 # What it says by one, and what a chunk is.
-_ROWS, _CHUNK = 0, 2
+_ROWS, _CHUNK, _LAST_CHUNK = 0, 2, 3
 _INLINE, _STREAM = 1, 2
 # Columns of a segment are so far apart.
 _SLOT_BYTES = 1 << 40
@@ -284,11 +284,12 @@ class Worker:
             if self._is_asked:
                 self._is_asked = False
                 told = self._byte()
-                if told not in (_ROWS, _CHUNK):
+                if told in (_CHUNK, _LAST_CHUNK):
+                    self._chunk(None)
+                elif told != _ROWS:
                     self._error()
                 if told != _CHUNK:
                     return
-                self._chunk(None)
             self._say(_NO_MORE)
             self._byte()
         except (BrokenPipeError, EOFError):
@@ -437,6 +438,12 @@ class Result:
                             # It is made while this one is looked at.
                             worker._say(wanted)
                             worker._is_asked = True
+                        continue
+                    if told == _LAST_CHUNK:
+                        # Nothing is to be asked for any more, whatever becomes of it.
+                        self._ended(TerraceError("the last rows were not taken when they were told", "ask again"))
+                        self._ready = worker._chunk(self.schema)
+                        self._failure = None
                         continue
                     self._ended(worker._error() if told != _ROWS else None)
                 except (BrokenPipeError, EOFError):

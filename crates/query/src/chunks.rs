@@ -34,6 +34,8 @@ pub struct Chunks<'a> {
     /// Comes first in the next chunk.
     next: Option<RecordBatch>,
     failure: Option<Failure>,
+    /// All batches were had.
+    is_whole: bool,
 }
 
 /// How much one chunk has.
@@ -51,7 +53,7 @@ fn failed(error: impl std::fmt::Display) -> Failure {
 
 impl<'a> Chunks<'a> {
     pub fn new(batches: Batches<'a>, lender: Option<&'a Lender>) -> Chunks<'a> {
-        Chunks { batches, lender, next: None, failure: None }
+        Chunks { batches, lender, next: None, failure: None, is_whole: false }
     }
 
     /// An Arrow stream without rows.
@@ -80,7 +82,13 @@ impl<'a> Chunks<'a> {
                 return Ok(Some(batch));
             }
         }
+        self.is_whole = true;
         Ok(None)
+    }
+
+    /// Whether it is known that nothing follows what was told.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole && self.next.is_none() && self.failure.is_none()
     }
 
     /// What `next` gives behind rows that are there: a failure is told after them.

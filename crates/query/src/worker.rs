@@ -20,6 +20,8 @@ use terrace_tool::failure::Failure;
 const ROWS: u8 = 0;
 const ERROR: u8 = 1;
 const CHUNK: u8 = 2;
+/// The chunk and that it was the last.
+const LAST_CHUNK: u8 = 3;
 const ASKS_FOR_SOME: u8 = 0;
 const ASKS_FOR_ALL: u8 = 1;
 const IS_SAVIME: u32 = 1 << 31;
@@ -119,7 +121,13 @@ fn tell_in_chunks(
         };
         let mut told = vec![CHUNK];
         match chunks.tell(wanted, &mut told) {
-            Ok(true) => out.write_all(&told).map_err(broken)?,
+            Ok(true) => {
+                if chunks.is_whole() {
+                    told[0] = LAST_CHUNK;
+                    return out.write_all(&told).map_err(broken);
+                }
+                out.write_all(&told).map_err(broken)?;
+            }
             Ok(false) => return out.write_all(&[ROWS]).map_err(broken),
             Err(failure) => return tell(out, &failure.message, failure.hint.as_deref()).map_err(broken),
         }

@@ -24,12 +24,15 @@ const LOOK: Duration = Duration::from_millis(40);
 /// How often the record of one that runs is written again, in looks.
 const LOOKS_PER_RECORD: u64 = 10;
 const TEXT_BYTES_MAX: usize = 4096;
+/// How often a process looks for records that are too many.
+const ENDS_PER_CLEANING: u64 = 16;
 
 /// The queries that this process runs.
 pub struct Register {
     directory: Option<PathBuf>,
     process: Process,
     next: AtomicU64,
+    ends: AtomicU64,
     /// Set by whoever has a time limit for all of its queries, or a limit of memory for each.
     pub limits: Limits,
     shared: Arc<Shared>,
@@ -94,7 +97,15 @@ impl Register {
         });
         let process = Process::own();
         let (shared, looking) = (Arc::default(), Once::new());
-        Arc::new(Register { directory, process, next: AtomicU64::new(1), limits, shared, looking })
+        Arc::new(Register {
+            directory,
+            process,
+            next: AtomicU64::new(1),
+            ends: AtomicU64::new(0),
+            limits,
+            shared,
+            looking,
+        })
     }
 
     /// A query that is asked from now on.
@@ -174,7 +185,10 @@ impl Register {
                 for kind in ["running", "cancel"] {
                     let _ = std::fs::remove_file(directory.join(format!("{}.{kind}", entry.id)));
                 }
-                forget_old(directory);
+                // Programs that ask once, too.
+                if self.ends.fetch_add(1, Relaxed).is_multiple_of(ENDS_PER_CLEANING) {
+                    forget_old(directory);
+                }
             }
             None => {
                 let mut ended = locked(&self.shared.ended);
