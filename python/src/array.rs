@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::path::PathBuf;
 use std::sync::Mutex;
-use terrace_client::{Kind, LockMode, ObjectError, Placement, Region, RegionLock, When, keeper_of_chunk};
+use terrace_client::{Kind, LockMode, ObjectError, Placement, Region, RegionLock, Spreading, When};
 
 #[pyclass(frozen, module = "terrace._native")]
 pub struct Array(terrace_client::Array);
@@ -56,10 +56,10 @@ impl Array {
         }
     }
 
-    /// The same for as long as it is there, where a root has several agents.
+    /// What says which agent keeps which chunk, where a root has several.
     #[getter]
-    fn identity(&self) -> u64 {
-        self.0.shared_name().map_or(0, |(_, identity)| identity)
+    fn spreading(&self) -> (u64, u64, u64) {
+        self.0.spreading().map_or((0, 0, 0), |Spreading { own, common, chunks }| (own, common, chunks))
     }
 
     #[getter]
@@ -181,12 +181,12 @@ impl Array {
 
 /// Which of so many agents has each chunk of a block of the grid, in C order: all work out the same, without asking.
 #[pyfunction]
-pub fn keepers(identity: u64, agents: u32, first: Vec<u64>, count: Vec<u64>) -> Vec<u32> {
+pub fn keepers((own, common, chunks): (u64, u64, u64), agents: u32, first: Vec<u64>, count: Vec<u64>) -> Vec<u32> {
     let mut chunk = first.clone();
     let cells: u64 = count.iter().product();
     (0..cells)
         .map(|_| {
-            let keeper = keeper_of_chunk(identity, &chunk, agents);
+            let keeper = Spreading { own, common, chunks }.keeper(&chunk, agents);
             for dimension in (0..chunk.len()).rev() {
                 chunk[dimension] += 1;
                 if chunk[dimension] < first[dimension] + count[dimension] {

@@ -360,7 +360,7 @@ class Array:
     def _keepers(self) -> Keepers:
         native = self._native
         hosts = tuple(host_of(address) for address in self._session.agents) or ("",)
-        return Keepers(hosts, native.identity, native.keeper, self.chunks)
+        return Keepers(hosts, native.spreading, native.keeper, self.chunks)
 
     def _grid(self) -> tuple[int, ...]:
         return tuple(-(-extent // chunk) for extent, chunk in zip(self.shape, self.chunks))

@@ -1,6 +1,6 @@
 """Which agent keeps which chunk of an array, where a root has several.
 
-It is arithmetic (rendezvous hashing, as in `crates/core/src/objects/rendezvous.rs`), so whoever has been told of an array once needs no
+It is arithmetic (`crates/core/src/objects/spreading.rs`), so whoever has been told of an array once needs no
 connection to say it: a Dask scheduler, for one.
 """
 
@@ -19,8 +19,8 @@ from .selection import Selection
 class Keepers:
     #: Of each agent; "" of one that listens nowhere, for programs of its own node.
     hosts: tuple[str, ...]
-    #: What the agents know the array by.
-    identity: int
+    #: What says which agent keeps which chunk: the array's own pattern, that of arrays like it, and how many chunks a step has.
+    spreading: tuple[int, int, int]
     #: The agent that keeps all of it; None: chunk by chunk, all do.
     only: int | None
     chunks: tuple[int, ...]
@@ -29,7 +29,7 @@ class Keepers:
         """Agents' numbers, of the chunks of a block of the grid, in its shape."""
         if self.only is not None:
             return np.full(count, self.only, np.uint32)
-        return np.array(_native.keepers(self.identity, len(self.hosts), first, count), np.uint32).reshape(count)
+        return np.array(_native.keepers(self.spreading, len(self.hosts), first, count), np.uint32).reshape(count)
 
     def cells_by_host(self, selection: Selection) -> dict[str, int]:
         """How many cells of a selection each host has, of those that have any."""

@@ -9,8 +9,8 @@ use crate::transfer::Transfer;
 use std::sync::Arc;
 use std::time::Duration;
 use terrace_core::objects::wire::Request;
-use terrace_core::objects::{ArraySpec, Element, Kind, ObjectError, Region, Result};
-use terrace_objects::array::{ArrayHandle, LockMode, View};
+use terrace_core::objects::{ArraySpec, Element, Kind, ObjectError, Region, Result, Spreading};
+use terrace_objects::array::{ArrayHandle, ExtentId, LockMode, View, Zones};
 
 /// Cheap to clone; all clones are one open array.
 #[derive(Clone)]
@@ -298,6 +298,14 @@ impl Array {
         }
     }
 
+    /// What says which agent keeps which chunk, where several share the array.
+    pub fn spreading(&self) -> Option<Spreading> {
+        match &*self.backend {
+            Backend::Spread(array) => Some(array.spreading()),
+            Backend::Here(_) | Backend::Elsewhere(_) => None,
+        }
+    }
+
     /// The array's name below the root, and what stays the same for as long as it is there, where several agents share it.
     pub fn shared_name(&self) -> Option<(&str, u64)> {
         match &*self.backend {
@@ -322,6 +330,15 @@ impl Array {
         match &*self.backend {
             Backend::Here(handle) => handle.say_ranges(),
             Backend::Elsewhere(_) | Backend::Spread(_) => Ok(()), // the agents there do
+        }
+    }
+
+    /// Ranges of so many cells each, of the staged extents on this node that have more and are wanted; the ranges of all are said.
+    pub fn zones(&self, cells_each: u64, is_wanted: &dyn Fn(&ExtentId) -> bool) -> Result<Vec<Zones>> {
+        match &*self.backend {
+            Backend::Here(handle) => handle.zones(cells_each, is_wanted),
+            Backend::Spread(array) => array.zones(cells_each, is_wanted),
+            Backend::Elsewhere(_) => Ok(vec![]),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Several agents of one root, seen from one program.
 //!
-//!   array    chunks by rendezvous hashing, or all of it on one agent; locks and the shape in force: its home
+//!   array    chunks in turn (`Spreading`), or all of it on one agent; locks and the shape in force: its home
 //!   bytes    the agent whose link the name is; else the one that the name's hash says
 //!   tags     agent 0
 //!

@@ -55,14 +55,13 @@ pub use members::{of_root as agents_of, token_of_root};
 pub use query_nodes::QueryNode;
 pub use select::{Histogram, Selection, Where, histogram};
 pub use session::{Create, FINGERPRINT_SUFFIX, Session};
-pub use spread::keeper_of_chunk;
 pub use stager::{Arrived, Full, Staged, Stager, StagerCounters, StagerSpec};
 pub use steps::{STEPS_TAG, StepCursor};
 pub use terrace_core::objects::wire::{Entry, ObjectKind, Status};
 pub use terrace_core::objects::{
-    ArraySpec, DataType, Element, Kind, NAT, ObjectError, Placement, Region, Result, TagMatch, TagQuery, TagValue,
-    TimeUnit, halves, unicode_text,
+    ArraySpec, DataType, Element, Kind, NAT, ObjectError, Placement, Region, Result, Spreading, TagMatch, TagQuery,
+    TagValue, TimeUnit, halves, unicode_text,
 };
-pub use terrace_objects::array::{Layer, LockMode};
+pub use terrace_objects::array::{ExtentId, Layer, LockMode, Zones, whole};
 pub use tls::{Socket as TlsSocket, checked_fingerprint, client_config, fingerprint};
 pub use transfer::Transfer;

@@ -13,9 +13,9 @@ use crate::session::Session;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use terrace_core::objects::{
-    ArraySpec, Kind, ObjectError, Overlap, Placement, Region, Result, choose, for_each_part, key_of_chunk,
+    ArraySpec, Kind, ObjectError, Overlap, Placement, Region, Result, Spreading, choose, for_each_part,
 };
-use terrace_objects::array::{ArrayHandle, LockMode, View, copy_overlap};
+use terrace_objects::array::{ArrayHandle, ExtentId, LockMode, View, Zones, copy_overlap};
 
 /// From so many bytes on, agents are talked to at the same time.
 const TOGETHER_MIN: usize = 256 << 10;
@@ -27,6 +27,7 @@ pub struct SpreadArray {
     spec: ArraySpec,
     /// The same for as long as the array is there, whatever it is called.
     identity: u64,
+    spreading: Spreading,
     writable: bool,
     keepers: Vec<OnceLock<Keeper>>,
     /// All agents know that the array reaches so far.
@@ -44,11 +45,6 @@ struct Piece {
     cells: Vec<u8>,
 }
 
-/// Which of so many agents has a chunk of an array that is spread, by its place in the grid.
-pub fn keeper_of_chunk(identity: u64, chunk: &[u64], agents: u32) -> u32 {
-    choose(key_of_chunk(identity, chunk), agents)
-}
-
 impl SpreadArray {
     /// `spec` may have the shape that some agent knows: the one in force is its home's.
     pub fn open(
@@ -59,9 +55,10 @@ impl SpreadArray {
         identity: u64,
         writable: bool,
     ) -> Result<SpreadArray> {
+        let spreading = Spreading::of(identity, &spec);
         let keepers = cluster.numbers().map(|_| OnceLock::new()).collect();
         let reach = Mutex::new(vec![0; spec.rank()]);
-        let mut array = SpreadArray { session, cluster, path, spec, identity, writable, keepers, reach };
+        let mut array = SpreadArray { session, cluster, path, spec, identity, spreading, writable, keepers, reach };
         array.spec.shape = array.shape()?;
         Ok(array)
     }
@@ -71,6 +68,9 @@ impl SpreadArray {
     }
     pub fn identity(&self) -> u64 {
         self.identity
+    }
+    pub fn spreading(&self) -> Spreading {
+        self.spreading
     }
     pub fn spec(&self) -> &ArraySpec {
         &self.spec
@@ -99,7 +99,7 @@ impl SpreadArray {
     }
 
     fn keeper_of(&self, chunk: &[u64]) -> u32 {
-        self.only().unwrap_or_else(|| keeper_of_chunk(self.identity, chunk, self.cluster.count()))
+        self.only().unwrap_or_else(|| self.spreading.keeper(chunk, self.cluster.count()))
     }
 
     fn keeper(&self, number: u32) -> Result<&Keeper> {
@@ -116,6 +116,14 @@ impl SpreadArray {
             }
         };
         Ok(place.get_or_init(|| keeper))
+    }
+
+    /// Of what this node's agent has staged.
+    pub fn zones(&self, cells_each: u64, is_wanted: &dyn Fn(&ExtentId) -> bool) -> Result<Vec<Zones>> {
+        match self.cluster.here.map(|here| self.keeper(here)).transpose()? {
+            Some(Keeper::Here(handle)) => handle.zones(cells_each, is_wanted),
+            Some(Keeper::Elsewhere(_)) | None => Ok(vec![]),
+        }
     }
 
     /// What each agent has staged.

@@ -14,6 +14,7 @@ mod parts;
 mod region;
 mod rendezvous;
 mod spec;
+mod spreading;
 mod steps;
 mod tags;
 pub mod wire;
@@ -25,6 +26,7 @@ pub use parts::for_each_part;
 pub use region::{Region, cells};
 pub use rendezvous::{choose, key_of_chunk, key_of_name};
 pub use spec::{ArraySpec, Placement};
+pub use spreading::Spreading;
 pub use steps::complete_steps;
 pub use tags::{KEY_MAX, MEMBER_KEY, TagMatch, TagQuery, TagValue, check_key, fits, member_key};
 

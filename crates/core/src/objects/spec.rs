@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Which agents keep an object's regions, where there are several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash, Serialize, Deserialize)]
 pub enum Placement {
-    /// Chunks go to agents by rendezvous hashing.
+    /// Chunks go to all agents in turn (`Spreading`).
     #[default]
     Spread,
     /// All of the object is on the agent of the node that creates it.
