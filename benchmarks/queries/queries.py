@@ -62,7 +62,17 @@ class NumPy:
         "differences of neighbours along x": lambda: np.abs(v[1:] - v[:-1]).sum(),
         "second differences along z": lambda: np.abs(v[..., :-2] - 2 * v[..., 1:-1] + v[..., 2:]).sum(),
         "means of blocks": lambda: blocks(),
+        "distance from moving average along x": lambda: np.abs(v - moving()).sum(),
     }
+
+
+def moving():
+    """Of each cell and its neighbours, as many as there are."""
+    sums, counts = v.copy(), np.full(X, 3.0)
+    sums[1:] += v[:-1]
+    sums[:-1] += v[1:]
+    counts[0] = counts[-1] = 2
+    return sums / counts[:, None, None]
 
 
 def blocks():
@@ -111,6 +121,7 @@ def dask_queries():
         "differences of neighbours along x": lambda: abs(dv.diff("x")).sum().compute(),
         "second differences along z": lambda: abs(dv.diff("z", n=2)).sum().compute(),
         "means of blocks": lambda: dv.coarsen(y=BLOCK, z=BLOCK, boundary="pad").mean().compute(),
+        "distance from moving average along x": lambda: abs(dv - dv.rolling(x=3, center=True, min_periods=1).mean()).sum().compute(),
     }
 
 
@@ -134,6 +145,8 @@ SQL = {
     "JOIN {t} c ON c.z = b.z + 1 AND c.y = b.y AND c.x = b.x",
     "means of blocks": f"SELECT x, CAST(floor(y / {BLOCK}.0) AS BIGINT) AS b, CAST(floor(z / {BLOCK}.0) AS BIGINT) AS c, avg(v) AS m "
     "FROM {t} GROUP BY x, b, c",
+    "distance from moving average along x": "SELECT sum(abs(v - m)) AS s FROM (SELECT v, avg(v) OVER "
+    "(PARTITION BY y, z ORDER BY x ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS m FROM {t}) q",
 }
 
 
@@ -227,7 +240,7 @@ def check(query, answer, wanted):
             np.testing.assert_array_equal(got[0], wanted)
         case "means of blocks":
             np.testing.assert_allclose(got[3], wanted.reshape(-1), rtol=1e-9)
-        case "differences of neighbours along x" | "second differences along z":
+        case "distance from moving average along x" | "differences of neighbours along x" | "second differences along z":
             assert np.isclose(got[0][0], wanted, rtol=1e-9)
         case "mean by classes of values" | "median by x":
             np.testing.assert_allclose(got[1], wanted[1] if isinstance(wanted, tuple) else wanted, rtol=1e-9)

@@ -92,6 +92,20 @@ impl Axis {
         }
     }
 
+    /// Whether each coordinate is greater than the one before it, or less; `None`: neither.
+    pub fn rises(&self, extent: u64) -> Option<bool> {
+        if !self.is_distinct(extent) {
+            return None;
+        }
+        match self {
+            _ if extent < 2 => Some(true),
+            Axis::Integer { step, .. } => Some(*step > 0),
+            Axis::Real { step, .. } => Some(*step > 0.0),
+            Axis::Explicit(values) if is_in_order(values, false) => Some(true),
+            Axis::Explicit(values) => is_in_order(values, true).then_some(false),
+        }
+    }
+
     /// The coordinates of these indices, as a dimension's own.
     pub fn part(&self, indices: Range<u64>) -> Axis {
         match self {

@@ -1,5 +1,6 @@
 //! What can go wrong with a query: a sentence, and what to do about it.
 
+use crate::nodes::of_text;
 use datafusion::error::DataFusionError;
 use terrace_client::{Kind, ObjectError};
 
@@ -50,7 +51,8 @@ impl From<DataFusionError> for Error {
                 if let Some(own) = inner.downcast_ref::<Error>() {
                     return Error { kind: own.kind, message: own.message.clone(), hint: own.hint.clone() };
                 }
-                Error::new(Kind::System, inner.to_string())
+                let text = inner.to_string();
+                of_text(&text).unwrap_or_else(|| Error::new(Kind::System, text))
             }
             DataFusionError::ResourcesExhausted(message) => {
                 let first = message.lines().next().unwrap_or_default();

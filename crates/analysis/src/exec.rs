@@ -2,7 +2,7 @@
 //! catalogue.
 
 use crate::control::{Control, of_task};
-use crate::nodes::Recipe;
+use crate::nodes::{ForAnotherNode, Recipe, carried};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
 use datafusion::common::config::ConfigOptions;
@@ -10,7 +10,7 @@ use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::{DynamicFilterTracking, EquivalenceProperties, Partitioning};
+use datafusion::physical_expr::{DynamicFilterTracking, EquivalenceProperties, Partitioning, PhysicalSortExpr};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
 use datafusion::physical_plan::filter_pushdown::{
     ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation, PushedDown,
@@ -21,6 +21,7 @@ use datafusion::physical_plan::metrics::{
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PhysicalExpr, PlanProperties, ReplaceChildrenOptions,
+    SortOrderPushdownResult,
 };
 use futures::TryStreamExt;
 use std::any::Any;
@@ -47,6 +48,10 @@ pub trait Work: Send + Sync {
     fn narrowed(&self, _: &[Arc<dyn PhysicalExpr>]) -> Option<Arc<dyn Work>> {
         None
     }
+    /// The same, as far as it likes with those rows first that come first by this order; whoever asks sorts them. `None`: it has none.
+    fn sorted(&self, _: &[PhysicalSortExpr]) -> Option<Arc<dyn Work>> {
+        None
+    }
     fn stream(&self, partition: usize, context: Arc<TaskContext>, seen: Seen) -> Result<SendableRecordBatchStream>;
     /// What another node has to know to do it; `None`: it can be done here only.
     fn recipe(&self) -> crate::error::Result<Option<Recipe>> {
@@ -64,6 +69,8 @@ pub trait Work: Send + Sync {
 pub struct Seen {
     pub control: Arc<Control>,
     tiles: Count,
+    /// What was said while the plan ran was known to hold nowhere in them.
+    left_out: Count,
     cells: Count,
     /// Of all threads together.
     time: Time,
@@ -73,7 +80,13 @@ impl Seen {
     fn new(control: Arc<Control>, metrics: &ExecutionPlanMetricsSet, partition: usize) -> Seen {
         let counter = |name| MetricBuilder::new(metrics).counter(name, partition);
         let time = MetricBuilder::new(metrics).subset_time("tiles_time", partition);
-        Seen { control, tiles: counter("tiles_read"), cells: counter("cells_read"), time }
+        Seen {
+            control,
+            tiles: counter("tiles_read"),
+            left_out: counter("tiles_left_out"),
+            cells: counter("cells_read"),
+            time,
+        }
     }
 
     /// Of a column that is computed while another leaf reads it: the query's, and no operator's.
@@ -89,6 +102,14 @@ impl Seen {
         self.tiles.add(1);
         self.cells.add(cells as usize);
         Ok(self.time.timer())
+    }
+
+    /// A tile is not read, unless the query is to end.
+    pub fn left_out(&self, cells: u64) -> crate::error::Result<()> {
+        self.control.check()?;
+        self.control.cells.fetch_add(cells, Relaxed);
+        self.left_out.add(1);
+        Ok(())
     }
 }
 
@@ -161,11 +182,13 @@ impl ExecutionPlan for ArrayExec {
     }
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let control = of_task(&context);
+        let is_carried = context.session_config().get_extension::<ForAnotherNode>().is_some();
         control.planned.fetch_add(self.work.cells(partition), Relaxed);
         let seen = Seen::new(control, &self.metrics, partition);
         let stream = self.work.stream(partition, context, seen)?;
         let rows = MetricBuilder::new(&self.metrics).output_rows(partition);
         let counted = stream.inspect_ok(move |batch| rows.add(batch.num_rows()));
+        let counted = counted.map_err(move |error| if is_carried { carried(error) } else { error });
         let counted = RecordBatchStreamAdapter::new(self.work.schema(), counted);
         Ok(datafusion::physical_plan::coop::make_cooperative(Box::pin(counted)))
     }
@@ -187,6 +210,12 @@ impl ExecutionPlan for ArrayExec {
         Ok(match (!filters.is_empty()).then(|| self.work.narrowed(&filters)).flatten() {
             Some(work) => told.with_updated_node(Arc::new(ArrayExec::new(work))),
             None => told,
+        })
+    }
+    fn try_pushdown_sort(&self, order: &[PhysicalSortExpr]) -> Result<SortOrderPushdownResult<Arc<dyn ExecutionPlan>>> {
+        Ok(match self.work.sorted(order) {
+            Some(work) => SortOrderPushdownResult::Inexact { inner: Arc::new(ArrayExec::new(work)) },
+            None => SortOrderPushdownResult::Unsupported,
         })
     }
     fn metrics(&self) -> Option<MetricsSet> {

@@ -223,6 +223,12 @@ fn keep_what_is_not_fill(grid: &Grid, column: usize, reader: &mut TileReader<'_>
     Ok(())
 }
 
+/// Every value is a 64-bit float, too, in the same order.
+pub fn is_exact_in_f64(data_type: &DataType) -> bool {
+    use DataType::*;
+    matches!(data_type, Float64 | Float32 | Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32)
+}
+
 pub fn ones(is_so: bool) -> u64 {
     0u64.wrapping_sub(is_so as u64)
 }
@@ -256,16 +262,11 @@ impl Comparison {
                 _ => return None,
             },
         };
-        use DataType::*;
-        let is_exact_in_f64 = matches!(own, Float64 | Float32 | Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32);
-        let is_compared_as = matches!(literal.data_type(), Float64) || !is_cast && literal.data_type() == own;
+        let is_compared_as = matches!(literal.data_type(), DataType::Float64) || !is_cast && literal.data_type() == own;
         let zero_matters = value == 0.0 && (value.is_sign_negative() || !matches!(operator, Gt | LtEq));
-        let is_float = matches!(own, Float64 | Float32);
-        (is_exact_in_f64 && is_compared_as && !value.is_nan() && !(is_float && zero_matters)).then_some(Comparison {
-            column,
-            operator,
-            value,
-        })
+        let is_float = matches!(own, DataType::Float64 | DataType::Float32);
+        (is_exact_in_f64(&own) && is_compared_as && !value.is_nan() && !(is_float && zero_matters))
+            .then_some(Comparison { column, operator, value })
     }
 
     /// Whether it holds for all cells of a box, or for none, where the range of the values says so.

@@ -7,22 +7,20 @@ use crate::control::reading;
 use crate::error::Result;
 use crate::exec::{ArrayExec, Seen, Work};
 use crate::grid::{Column as GridColumn, Grid, Selection, Tile, TileReader, is_of_rows, select};
+use crate::late::{First, LateFilters, Wanted};
 use crate::nodes::{GridRecipe, Recipe, Share, own_tiles, told};
-use crate::predicate::{Mask, Predicate, ones, places};
-use arrow::array::{Array, RecordBatch, RecordBatchOptions};
-use arrow::compute::prep_null_mask_filter;
+use crate::predicate::{Mask, Predicate, places};
+use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::Statistics;
 use datafusion::common::stats::Precision;
-use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::PhysicalSortExpr;
 use datafusion::physical_expr::expressions::Column;
-use datafusion::physical_expr::utils::collect_columns;
-use datafusion::physical_expr_common::physical_expr::snapshot_physical_expr;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use std::any::Any;
@@ -65,7 +63,7 @@ impl TableProvider for GridTable {
         let fields = projection.cloned().unwrap_or_else(|| (0..self.0.fields.len()).collect());
         let config = session.config();
         // In several parts, so that nodes can have theirs.
-        let partitions = config.target_partitions().max(if self.0.is_shared() { 2 } else { 1 });
+        let partitions = (config.target_partitions() / self.0.siblings).max(if self.0.is_shared() { 2 } else { 1 });
         let scan = Scan::plan(self.0.clone(), fields, filters, limit, partitions, config.batch_size(), None)?;
         Ok(Arc::new(ArrayExec::new(Arc::new(scan))))
     }
@@ -88,6 +86,8 @@ pub struct Scan {
     limit: Option<usize>,
     /// What is said of rows while the plan runs.
     dynamic: Arc<[Arc<dyn PhysicalExpr>]>,
+    /// How its rows are sorted by whoever takes them.
+    first: Option<First>,
     can_be_shared: bool,
 }
 
@@ -118,7 +118,8 @@ impl Scan {
         };
         let partitions = match share {
             Some(_) => partitions,
-            None => partitions.min(tiles.len()).max(1),
+            // One of one tile, too, may be beside others that nodes share.
+            None => partitions.min(tiles.len()).max(if grid.is_shared() { 2 } else { 1 }),
         };
         Ok(Scan {
             can_be_shared,
@@ -134,6 +135,7 @@ impl Scan {
             batch_size,
             limit,
             dynamic: Arc::default(),
+            first: None,
         })
     }
 }
@@ -198,6 +200,13 @@ impl Work for Scan {
         // Its limit is of rows that pass its own filters alone.
         self.limit.is_none().then(|| Arc::new(Scan { dynamic: filters.into(), ..self.clone() }) as Arc<dyn Work>)
     }
+    fn sorted(&self, order: &[PhysicalSortExpr]) -> Option<Arc<dyn Work>> {
+        let by = order.first().filter(|_| self.limit.is_none())?;
+        let column = by.expr.downcast_ref::<Column>()?;
+        let column = self.grid.fields[self.fields[column.index()]].column()?;
+        let first = Some(First { column, is_descending: by.options.descending });
+        Some(Arc::new(Scan { first, ..self.clone() }))
+    }
     fn recipe(&self) -> Result<Option<Recipe>> {
         let Some(grid) = GridRecipe::of(&self.grid)? else { return Ok(None) };
         let (fields, filters, limit) = (self.fields.clone(), told(&self.filters)?, self.limit);
@@ -213,15 +222,21 @@ impl Work for Scan {
     fn stream(&self, partition: usize, _: Arc<TaskContext>, seen: Seen) -> DataFusionResult<SendableRecordBatchStream> {
         let share = self.share(partition);
         let control = seen.control.clone();
+        let filters =
+            LateFilters { filters: self.dynamic.clone(), fields: self.fields.clone(), schema: self.schema.clone() };
+        // Of all rows, none is there sooner.
+        let order = match self.first.filter(|_| !self.dynamic.is_empty()) {
+            Some(first) => first.order(&self.grid, &self.tiles, share.clone()),
+            None => share.clone().collect(),
+        };
         let rows = Rows {
             grid: self.grid.clone(),
             fields: self.fields.clone(),
             schema: self.schema.clone(),
             predicate: self.predicate.clone(),
-            dynamic: self.dynamic.clone(),
+            wanted: Wanted::new(filters.clone(), self.grid.clone(), self.tiles.clone(), share),
             tiles: self.tiles.clone(),
-            next: share.start,
-            end: share.end,
+            order: order.into_iter(),
             batch_size: self.batch_size as u64,
             limit: self.limit.unwrap_or(usize::MAX),
             seen,
@@ -244,6 +259,7 @@ impl Work for Scan {
                 if let Some(predicate) = predicate {
                     predicate.learn_ranges(&grid);
                 }
+                filters.learn_ranges(&grid);
             });
             Ok(())
         });
@@ -261,10 +277,10 @@ struct Rows {
     fields: Vec<usize>,
     schema: SchemaRef,
     predicate: Option<Arc<Predicate>>,
-    dynamic: Arc<[Arc<dyn PhysicalExpr>]>,
+    wanted: Wanted,
     tiles: Arc<Vec<Tile>>,
-    next: usize,
-    end: usize,
+    /// Numbers of those that are left.
+    order: std::vec::IntoIter<usize>,
     batch_size: u64,
     limit: usize,
     seen: Seen,
@@ -281,13 +297,9 @@ impl Iterator for Rows {
                 self.limit = self.limit.saturating_sub(batch.num_rows());
                 return Some(Ok(batch));
             }
-            if self.next >= self.end || self.limit == 0 {
-                return None;
-            }
-            let number = self.next;
-            self.next += 1;
+            let number = self.order.next().filter(|_| self.limit > 0)?;
             if let Err(error) = self.read(number) {
-                self.next = self.end;
+                self.order = vec![].into_iter();
                 return Some(Err(error));
             }
         }
@@ -295,52 +307,17 @@ impl Iterator for Rows {
 }
 
 impl Rows {
-    /// Whether something is said of rows by now; the mask has those for which it holds then.
-    fn narrow(&mut self, reader: &mut TileReader<'_>) -> Result<bool> {
-        let cells = reader.cells();
-        let mut is_said = false;
-        for filter in self.dynamic.iter() {
-            let filter = snapshot_physical_expr(filter.clone())?;
-            let columns = collect_columns(&filter);
-            // It says nothing yet.
-            if columns.is_empty() {
-                continue;
-            }
-            let mut places: Vec<usize> = columns.iter().map(|column| column.index()).collect();
-            places.sort_unstable();
-            places.dedup();
-            let schema = Arc::new(self.schema.project(&places)?);
-            let fields: Vec<usize> = places.iter().map(|&place| self.fields[place]).collect();
-            let batch = reader.batch(&schema, &fields, 0, cells)?;
-            let remapped = filter.transform_up(|part| {
-                let Some(column) = part.downcast_ref::<Column>() else { return Ok(Transformed::no(part)) };
-                let place = places.iter().position(|&place| place == column.index()).unwrap_or_default();
-                Ok(Transformed::yes(Arc::new(Column::new(column.name(), place)) as Arc<dyn PhysicalExpr>))
-            });
-            let holds = remapped.data()?.evaluate(&batch)?.into_array(cells as usize)?;
-            let holds = datafusion::common::cast::as_boolean_array(&holds)?;
-            if !is_said {
-                self.mask.clear();
-                self.mask.resize(cells as usize, u64::MAX);
-                is_said = true;
-            }
-            let holds = if holds.null_count() > 0 { prep_null_mask_filter(holds) } else { holds.clone() };
-            match holds.has_true() {
-                true => self.mask.iter_mut().zip(holds.values().iter()).for_each(|(slot, holds)| *slot &= ones(holds)),
-                false => self.mask.fill(0),
-            }
-        }
-        Ok(is_said)
-    }
-
     fn read(&mut self, number: usize) -> Result<()> {
         let seen = self.seen.clone();
         let tiles = self.tiles.clone();
         let grid = self.grid.clone();
+        if !self.wanted.has(number)? {
+            return seen.left_out(tiles[number].cells());
+        }
         let mut reader = TileReader::new(&grid, &tiles[number]);
         let cells = reader.cells();
         let _timed = seen.tile(cells)?;
-        if self.predicate.is_none() && !self.narrow(&mut reader)? {
+        if self.predicate.is_none() && !self.wanted.filters().mask(&mut reader, &mut self.mask)? {
             let mut first = 0;
             while first < cells && (first as usize) < self.limit {
                 let count = self.batch_size.min(cells - first);

@@ -10,7 +10,8 @@ use crate::interpolate::{self, interpolate};
 use crate::nesting;
 use crate::nodes::Nodes;
 use crate::parameters::Values;
-use crate::rules::ArrayPlans;
+use crate::planning::aside;
+use crate::rules::array_rules;
 use crate::spill::Spill;
 use crate::sum::exact_sum;
 use crate::tables::{CATALOG, Names, Objects, ROOT_SCHEMA};
@@ -28,7 +29,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
-use futures::{FutureExt, StreamExt};
+use futures::StreamExt;
 use std::any::Any;
 use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
@@ -137,7 +138,7 @@ pub fn context(options: &Options) -> Result<SessionContext> {
         .with_expr_planners(vec![Arc::new(complex::Operators)])
         .with_default_features();
     if options.array_plans {
-        state = state.with_optimizer_rule(Arc::new(ArrayPlans));
+        state = array_rules().into_iter().fold(state, SessionStateBuilder::with_optimizer_rule);
     }
     let mut state = state.build();
     register_functions(&mut state)?;
@@ -273,20 +274,6 @@ async fn run(
     let batches = AssertUnwindSafe(stream).catch_unwind();
     let batches = batches.map(|batch| batch.unwrap_or_else(|_| Err(engine_failed().into())));
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
-}
-
-/// Makes a plan on a thread of its own. It may compute for long, as expressions of constants are then, and it calls itself once
-/// for each level of a statement: neither is for threads that others wait for.
-async fn aside<T: Send + 'static>(planning: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    let runtime = tokio::runtime::Handle::current();
-    let (sender, receiver) = tokio::sync::oneshot::channel();
-    let begun = std::thread::Builder::new().name("plan".into()).stack_size(STACK_BYTES).spawn(move || {
-        let planned = runtime.block_on(AssertUnwindSafe(planning).catch_unwind());
-        // Whoever asked may have gone.
-        let _ = sender.send(planned.unwrap_or_else(|_| Err(engine_failed())));
-    });
-    begun.map_err(|error| Error::new(Kind::System, format!("no thread can be started to plan a query: {error}")))?;
-    receiver.await.unwrap_or_else(|_| Err(engine_failed()))
 }
 
 /// A fault of the engine is one query's failure, where programs unwind.

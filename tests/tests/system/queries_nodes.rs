@@ -240,3 +240,49 @@ fn a_query_of_several_agents_sees_whole_steps_only() {
     drop((session, array));
     agents.end();
 }
+
+#[test]
+fn what_fails_on_a_node_is_told_in_the_same_words_as_anywhere() {
+    let place = kept();
+    let agents = Agents::start(&place, 2);
+    fill(&agents.beside(0));
+    agents.beside(0).flush("run/a").unwrap();
+    agents.beside(0).evict("run/a").unwrap();
+    let chunk = place.root().join("run/a/c/1/2/0");
+    std::fs::OpenOptions::new().write(true).open(&chunk).unwrap().set_len(5).unwrap();
+    let sum = "SELECT sum(a) FROM run";
+    for number in 0..2 {
+        let (found, plain) = (asked(&agents, number, &[sum]), asked(&agents, number, &["--generic", sum]));
+        assert!(plain.code != 0 && plain.stderr.contains("run/a/c/1/2/0 has 5 bytes"), "{}", plain.stderr);
+        assert_eq!((found.code, found.stderr), (plain.code, plain.stderr), "agent {number}");
+    }
+    agents.end();
+}
+
+#[test]
+fn what_is_joined_on_equal_dimensions_lies_on_the_same_agents() {
+    let place = kept();
+    let agents = Agents::start(&place, 3);
+    let session = agents.beside(0);
+    let whole = Region::whole(&SHAPE).unwrap();
+    let made: Vec<_> = (["one/p", "other/q"].iter().zip([DataType::Float64, DataType::Int16]))
+        .map(|(name, data_type)| {
+            let spec = ArraySpec::new(data_type, &SHAPE).chunks(&[4, 10, 40]).dimensions(&["z", "y", "x"]);
+            session.create_array(name, &spec, Create::New).unwrap()
+        })
+        .collect();
+    made[0].put_values(&whole, &(0..whole.cells()).map(|cell| cell as f64).collect::<Vec<_>>()).unwrap();
+    made[1].put_values(&whole, &(0..whole.cells()).map(|cell| (cell % 7) as i16).collect::<Vec<_>>()).unwrap();
+    let (mut shares, mut apart) = ([0; 3], 0);
+    for (z, y) in (0..SHAPE[0]).step_by(4).flat_map(|z| (0..SHAPE[1]).step_by(10).map(move |y| (z, y))) {
+        let keepers: Vec<u32> = made.iter().map(|array| array.keeper(&[z, y, 0]).unwrap()).collect();
+        shares[keepers[0] as usize] += 1;
+        apart += u32::from(keepers[0] != keepers[1]);
+    }
+    assert_eq!(apart, 0, "chunks of one are kept by another agent than those of the other");
+    assert!(shares.iter().all(|share| (5..=7).contains(share)), "{shares:?}");
+    let query = "SELECT z, sum(p * q) FROM one JOIN other USING (z, y, x) GROUP BY z ORDER BY z";
+    assert_same(&answer(&agents, 1, &[query]), &answer(&agents, 1, &["--generic", query]), query);
+    drop((session, made));
+    agents.end();
+}

@@ -11,6 +11,7 @@ mod reader;
 mod selection;
 mod source;
 mod tiles;
+mod zones;
 
 pub(crate) use cells::with_cell_type;
 pub use cells::{CellType, arrow_type, may_be_null, whole};
@@ -135,6 +136,8 @@ pub struct Grid {
     pub is_sparse: bool,
     /// Columns that say which cells there are: those where all of them are not zero. They need not be among the fields.
     pub presence: Vec<usize>,
+    /// One of so many small ones that are read at once.
+    pub siblings: usize,
     schema: SchemaRef,
 }
 
@@ -181,7 +184,17 @@ impl Grid {
             })
             .collect();
         let schema = Arc::new(Schema::new(schema_fields));
-        Ok(Grid { name: name.into(), dimensions, columns, axes, fields, is_sparse, presence: vec![], schema })
+        Ok(Grid {
+            name: name.into(),
+            dimensions,
+            columns,
+            axes,
+            fields,
+            is_sparse,
+            presence: vec![],
+            siblings: 1,
+            schema,
+        })
     }
 
     pub fn schema(&self) -> SchemaRef {

@@ -1,6 +1,9 @@
 //! Where an array's cells come from, and a box of them as a strided picture in memory.
 
+use super::zones::{self, Zones};
 use crate::error::{Error, Result};
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -8,6 +11,17 @@ use terrace_client::{ArrayView, DataType, Region};
 
 /// Most dimensions of an array, and so of a grid.
 pub const RANK_MAX: usize = 8;
+
+struct Learning(&'static AtomicBool);
+
+impl Drop for Learning {
+    fn drop(&mut self) {
+        self.0.store(false, SeqCst);
+    }
+}
+
+/// A tenth of the time that others get who want it.
+const NICE_OF_LEARNING: i32 = 10;
 
 /// An array at one moment: layers of packed cells in memory, over a base that is read.
 pub trait Source: Send + Sync {
@@ -21,6 +35,10 @@ pub trait Source: Send + Sync {
     /// A layer's least and greatest value, where they are known; none of its cells is a NaN then.
     fn range(&self, _layer: usize) -> Option<(f64, f64)> {
         None
+    }
+    /// The same of some of a layer's cells, which it has one after the other.
+    fn range_of(&self, layer: usize, _cells: Range<u64>) -> Option<(f64, f64)> {
+        self.range(layer)
     }
     /// A query has compared all values: it would have been better off with the ranges of all layers.
     fn learn_ranges(&self) {}
@@ -58,20 +76,25 @@ impl Source for ArrayView {
     fn range(&self, layer: usize) -> Option<(f64, f64)> {
         self.layers[layer].range
     }
+    fn range_of(&self, layer: usize, cells: Range<u64>) -> Option<(f64, f64)> {
+        zones::range(&self.layers[layer].id, &cells).or(self.layers[layer].range)
+    }
     fn learn_ranges(&self) {
         static IS_LEARNING: AtomicBool = AtomicBool::new(false);
-        if self.layers.iter().all(|layer| layer.range.is_some()) || IS_LEARNING.swap(true, SeqCst) {
+        let are_known = self.layers.iter().all(|layer| layer.range.is_some()) && zones::are_known(self);
+        if are_known || IS_LEARNING.swap(true, SeqCst) {
             return;
         }
-        let array = self.array().clone();
+        // Not the view: while that lives, its owners leave room alone.
+        let (array, learning) = (self.array().clone(), Learning(&IS_LEARNING));
         let learn = move || {
-            // Without ranges queries are slower, and no less right.
-            let _ = array.say_ranges();
-            IS_LEARNING.store(false, SeqCst);
+            let _until_its_end = learning;
+            // Queries that are asked meanwhile go first.
+            let _ = setpriority_process(Some(gettid()), NICE_OF_LEARNING);
+            zones::learn(&array);
         };
-        if std::thread::Builder::new().name("ranges".into()).spawn(learn).is_err() {
-            IS_LEARNING.store(false, SeqCst);
-        }
+        // Where no thread can be started, nothing is learned.
+        let _ = std::thread::Builder::new().name("ranges".into()).spawn(learn);
     }
     fn read_base(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
         Ok(ArrayView::read_base(self, region, cells)?)
@@ -132,18 +155,21 @@ impl Source for OneCell {
     }
 }
 
+/// Arrays in memory are small.
+const MEMORY_ZONE_CELLS: u64 = 16;
+
 /// An array in this process's memory.
 pub struct MemoryArray {
     data_type: DataType,
     shape: Vec<u64>,
     fill: Vec<u8>,
     layers: Vec<(Region, arrow::buffer::Buffer)>,
-    ranges: Vec<Option<(f64, f64)>>,
+    zones: Vec<Zones>,
 }
 
 impl MemoryArray {
     pub fn new(data_type: DataType, shape: &[u64]) -> MemoryArray {
-        MemoryArray { data_type, shape: shape.into(), fill: vec![0; data_type.size()], layers: vec![], ranges: vec![] }
+        MemoryArray { data_type, shape: shape.into(), fill: vec![0; data_type.size()], layers: vec![], zones: vec![] }
     }
 
     /// Puts packed cells over what is there.
@@ -152,7 +178,7 @@ impl MemoryArray {
         if region.cells() * self.data_type.size() as u64 != cells.len() as u64 {
             return Err(Error::invalid(format!("{region} does not have {} bytes", cells.len())));
         }
-        self.ranges.push(self.data_type.range(&cells));
+        self.zones.push(Zones::of(self.data_type, &cells, MEMORY_ZONE_CELLS));
         self.layers.push((region, cells));
         Ok(())
     }
@@ -175,7 +201,10 @@ impl Source for MemoryArray {
         Ok(self.layers[layer].1.as_ptr())
     }
     fn range(&self, layer: usize) -> Option<(f64, f64)> {
-        self.ranges[layer]
+        self.zones[layer].range(&(0..self.layers[layer].0.cells()))
+    }
+    fn range_of(&self, layer: usize, cells: Range<u64>) -> Option<(f64, f64)> {
+        self.zones[layer].range(&cells)
     }
     fn read_base(&self, _: &Region, _: &mut [u8]) -> Result<()> {
         unreachable!("it has no base")
@@ -258,6 +287,20 @@ fn covers(region: &Region, bounds: &[Range<u64>]) -> bool {
     region.is_block() && (0..bounds.len()).all(is_inside)
 }
 
+/// Of a region's packed cells those from the first one in the box to the last; the region meets it.
+fn packed(region: &Region, bounds: &[Range<u64>]) -> Range<u64> {
+    if !region.is_block() {
+        return 0..region.cells();
+    }
+    let (mut first, mut last) = (0, 0);
+    for (d, range) in bounds.iter().enumerate() {
+        let (offset, count) = (region.offset()[d], region.count()[d]);
+        first = first * count + range.start.saturating_sub(offset);
+        last = last * count + range.end.min(offset + count) - 1 - offset;
+    }
+    first..last + 1
+}
+
 /// Between what the values of a box lie, as far as its layers say so.
 pub fn range(source: &dyn Source, index: &LayerIndex, bounds: &[Range<u64>]) -> Option<(f64, f64)> {
     let mut all: Option<(f64, f64)> = None;
@@ -266,7 +309,7 @@ pub fn range(source: &dyn Source, index: &LayerIndex, bounds: &[Range<u64>]) -> 
         if !meets(region, bounds) {
             continue;
         }
-        let (low, high) = source.range(number)?;
+        let (low, high) = source.range_of(number, packed(region, bounds))?;
         all = Some(all.map_or((low, high), |(least, greatest)| (least.min(low), greatest.max(high))));
         if covers(region, bounds) {
             return all;

@@ -9,11 +9,13 @@
 //! an agent has none beside it, cells come to where they are asked for, with the same answer.
 
 mod channel;
+mod fault;
 mod planner;
 mod recipe;
 mod share;
 mod worker;
 
+pub use fault::{ForAnotherNode, carried, of_text};
 pub use planner::Nodes;
 pub use recipe::{GridRecipe, Recipe, ReductionRecipe, told};
 pub use share::{Share, own_tiles};

@@ -3,6 +3,7 @@
 //! Numbers and names go by postcard, expressions by DataFusion's own protocol, coordinates and types by Arrow's.
 
 use super::Share;
+use super::fault::carried;
 use crate::axis::Axis;
 use crate::error::{Error, Result};
 use crate::exec::{ArrayExec, Work};
@@ -304,6 +305,34 @@ impl PhysicalExtensionCodec for Codec {
         context: &TaskContext,
         _: &dyn PhysicalProtoConverterExtension,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        self.decoded(bytes, inputs, context).map_err(carried)
+    }
+
+    fn try_encode(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+        bytes: &mut Vec<u8>,
+        _: &dyn PhysicalProtoConverterExtension,
+    ) -> DataFusionResult<()> {
+        let recipe = match (node.downcast_ref::<ArrayExec>(), node.downcast_ref::<Merge>()) {
+            (Some(leaf), _) => leaf.work().recipe()?,
+            (_, Some(merge)) => merge.recipe()?,
+            _ => None,
+        };
+        let Some(recipe) = recipe else { return internal_err!("`{}` is for this node only", node.name()) };
+        *bytes = postcard::to_stdvec(&recipe)
+            .map_err(|error| Error::new(Kind::Protocol, format!("a part of a query can't be told: {error}")))?;
+        Ok(())
+    }
+}
+
+impl Codec {
+    fn decoded(
+        &self,
+        bytes: &[u8],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        context: &TaskContext,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let recipe: Recipe = postcard::from_bytes(bytes)
             .map_err(|error| Error::new(Kind::Protocol, format!("a part of a query can't be read: {error}")))?;
         let objects = &self.objects;
@@ -325,22 +354,5 @@ impl PhysicalExtensionCodec for Codec {
             }
         };
         Ok(Arc::new(ArrayExec::new(work)))
-    }
-
-    fn try_encode(
-        &self,
-        node: Arc<dyn ExecutionPlan>,
-        bytes: &mut Vec<u8>,
-        _: &dyn PhysicalProtoConverterExtension,
-    ) -> DataFusionResult<()> {
-        let recipe = match (node.downcast_ref::<ArrayExec>(), node.downcast_ref::<Merge>()) {
-            (Some(leaf), _) => leaf.work().recipe()?,
-            (_, Some(merge)) => merge.recipe()?,
-            _ => None,
-        };
-        let Some(recipe) = recipe else { return internal_err!("`{}` is for this node only", node.name()) };
-        *bytes = postcard::to_stdvec(&recipe)
-            .map_err(|error| Error::new(Kind::Protocol, format!("a part of a query can't be told: {error}")))?;
-        Ok(())
     }
 }

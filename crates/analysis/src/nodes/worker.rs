@@ -1,6 +1,7 @@
 //! What answers parts of queries beside an agent.
 
 use super::channel::Channels;
+use super::fault::{ForAnotherNode, carried};
 use super::recipe::{Codec, is_without_cells};
 use crate::control::{checked, of_config, with_memory_of};
 use crate::error::{Error, Result};
@@ -18,6 +19,7 @@ use datafusion_distributed::{
     DistributedConfig, DistributedExt, NetworkBoundaryExt, Worker, WorkerPlanRewriteEvent,
     WorkerPlanRewriteEventResponse, WorkerQueryContext,
 };
+use futures::TryFutureExt;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use terrace_client::{Kind, Session};
@@ -78,7 +80,7 @@ pub fn worker_service(
     let (runtime, config) = (own.runtime_env(), own.copied_config());
     let session = move |query: WorkerQueryContext| {
         let (place, runtime, config, parts) = (place.clone(), runtime.clone(), config.clone(), told_of.clone());
-        async move {
+        let begun = async move {
             let connecting = tokio::task::spawn_blocking(move || place.connected().cloned());
             let (objects, channels) =
                 connecting.await.map_err(|error| DataFusionError::External(Box::new(error)))??;
@@ -92,6 +94,7 @@ pub fn worker_service(
             let told = builder.config().take().unwrap_or_default();
             let mut told = told.with_target_partitions(config.target_partitions()).with_batch_size(config.batch_size());
             told.set_extension(control.clone());
+            told.set_extension(Arc::new(ForAnotherNode));
             let mut state: SessionState = builder
                 .with_config(told)
                 .with_runtime_env(with_memory_of(&control, &runtime))
@@ -104,7 +107,8 @@ pub fn worker_service(
                 state.register_udf(Arc::new(function))?;
             }
             Ok(state)
-        }
+        };
+        begun.map_err(carried)
     };
     Ok((Worker::from_session_builder(session), parts))
 }
@@ -112,7 +116,7 @@ pub fn worker_service(
 /// The same plan, which ends when its query is to. Where its operators are measured, each is to be where who asks knows it: then leaves
 /// alone look.
 fn ending(event: WorkerPlanRewriteEvent<'_>) -> DataFusionResult<WorkerPlanRewriteEventResponse> {
-    refuse_others(&event.plan)?;
+    refuse_others(&event.plan).map_err(carried)?;
     let is_measured = DistributedConfig::from_session_config(event.session_config)?.collect_metrics;
     Ok(WorkerPlanRewriteEventResponse::new(match is_measured {
         true => event.plan,
@@ -133,4 +137,30 @@ fn refuse_others(plan: &Arc<dyn ExecutionPlan>) -> DataFusionResult<()> {
         }
     })?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::datatypes::Schema;
+    use datafusion::datasource::memory::MemorySourceConfig;
+    use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+    use datafusion::physical_plan::empty::EmptyExec;
+    use datafusion::physical_plan::work_table::WorkTableExec;
+
+    #[test]
+    fn a_node_reads_nothing_but_arrays() {
+        let schema = Arc::new(Schema::empty());
+        let nothing: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(schema.clone()));
+        let below = |leaf| Arc::new(CoalescePartitionsExec::new(leaf)) as Arc<dyn ExecutionPlan>;
+        assert!(refuse_others(&nothing).is_ok() && refuse_others(&below(nothing)).is_ok());
+        let rows: Arc<dyn ExecutionPlan> = MemorySourceConfig::try_new_exec(&[vec![]], schema.clone(), None).unwrap();
+        let table: Arc<dyn ExecutionPlan> = Arc::new(WorkTableExec::new("t".into(), schema, None).unwrap());
+        for leaf in [rows, table] {
+            for plan in [leaf.clone(), below(leaf)] {
+                let refused = Error::from(refuse_others(&plan).unwrap_err());
+                assert_eq!(refused.kind, Kind::Denied, "{refused}");
+            }
+        }
+    }
 }

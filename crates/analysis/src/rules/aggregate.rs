@@ -124,7 +124,7 @@ fn reduction(
 const PLAIN: &str = "abs acos acosh asin asinh atan atan2 atanh cbrt ceil checked_add checked_multiply checked_subtract cos cosh cot \
                      degrees exp floor ln log10 log2 power radians round signum sin sinh sqrt tan tanh trunc";
 
-fn may_be_null(expr: &Expr, schema: &DFSchema) -> Result<bool> {
+pub fn may_be_null(expr: &Expr, schema: &DFSchema) -> Result<bool> {
     let any = |exprs: &[&Expr]| -> Result<bool> {
         exprs.iter().try_fold(false, |known, expr| Ok(known || may_be_null(expr, schema)?))
     };

@@ -28,7 +28,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use terrace_core::objects::{ArraySpec, Kind, ObjectError, Overlap, Region, Result};
 
-pub use view::{Layer, View};
+pub use ranges::{Zones, whole};
+pub use view::{ExtentId, Layer, View};
 
 /// What only the agent can do.
 pub trait Services: ChunkSource {
@@ -63,6 +64,13 @@ struct Staged {
     extents: Extents,
     mapped: Mapped,
     allocator: Allocator,
+}
+
+impl Staged {
+    fn extent_id(&self, record: u64) -> ExtentId {
+        let generation = self.log.header().generation.load(Acquire);
+        ExtentId { stage: self.stage.name.as_str().into(), generation, record }
+    }
 }
 
 /// An agent that is killed while it ends a generation is restarted within seconds.

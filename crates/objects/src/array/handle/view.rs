@@ -11,11 +11,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::*;
 use terrace_core::objects::{Kind, ObjectError, Region, Result};
 
+/// The same for every view of an extent, and of no other one, whatever becomes of its array.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ExtentId {
+    pub(super) stage: Arc<str>,
+    /// Of the log.
+    pub(super) generation: u64,
+    pub(super) record: u64,
+}
+
 /// One extent: packed cells of a region.
 pub struct Layer {
     pub region: Region,
-    /// Newer extents have greater numbers, within one generation of the log.
-    pub record: u64,
+    pub id: ExtentId,
     /// Least and greatest value, where whoever put it has said so.
     pub range: Option<(f64, f64)>,
     file: Arc<MappedFile>,
@@ -31,10 +39,6 @@ impl Layer {
     }
     pub fn bytes(&self) -> u64 {
         self.bytes
-    }
-    /// Where the cells are, the same for every view of this extent: inode of the segment, and position in it.
-    pub fn place(&self) -> (u64, u64) {
-        (self.file.ino(), self.position)
     }
 }
 
@@ -100,6 +104,7 @@ impl ArrayHandle {
         let hold = Hold::new(&staged.log);
         staged.catch_up();
         let log = staged.log.clone();
+        let id = staged.extent_id(0);
         let mut layers = vec![];
         let extents: Vec<_> = staged.extents.iter().copied().collect();
         for extent in extents {
@@ -119,15 +124,18 @@ impl ArrayHandle {
             }
             layers.push(Layer {
                 region: extent.region,
-                record: extent.record,
+                id: ExtentId { record: extent.record, ..id.clone() },
                 range: log.known_range(extent.record),
                 file,
                 position: extent.spot.position,
                 bytes: extent.spot.bytes,
             });
         }
-        let buried: Vec<u64> =
-            layers.iter().map(|layer| layer.record).filter(|&record| log.state(record) != State::Committed).collect();
+        let buried: Vec<u64> = layers
+            .iter()
+            .map(|layer| layer.id.record)
+            .filter(|&record| log.state(record) != State::Committed)
+            .collect();
         if buried.is_empty() {
             let (shape, base_shape) = (inner.shape_now(&self.spec), inner.base_shape());
             return Ok(Some(View { shape, base_shape, has_base, layers, _hold: Some(hold) }));
