@@ -181,7 +181,8 @@ impl Array {
 
 /// Which of so many agents has each chunk of a block of the grid, in C order: all work out the same, without asking.
 #[pyfunction]
-pub fn keepers((own, common, chunks): (u64, u64, u64), agents: u32, first: Vec<u64>, count: Vec<u64>) -> Vec<u32> {
+pub fn keepers(spreading: (u64, u64, u64), agents: u32, first: Vec<u64>, count: Vec<u64>) -> Vec<u32> {
+    let (own, common, chunks) = spreading;
     let mut chunk = first.clone();
     let cells: u64 = count.iter().product();
     (0..cells)
