@@ -14,7 +14,10 @@ use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
+use datafusion::physical_optimizer::PhysicalOptimizerRule;
+use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::SessionConfig;
 use datafusion_distributed::{
     DistributedConfig, DistributedExt, NetworkBoundaryExt, Worker, WorkerPlanRewriteEvent,
     WorkerPlanRewriteEventResponse, WorkerQueryContext,
@@ -120,8 +123,17 @@ fn ending(event: WorkerPlanRewriteEvent<'_>) -> DataFusionResult<WorkerPlanRewri
     let is_measured = DistributedConfig::from_session_config(event.session_config)?.collect_metrics;
     Ok(WorkerPlanRewriteEventResponse::new(match is_measured {
         true => event.plan,
-        false => checked(event.plan, &of_config(event.session_config))?,
+        false => checked(with_late_filters(event.plan, event.session_config)?, &of_config(event.session_config))?,
     }))
+}
+
+/// Sorts with a limit tell the scans below them what comes too late: the plan that came here has lost that. Those of joins wait for parts
+/// that other nodes have.
+fn with_late_filters(plan: Arc<dyn ExecutionPlan>, config: &SessionConfig) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    let mut options = config.options().as_ref().clone();
+    options.optimizer.enable_join_dynamic_filter_pushdown = false;
+    options.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
+    FilterPushdown::new_post_optimization().optimize(plan, &options)
 }
 
 /// A node reads the cells of arrays, whatever else its library could: files, or what writes them, are in no plan of ours.
