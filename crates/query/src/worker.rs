@@ -3,8 +3,8 @@
 //!
 //! Bits of the length say more: the highest one that the text is of SAVIME's language; the next one that the rows are wanted as a text with
 //! its length before it, as `--format savime` writes them, and the third one with it that the text is what the page shows; the fourth one
-//! that they are wanted in chunks: a byte on the standard input asks for some rows, for all or for no more of them. Else they are an
-//! Arrow stream.
+//! that they are wanted in chunks: a byte on the standard input asks for some rows, for all or for no more of them; a chunk that is known to be
+//! the last says so, and nothing is asked after it. Else they are an Arrow stream.
 //!
 //! Why a process and not a library: DataFusion in an interpreter would be 60 MB more to load for programs that ask nothing.
 
