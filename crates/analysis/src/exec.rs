@@ -2,7 +2,7 @@
 //! catalogue.
 
 use crate::control::{Control, of_task};
-use crate::nodes::{ForAnotherNode, Recipe, carried};
+use crate::nodes::{Recipe, leaving};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
 use datafusion::common::config::ConfigOptions;
@@ -182,13 +182,12 @@ impl ExecutionPlan for ArrayExec {
     }
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let control = of_task(&context);
-        let is_carried = context.session_config().get_extension::<ForAnotherNode>().is_some();
+        let leaving = leaving(&context);
         control.planned.fetch_add(self.work.cells(partition), Relaxed);
         let seen = Seen::new(control, &self.metrics, partition);
         let stream = self.work.stream(partition, context, seen)?;
         let rows = MetricBuilder::new(&self.metrics).output_rows(partition);
-        let counted = stream.inspect_ok(move |batch| rows.add(batch.num_rows()));
-        let counted = counted.map_err(move |error| if is_carried { carried(error) } else { error });
+        let counted = stream.inspect_ok(move |batch| rows.add(batch.num_rows())).map_err(leaving);
         let counted = RecordBatchStreamAdapter::new(self.work.schema(), counted);
         Ok(datafusion::physical_plan::coop::make_cooperative(Box::pin(counted)))
     }

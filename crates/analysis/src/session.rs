@@ -29,7 +29,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use std::any::Any;
 use std::num::NonZeroUsize;
 use std::panic::AssertUnwindSafe;
@@ -38,6 +38,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use terrace_client::{Kind, Session};
+
+/// For how long an error waits, at most, for what still runs for its query.
+const ENDING_MAX: Duration = Duration::from_secs(1);
 
 /// What a session may use, and how it plans.
 #[derive(Clone, Debug)]
@@ -265,15 +268,27 @@ async fn run(
     let config = task.session_config().clone().with_extension(control.clone());
     let environment = with_memory_of(&control, &task.runtime_env());
     let task = Arc::new(task.with_session_config(config).with_runtime(environment));
+    let held = Arc::downgrade(&task);
     let stream = aside(async move {
         let plan = checked(planning.await?, &control)?;
         Ok(execute_stream(plan, task)?)
     })
     .await?;
     let schema = stream.schema();
-    let batches = AssertUnwindSafe(stream).catch_unwind();
-    let batches = batches.map(|batch| batch.unwrap_or_else(|_| Err(engine_failed().into())));
-    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    let batches = futures::stream::unfold(Some((stream, held)), |running| async {
+        let (mut stream, held) = running?;
+        let batch = AssertUnwindSafe(stream.next()).catch_unwind().await;
+        match batch.unwrap_or_else(|_| Some(Err(engine_failed().into())))? {
+            Ok(batch) => Some((Ok(batch), Some((stream, held)))),
+            Err(error) => {
+                drop(stream);
+                // A task of the engine that waits for others takes it for a fault that a runtime cancels them.
+                control::within(ENDING_MAX, || held.strong_count() == 0).await;
+                Some((Err(error), None))
+            }
+        }
+    });
+    Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches.boxed())))
 }
 
 /// A fault of the engine is one query's failure, where programs unwind.

@@ -1,7 +1,7 @@
 //! Plans that look at their query's control where DataFusion's operators do not let go for long.
 
 use super::Control;
-use crate::nodes::{ForAnotherNode, carried};
+use crate::nodes::leaving;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -129,13 +129,11 @@ impl ExecutionPlan for CheckedExec {
         CardinalityEffect::Equal
     }
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let is_carried = context.session_config().get_extension::<ForAnotherNode>().is_some();
+        let leaving = leaving(&context);
         let stream = self.plan.execute(partition, context)?;
         let (schema, control) = (stream.schema(), self.control.clone());
-        let checked = stream.map(move |batch| {
-            let batch = control.check().map_err(DataFusionError::from).and(batch);
-            if is_carried { batch.map_err(carried) } else { batch }
-        });
+        let checked =
+            stream.map(move |batch| control.check().map_err(DataFusionError::from).and(batch).map_err(&leaving));
         Ok(make_cooperative(Box::pin(RecordBatchStreamAdapter::new(schema, checked))))
     }
 }

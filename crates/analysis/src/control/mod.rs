@@ -23,9 +23,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use terrace_client::Kind;
 
-/// How often, and how many times, is looked whether a query has given back its memory: ten seconds in all.
-const GIVEN_BACK_LOOK: Duration = Duration::from_millis(2);
-const GIVEN_BACK_LOOKS: usize = 5000;
+/// How often is looked whether a query has given back what it held.
+const LOOK: Duration = Duration::from_millis(2);
+/// For how long, at most.
+const GIVING_BACK_MAX: Duration = Duration::from_secs(10);
 
 /// What ends queries, and what is counted of one.
 #[derive(Debug)]
@@ -116,14 +117,9 @@ impl Control {
         self.answered.store(true, Relaxed);
     }
 
-    /// When nothing is held any more, or after a while: tasks that nobody waits for give back what they hold when they are next looked at.
+    /// When nothing is held any more, or after a while.
     pub async fn has_given_back(&self) {
-        for _ in 0..GIVEN_BACK_LOOKS {
-            if self.memory_bytes.load(Relaxed) == 0 {
-                return;
-            }
-            tokio::time::sleep(GIVEN_BACK_LOOK).await;
-        }
+        within(GIVING_BACK_MAX, || self.memory_bytes.load(Relaxed) == 0).await;
     }
 
     /// When the end is wanted.
@@ -139,6 +135,16 @@ impl Control {
             told.await;
         }
     }
+}
+
+/// When it is so, or when that time is over: tasks that nobody waits for let go of what they hold when they are next looked at.
+pub async fn within(time_max: Duration, is_so: impl Fn() -> bool) {
+    let looked = async {
+        while !is_so() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    let _ = tokio::time::timeout(time_max, looked).await;
 }
 
 tokio::task_local! {

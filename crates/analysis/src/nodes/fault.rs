@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use datafusion::error::DataFusionError;
+use datafusion::execution::TaskContext;
 use terrace_client::ObjectError;
 
 /// A session's, where what is read is read for another node.
@@ -9,6 +10,12 @@ pub struct ForAnotherNode;
 
 /// Before an error of ours.
 const OURS: &str = "terrace:";
+
+/// How an operator's errors leave it: where it runs for another node, to be carried.
+pub fn leaving(context: &TaskContext) -> impl Fn(DataFusionError) -> DataFusionError + use<> {
+    let is_carried = context.session_config().get_extension::<ForAnotherNode>().is_some();
+    move |error| if is_carried { carried(error) } else { error }
+}
 
 /// To be carried by its text.
 pub fn carried(error: DataFusionError) -> DataFusionError {

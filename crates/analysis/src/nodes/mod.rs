@@ -15,7 +15,7 @@ mod recipe;
 mod share;
 mod worker;
 
-pub use fault::{ForAnotherNode, carried, of_text};
+pub use fault::{leaving, of_text};
 pub use planner::Nodes;
 pub use recipe::{GridRecipe, Recipe, ReductionRecipe, told};
 pub use share::{Share, own_tiles};
