@@ -62,6 +62,6 @@ pub use terrace_core::objects::{
     ArraySpec, DataType, Element, Kind, NAT, ObjectError, Placement, Region, Result, Spreading, TagMatch, TagQuery,
     TagValue, TimeUnit, halves, unicode_text,
 };
-pub use terrace_objects::array::{ExtentId, Layer, LockMode, Zones, whole};
+pub use terrace_objects::array::{ExtentId, Layer, LockMode, OftenRead, Zones, whole};
 pub use tls::{Socket as TlsSocket, checked_fingerprint, client_config, fingerprint};
 pub use transfer::Transfer;

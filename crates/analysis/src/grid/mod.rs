@@ -18,7 +18,8 @@ pub use cells::{CellType, arrow_type, may_be_null, whole};
 pub use reader::TileReader;
 pub use selection::{Selection, is_of_rows, of_coordinates, only_dimension, select, unqualified};
 pub use source::{MemoryArray, OneCell, Picture, RANK_MAX, Source};
-pub use tiles::{TILE_CELLS, Tile, can_be_shared, tiles};
+pub use tiles::{TILE_CELLS, Tile, can_be_shared, finer, tiles};
+pub use zones::ZONE_CELLS;
 
 use crate::axis::Axis;
 use crate::error::{Error, Result};
@@ -148,6 +149,11 @@ impl std::fmt::Debug for Grid {
 }
 
 impl Grid {
+    /// What is read again and again, is to be read faster from now on.
+    pub fn gather(&self) {
+        self.columns.iter().for_each(|column| column.source.gather());
+    }
+
     /// The table's columns: the dimensions, then the arrays.
     pub fn new(name: &str, dimensions: Vec<Dimension>, columns: Vec<Column>, is_sparse: bool) -> Result<Grid> {
         let dimension_fields = (0..dimensions.len()).map(Meaning::Dimension);

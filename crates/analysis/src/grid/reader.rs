@@ -32,6 +32,11 @@ impl<'a> TileReader<'a> {
         }
     }
 
+    /// One that was made before.
+    pub fn seen(&self, column: usize) -> &Picture {
+        self.pictures[column].as_ref().expect("it was asked for before")
+    }
+
     /// Rows `first .. first + count` of the tile, in C order.
     pub fn array(&mut self, field: usize, first: u64, count: u64) -> Result<ArrayRef> {
         match self.grid.fields[field] {

@@ -8,20 +8,53 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use terrace_client::{ArrayView, DataType, Region};
+use terrace_tool::filesystem::memory_available_bytes;
 
 /// Most dimensions of an array, and so of a grid.
 pub const RANK_MAX: usize = 8;
 
-struct Learning(&'static AtomicBool);
+/// A tenth of the time that others get who want it.
+const NICE: i32 = 10;
+/// Whoever gathers memory is charged with it: at most so-maniest part of what there is.
+const CHARGED_PART: u64 = 4;
 
-impl Drop for Learning {
-    fn drop(&mut self) {
-        self.0.store(false, SeqCst);
+/// Work that nobody waits for, of each kind one piece at a time.
+struct SpareTime {
+    name: &'static str,
+    is_taken: AtomicBool,
+}
+
+/// Until it is dropped.
+struct Taken(&'static SpareTime);
+
+impl SpareTime {
+    const fn new(name: &'static str) -> SpareTime {
+        SpareTime { name, is_taken: AtomicBool::new(false) }
+    }
+
+    fn take(&'static self) -> Option<Taken> {
+        (!self.is_taken.swap(true, SeqCst)).then_some(Taken(self))
     }
 }
 
-/// A tenth of the time that others get who want it.
-const NICE_OF_LEARNING: i32 = 10;
+impl Taken {
+    /// On a thread of its own; where none can be started, not at all.
+    fn spend(self, work: impl FnOnce() + Send + 'static) {
+        let begun = std::thread::Builder::new().name(self.0.name.into());
+        let _ = begun.spawn(move || {
+            let _until_its_end = self;
+            // Queries that are asked meanwhile go first.
+            let _ = setpriority_process(Some(gettid()), NICE);
+            work();
+        });
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.is_taken.store(false, SeqCst);
+    }
+}
 
 /// An array at one moment: layers of packed cells in memory, over a base that is read.
 pub trait Source: Send + Sync {
@@ -42,6 +75,10 @@ pub trait Source: Send + Sync {
     }
     /// A query has compared all values: it would have been better off with the ranges of all layers.
     fn learn_ranges(&self) {}
+    /// So many bytes of a layer, where they lie.
+    fn was_read(&self, _layer: usize, _bytes: u64) {}
+    /// A query has been answered, and whoever asks the next one is better off where what is read often is gathered.
+    fn gather(&self) {}
     /// Cells of a region that lie below all layers, packed.
     fn read_base(&self, region: &Region, cells: &mut [u8]) -> Result<()>;
     /// Extents of the blocks that the base is read in, if there is one.
@@ -80,21 +117,32 @@ impl Source for ArrayView {
         zones::range(&self.layers[layer].id, &cells).or(self.layers[layer].range)
     }
     fn learn_ranges(&self) {
-        static IS_LEARNING: AtomicBool = AtomicBool::new(false);
-        let are_known = self.layers.iter().all(|layer| layer.range.is_some()) && zones::are_known(self);
-        if are_known || IS_LEARNING.swap(true, SeqCst) {
+        static LEARNING: SpareTime = SpareTime::new("ranges");
+        if self.layers.iter().all(|layer| layer.range.is_some()) && zones::are_known(self) {
             return;
         }
-        // Not the view: while that lives, its owners leave room alone.
-        let (array, learning) = (self.array().clone(), Learning(&IS_LEARNING));
-        let learn = move || {
-            let _until_its_end = learning;
-            // Queries that are asked meanwhile go first.
-            let _ = setpriority_process(Some(gettid()), NICE_OF_LEARNING);
-            zones::learn(&array);
-        };
-        // Where no thread can be started, nothing is learned.
-        let _ = std::thread::Builder::new().name("ranges".into()).spawn(learn);
+        if let Some(learning) = LEARNING.take() {
+            // Not the view: while that lives, its owners leave room alone.
+            let array = self.array().clone();
+            learning.spend(move || zones::learn(&array));
+        }
+    }
+    fn was_read(&self, layer: usize, bytes: u64) {
+        self.layers[layer].was_read(bytes);
+    }
+    fn gather(&self) {
+        static GATHERING: SpareTime = SpareTime::new("pages");
+        let Some(gathering) = GATHERING.take() else { return };
+        let often = self.often_read();
+        if !often.is_empty() {
+            gathering.spend(move || {
+                for memory in often {
+                    if memory.bytes() <= memory_available_bytes().unwrap_or(0) / CHARGED_PART {
+                        memory.gather();
+                    }
+                }
+            });
+        }
     }
     fn read_base(&self, region: &Region, cells: &mut [u8]) -> Result<()> {
         Ok(ArrayView::read_base(self, region, cells)?)
@@ -343,6 +391,7 @@ pub fn picture(source: &Arc<dyn Source>, index: &LayerIndex, bounds: &[Range<u64
         if covers && met.is_empty() {
             let cells = source.cells(number)?;
             if (cells as usize).is_multiple_of(size.next_power_of_two().min(16)) {
+                source.was_read(number, wanted.cells() * size as u64);
                 return Ok(seen_in(source, region, cells, bounds, size));
             }
         }

@@ -47,7 +47,7 @@ pub fn tiles(columns: &[&Column], selection: &Selection) -> Vec<Tile> {
             tile.bounds.push(range.clone());
             tile.position[d] = *position;
         }
-        split(tile, &mut found);
+        split(tile, TILE_CELLS, &mut found);
         for d in (0..rank).rev() {
             index[d] += 1;
             if index[d] < pieces[d].len() {
@@ -156,10 +156,17 @@ fn pieces(selection: &Selection, cuts: &[BTreeSet<u64>]) -> Vec<Vec<Piece>> {
     selection.ranges.iter().zip(cuts).map(of_dimension).collect()
 }
 
+/// The same cells in tiles of so many at most, unless one row has more.
+pub fn finer(tiles: &[Tile], cells_max: u64) -> Vec<Tile> {
+    let mut found = vec![];
+    tiles.iter().for_each(|tile| split(tile.clone(), cells_max, &mut found));
+    found
+}
+
 /// Along the outermost dimensions, as evenly as it goes.
-fn split(tile: Tile, found: &mut Vec<Tile>) {
+fn split(tile: Tile, cells_max: u64, found: &mut Vec<Tile>) {
     let cells = tile.cells();
-    if cells <= TILE_CELLS {
+    if cells <= cells_max {
         return found.push(tile);
     }
     let Some(d) = (0..tile.bounds.len()).find(|&d| tile.bounds[d].end - tile.bounds[d].start > 1) else {
@@ -167,13 +174,13 @@ fn split(tile: Tile, found: &mut Vec<Tile>) {
     };
     let extent = tile.bounds[d].end - tile.bounds[d].start;
     let row = cells / extent;
-    let step = (TILE_CELLS / row).max(1);
+    let step = (cells_max / row).max(1);
     let mut start = tile.bounds[d].start;
     while start < tile.bounds[d].end {
         let mut part = tile.clone();
         part.bounds[d] = start..(start + step).min(tile.bounds[d].end);
         part.position[d] += start - tile.bounds[d].start;
         start = part.bounds[d].end;
-        split(part, found);
+        split(part, cells_max, found);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 use terrace_client::{Array, ArrayView, DataType, ExtentId, whole};
 
 /// A smaller extent has one range, which its log knows.
-const ZONE_CELLS: u64 = 1 << 15;
+pub const ZONE_CELLS: u64 = 1 << 15;
 /// Of all extents together, 24 bytes each; then all are forgotten.
 const ZONES_MAX: usize = 1 << 20;
 

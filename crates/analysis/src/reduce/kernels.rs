@@ -8,22 +8,18 @@ const LANES: usize = 16;
 /// One group's sum of a line.
 pub fn sum_real<T: CellType>(cells: &[T], mask: Option<&[u64]>) -> f64 {
     let mut lanes = [0f64; LANES];
-    let chunks = cells.chunks_exact(LANES);
-    let rest = chunks.remainder();
+    let (chunks, rest) = cells.as_chunks::<LANES>();
     match mask {
         None => {
             for chunk in chunks {
-                lanes.iter_mut().zip(chunk).for_each(|(lane, cell)| *lane += cell.to_f64());
+                (0..LANES).for_each(|lane| lanes[lane] += chunk[lane].to_f64());
             }
             rest.iter().zip(&mut lanes).for_each(|(cell, lane)| *lane += cell.to_f64());
         }
         Some(mask) => {
-            let masks = mask.chunks_exact(LANES);
-            let rest_mask = masks.remainder();
-            for (chunk, mask) in chunks.zip(masks) {
-                for ((lane, cell), mask) in lanes.iter_mut().zip(chunk).zip(mask) {
-                    *lane += masked(cell.to_f64(), *mask);
-                }
+            let (masks, rest_mask) = mask.as_chunks::<LANES>();
+            for (chunk, mask) in chunks.iter().zip(masks) {
+                (0..LANES).for_each(|lane| lanes[lane] += masked(chunk[lane].to_f64(), mask[lane]));
             }
             for ((lane, cell), mask) in lanes.iter_mut().zip(rest).zip(rest_mask) {
                 *lane += masked(cell.to_f64(), *mask);
@@ -85,12 +81,11 @@ pub fn extreme<T: CellType>(cells: &[T], mask: Option<&[u64]>, start: T, better:
     match mask {
         None => {
             let mut lanes = [start; LANES];
-            let chunks = cells.chunks_exact(LANES);
-            let rest = chunks.remainder();
+            let (chunks, rest) = cells.as_chunks::<LANES>();
             for chunk in chunks {
-                for (lane, cell) in lanes.iter_mut().zip(chunk) {
-                    *lane = if better(*cell, *lane) { *cell } else { *lane };
-                }
+                (0..LANES).for_each(|lane| {
+                    lanes[lane] = if better(chunk[lane], lanes[lane]) { chunk[lane] } else { lanes[lane] }
+                });
             }
             for (cell, lane) in rest.iter().zip(&mut lanes) {
                 *lane = if better(*cell, *lane) { *cell } else { *lane };

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use terrace_core::objects::{ArraySpec, Kind, ObjectError, Overlap, Region, Result};
 
 pub use ranges::{Zones, whole};
-pub use view::{ExtentId, Layer, View};
+pub use view::{ExtentId, Layer, OftenRead, View};
 
 /// What only the agent can do.
 pub trait Services: ChunkSource {

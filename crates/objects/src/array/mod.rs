@@ -37,7 +37,7 @@ mod tail;
 pub use base::{Base, ChunkSource};
 pub use copying::{copy_overlap, fill};
 pub use durable::{Cut, Drops, Flushed, compact, directory_of, flush_stage, is_dirty, is_locked, stage_bytes};
-pub use handle::{ArrayHandle, ExtentId, Layer, Services, View, Zones, whole};
+pub use handle::{ArrayHandle, ExtentId, Layer, OftenRead, Services, View, Zones, whole};
 pub use locks::{LockMode, LockTable, RegionLock};
 pub use log::{LIVE, Log, RECORDS_MAX, ValueRange};
 pub use metadata::{

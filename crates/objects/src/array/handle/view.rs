@@ -40,6 +40,23 @@ impl Layer {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+    /// So much of it, by whoever has the view.
+    pub fn was_read(&self, bytes: u64) {
+        self.file.was_read(bytes);
+    }
+}
+
+/// Memory that is read again and again. It does not hold the view.
+pub struct OftenRead(Arc<MappedFile>);
+
+impl OftenRead {
+    pub fn bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+    /// What is read next is read faster, where the kernel can do that; it takes about as long as to read it twice.
+    pub fn gather(&self) {
+        self.0.gather();
+    }
 }
 
 pub struct View {
@@ -74,6 +91,12 @@ impl View {
     /// All that there is lies below.
     pub fn of_base(shape: Vec<u64>) -> View {
         View { base_shape: shape.clone(), shape, has_base: true, layers: vec![], _hold: None }
+    }
+
+    /// What has become memory of that kind since this was asked last.
+    pub fn often_read(&self) -> Vec<OftenRead> {
+        let files = self.layers.iter().map(|layer| &layer.file);
+        files.filter(|file| file.is_to_be_gathered()).map(|file| OftenRead(file.clone())).collect()
     }
 
     /// The same layers, as part of an array of this shape that has cells elsewhere, too.
