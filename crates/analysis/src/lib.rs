@@ -32,6 +32,7 @@ mod control;
 mod error;
 mod exact;
 mod exec;
+mod extreme;
 mod grid;
 mod interpolate;
 mod late;

@@ -8,6 +8,7 @@ use crate::arrow::datatypes::DataType as ArrowType;
 use crate::arrow::util::pretty::pretty_format_batches;
 use crate::datafusion::execution::session_state::SessionStateBuilder;
 use crate::datafusion::prelude::{SessionConfig, SessionContext};
+use crate::extreme::extremes;
 use crate::{Axis, Column, Dimension, Grid, GridTable, MemoryArray, Source, array_rules, exact_sum};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -31,6 +32,7 @@ fn context_with(array_plans: bool, batch_rows: usize) -> SessionContext {
     }
     let context = SessionContext::new_with_state(state.build());
     context.register_udaf(exact_sum());
+    extremes().into_iter().for_each(|function| context.register_udaf(function));
     context
 }
 
@@ -506,29 +508,79 @@ fn extremes_of_negative_numbers_and_sums_of_large_ones_are_exact() {
     assert!(text.contains("| -1 ") && text.contains("| -5 ") && text.contains("9007199254740993"), "{text}");
 }
 
+/// A number along each of two dimensions, and one for each pair.
 #[test]
 fn not_a_number_compares_the_same_on_both_ways() {
     let values = [f64::NAN, -f64::NAN, 0.0, -0.0, f64::INFINITY, 3.0, -2.0];
-    let make = |array_plans| {
+    let all: Vec<f64> = (0..49).map(|place| values[(place * 3 + place / 7) % 7]).collect();
+    let make = |array_plans, first: usize| {
         let context = context(array_plans);
-        let mut array = MemoryArray::new(DataType::Float64, &[7]);
-        array.put(Region::whole(&[7]).unwrap(), packed(DataType::Float64, &values)).unwrap();
-        let dimension = Dimension { name: "i".into(), extent: 7, axis: Axis::INDEX };
-        let column = Column::new("v", Arc::new(array), vec![(0, 0)]);
-        let grid = Grid::new("g", vec![dimension], vec![column], false).unwrap();
+        let own = &values[first..];
+        let count = own.len() as u64;
+        let dimension = |name: &str, extent| Dimension { name: name.into(), extent, axis: Axis::INDEX };
+        let along = |name: &str, d: usize, values: &[f64]| {
+            let mut array = MemoryArray::new(DataType::Float64, &[values.len() as u64]);
+            let region = Region::whole(&[values.len() as u64]).unwrap();
+            array.put(region, packed(DataType::Float64, values)).unwrap();
+            Column::new(name, Arc::new(array), vec![(d, 0)])
+        };
+        let pairs: Vec<f64> = all.chunks(7).take(own.len()).flatten().copied().collect();
+        let columns = vec![
+            along("v", 0, own),
+            along("w", 1, &values),
+            column_of("u", DataType::Float64, &[count, 7], &packed(DataType::Float64, &pairs)),
+            column_of(
+                "s",
+                DataType::Float64,
+                &[count, 7],
+                &packed(DataType::Float64, &pairs[..].iter().rev().copied().collect::<Vec<_>>()),
+            ),
+        ];
+        let grid = Grid::new("g", vec![dimension("i", count), dimension("j", 7)], columns, false).unwrap();
         context.register_table("g", Arc::new(GridTable(Arc::new(grid)))).unwrap();
         context
     };
-    let (native, generic) = (make(true), make(false));
-    for operator in [">", ">=", "<", "<=", "=", "<>"] {
-        for value in ["0.0", "2.5", "3.0", "-0.0"] {
-            let scan = format!("SELECT i FROM g WHERE v {operator} {value}");
-            // A filter above the scan is DataFusion's own.
-            let other = format!("SELECT i FROM (SELECT i, v FROM g LIMIT 100) WHERE v {operator} {value}");
-            assert_eq!(rows(&answer(&native, &scan)), rows(&answer(&generic, &other)), "{scan}");
-            let count = format!("SELECT count(*) FROM g WHERE v {operator} {value}");
-            assert_eq!(rows(&answer(&native, &count)), rows(&answer(&generic, &count)), "{count}");
+    // Without a NaN of one's own, too.
+    for first in [0, 2] {
+        let (native, generic) = (make(true, first), make(false, first));
+        let compared = ["v", "w", "u", "s", "0.0", "2.5", "3.0", "-0.0"];
+        for (left, right) in ["v", "w", "u"].into_iter().flat_map(|left| compared.map(|right| (left, right))) {
+            for operator in [">", ">=", "<", "<=", "=", "<>"] {
+                let scan = format!("SELECT i, j FROM g WHERE {left} {operator} {right}");
+                // A filter above the scan is DataFusion's own.
+                let other = format!("SELECT i, j FROM (SELECT * FROM g LIMIT 100) WHERE {left} {operator} {right}");
+                assert_eq!(rows(&answer(&native, &scan)), rows(&answer(&generic, &other)), "{scan}");
+                let count = format!("SELECT count(*) FROM g WHERE {left} {operator} {right}");
+                assert_eq!(rows(&answer(&native, &count)), rows(&answer(&generic, &count)), "{count}");
+            }
         }
+    }
+}
+
+/// Of which most tiles have none.
+#[test]
+fn cells_at_the_extremes_of_their_planes_are_found_without_a_look_at_the_others() {
+    let (native, generic) = on_both_ways(&|| vec![]);
+    for context in [&native, &generic] {
+        const SHAPE: [u64; 2] = [3, 200_000];
+        let values = |by: u64| (0..SHAPE[0] * SHAPE[1]).map(|i| (i * by % 600_011) as f64).collect::<Vec<_>>();
+        let column =
+            |name: &str, values: &[f64]| column_of(name, DataType::Float64, &SHAPE, &packed(DataType::Float64, values));
+        let mut with_nan = values(7919);
+        with_nan[250_000] = f64::NAN;
+        let columns = vec![column("v", &values(7919)), column("w", &with_nan)];
+        let dimension = |(name, extent): (&str, u64)| Dimension { name: name.into(), extent, axis: Axis::INDEX };
+        let dimensions = [("x", SHAPE[0]), ("y", SHAPE[1])].into_iter().map(dimension).collect();
+        let grid = Grid::new("g", dimensions, columns, false).unwrap();
+        context.register_table("g", Arc::new(GridTable(Arc::new(grid)))).unwrap();
+    }
+    let of = |column| [("max", "="), ("min", "="), ("max", ">="), ("avg", "<>")].map(|(what, how)| (column, what, how));
+    for (column, aggregate, operator) in of("v").into_iter().chain(of("w")) {
+        let query = format!(
+            "SELECT g.x, count(*), min(y) FROM g JOIN (SELECT x, {aggregate}({column}) AS m FROM g GROUP BY x) q \
+             ON g.x = q.x WHERE {column} {operator} m GROUP BY g.x"
+        );
+        assert_eq!(texts(&native, &query), texts(&generic, &query), "{query}");
     }
 }
 

@@ -6,6 +6,7 @@ use crate::control::{self, Control, Limits, Query, Register, answer, checked, on
 use crate::error::{Error, Result};
 use crate::exact;
 use crate::exec::STACK_BYTES;
+use crate::extreme::extremes;
 use crate::interpolate::{self, interpolate};
 use crate::nesting;
 use crate::nodes::Nodes;
@@ -150,7 +151,7 @@ pub fn context(options: &Options) -> Result<SessionContext> {
 
 /// Those that are ours, and those that ours are called instead of.
 pub fn register_functions(registry: &mut dyn FunctionRegistry) -> Result<()> {
-    for function in [exact_sum(), complex::average()] {
+    for function in [exact_sum(), complex::average()].into_iter().chain(extremes()) {
         registry.register_udaf(Arc::new(function))?;
     }
     for function in [cf_time(), interpolate()].into_iter().chain(complex::functions()) {
