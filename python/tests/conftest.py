@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import terrace
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TERRACE = Path(os.environ.get("TERRACE", REPOSITORY / "target/release/terrace"))
+HOSTS_OF_NODES = ["10.77.0.1", "10.77.0.2"]
 
 
 @dataclass
@@ -114,3 +117,41 @@ def place(session: terrace.Session, request: pytest.FixtureRequest) -> Iterator[
     container = session.create_container(name)
     yield container
     session.remove(name, recursive=True)
+
+
+def without_nodes(module: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """Skips, loudly, where `nodes` can't be had."""
+    needed = "mount -t tmpfs none /dev/shm && ip link add wire type bridge && command -v nsenter"
+    if not shutil.which("unshare") or subprocess.run(["unshare", "-mnu", "sh", "-c", needed], capture_output=True).returncode != 0:
+        with capfd.disabled():
+            print(f"SKIPPED: python::{module}: two nodes need root, the right to make namespaces, and ip(8)", file=sys.stderr)
+        pytest.skip("no namespaces")
+
+
+@contextmanager
+def nodes() -> Iterator[Path]:
+    """Nodes that share this machine's files, but not /dev/shm, /var/tmp and the network; a bridge connects them. Gives the command that
+    enters one, by its address."""
+    with tempfile.TemporaryDirectory(prefix="tt-nodes-", dir="/tmp") as place, ExitStack() as processes:
+
+        def space(kinds: str, script: str) -> str:
+            whole = f"{script}; echo ready; exec sleep 100000"
+            process = subprocess.Popen(["unshare", kinds, "sh", "-euc", whole], stdout=subprocess.PIPE, text=True)
+            processes.callback(lambda: (process.kill(), process.wait(), process.stdout.close()))
+            assert process.stdout.readline() == "ready\n", script
+            return str(process.pid)
+
+        def enter(pid: str, script: str) -> None:
+            subprocess.run(["nsenter", "-t", pid, "-n", "sh", "-euc", script], check=True)
+
+        wire = space("-n", "ip link add wire type bridge; ip link set wire up")
+        for address in HOSTS_OF_NODES:
+            port = f"node{address[-1]}"
+            node = space("-mnu", f"hostname {port}; mount -t tmpfs none /dev/shm; mount -t tmpfs none /var/tmp")
+            enter(wire, f"ip link add {port} type veth peer name eth0 netns {node}; ip link set {port} master wire up")
+            enter(node, f"ip link set lo up; ip addr add {address}/24 dev eth0; ip link set eth0 up")
+            Path(place, address).write_text(node)
+        command = Path(place, "enter")
+        command.write_text(f'#!/bin/sh\nnode=$(cat {place}/$1); shift\nexec nsenter -t $node -m -n -u "--wdns=$PWD" -- "$@"\n')
+        command.chmod(0o755)
+        yield command

@@ -9,19 +9,17 @@ from __future__ import annotations
 import gc
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import REPOSITORY, TERRACE
+from conftest import HOSTS_OF_NODES, REPOSITORY, TERRACE, nodes, without_nodes
 
 import terrace
 
@@ -33,7 +31,6 @@ import terrace.dask  # noqa: E402
 
 #: Starts a command on the node with an address, where this file runs on nodes.
 ENTER = os.environ.get("TERRACE_TEST_ENTER")
-HOSTS_OF_NODES = ["10.77.0.1", "10.77.0.2"]
 HOSTS = HOSTS_OF_NODES if ENTER else ["127.0.0.1", "127.0.0.2"]
 CELLS = np.random.default_rng(17).normal(size=(512, 512))
 CHUNKS = (64, 64)
@@ -263,11 +260,7 @@ def test_without_a_cluster_and_where_no_host_is_known(session: terrace.Session, 
 def test_all_of_this_on_two_nodes(capfd: pytest.CaptureFixture[str]) -> None:
     if ENTER:
         pytest.skip("this is on two nodes")
-    needed = "mount -t tmpfs none /dev/shm && ip link add wire type bridge && command -v nsenter"
-    if not shutil.which("unshare") or subprocess.run(["unshare", "-mnu", "sh", "-c", needed], capture_output=True).returncode != 0:
-        with capfd.disabled():
-            print("SKIPPED: python::test_dask: two nodes need root, the right to make namespaces, and ip(8)", file=sys.stderr)
-        pytest.skip("no namespaces")
+    without_nodes("test_dask", capfd)
     with nodes() as enter:
         ran = subprocess.run(
             [enter, HOSTS_OF_NODES[0], sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider",
@@ -275,32 +268,3 @@ def test_all_of_this_on_two_nodes(capfd: pytest.CaptureFixture[str]) -> None:
             cwd=REPOSITORY, env={**os.environ, "TERRACE_TEST_ENTER": str(enter)}, capture_output=True, text=True, timeout=600,
         )  # fmt: skip
     assert ran.returncode == 0, ran.stdout + ran.stderr
-
-
-@contextmanager
-def nodes() -> Iterator[Path]:
-    """Nodes that share this machine's files, but not /dev/shm, /var/tmp and the network; a bridge connects them. Gives the command that
-    enters one, by its address."""
-    with tempfile.TemporaryDirectory(prefix="tt-nodes-", dir="/tmp") as place, ExitStack() as processes:
-
-        def space(kinds: str, script: str) -> str:
-            whole = f"{script}; echo ready; exec sleep 100000"
-            process = subprocess.Popen(["unshare", kinds, "sh", "-euc", whole], stdout=subprocess.PIPE, text=True)
-            processes.callback(lambda: (process.kill(), process.wait(), process.stdout.close()))
-            assert process.stdout.readline() == "ready\n", script
-            return str(process.pid)
-
-        def enter(pid: str, script: str) -> None:
-            subprocess.run(["nsenter", "-t", pid, "-n", "sh", "-euc", script], check=True)
-
-        wire = space("-n", "ip link add wire type bridge; ip link set wire up")
-        for address in HOSTS_OF_NODES:
-            port = f"node{address[-1]}"
-            node = space("-mnu", f"hostname {port}; mount -t tmpfs none /dev/shm; mount -t tmpfs none /var/tmp")
-            enter(wire, f"ip link add {port} type veth peer name eth0 netns {node}; ip link set {port} master wire up")
-            enter(node, f"ip link set lo up; ip addr add {address}/24 dev eth0; ip link set eth0 up")
-            Path(place, address).write_text(node)
-        command = Path(place, "enter")
-        command.write_text(f'#!/bin/sh\nnode=$(cat {place}/$1); shift\nexec nsenter -t $node -m -n -u "--wdns=$PWD" -- "$@"\n')
-        command.chmod(0o755)
-        yield command

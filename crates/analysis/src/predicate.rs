@@ -1,15 +1,15 @@
-//! A query's predicates on values, on the cells of a tile: comparisons of one column with a number where they lie, anything
-//! else by DataFusion on Arrow arrays.
+//! A query's predicates on values, on the cells of a tile: comparisons of one column with a number, or with another one of its type, where
+//! they lie, anything else by DataFusion on Arrow arrays.
 //!
-//! Invariant: both ways give the same rows. Arrow orders floats totally (a NaN is greater than all numbers, -0 is less than 0),
-//! so a comparison falls back to Arrow where a tile has a NaN, or where the sign of zero matters.
+//! Invariant: both ways give the same rows. To DataFusion zeroes of both signs are one number, and a NaN is greater than all numbers: so
+//! a comparison falls back to it where a tile has a NaN.
 
 use crate::error::Result;
 use crate::grid::with_cell_type;
 use crate::grid::{CellType, Grid, Picture, Tile, TileReader, unqualified};
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
-use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
@@ -34,7 +34,15 @@ pub struct Predicate {
 struct Comparison {
     column: usize,
     operator: Operator,
-    value: f64,
+    with: Compared,
+}
+
+/// What a column is compared with.
+#[derive(Clone, Copy, Debug)]
+enum Compared {
+    Value(f64),
+    /// Of the same type.
+    Column(usize),
 }
 
 /// An expression on some of a grid's fields.
@@ -153,16 +161,21 @@ impl Predicate {
     /// Of the tiles, those that may have rows: what is known of their values does not say otherwise.
     pub fn possible(&self, grid: &Grid, tiles: Vec<Tile>) -> Vec<Tile> {
         let is_possible = |tile: &Tile| {
-            let holds_nowhere = |comparison: &Comparison| comparison.known(grid, &tile.bounds) == Some(false);
             let is_fill = self.leaves_out_fill && grid.columns.iter().all(|column| column.is_untouched(&tile.bounds));
-            !is_fill && !self.comparisons.iter().any(holds_nowhere)
+            !is_fill && !self.holds_nowhere(grid, tile)
         };
         tiles.into_iter().filter(is_possible).collect()
     }
 
+    /// As far as the ranges of values say so: those of columns that are computed only when they have been.
+    pub fn holds_nowhere(&self, grid: &Grid, tile: &Tile) -> bool {
+        self.comparisons.iter().any(|comparison| comparison.known(grid, &tile.bounds) == Some(false))
+    }
+
     /// What has been compared cell by cell could be left out next time.
     pub fn learn_ranges(&self, grid: &Grid) {
-        self.comparisons.iter().for_each(|comparison| grid.columns[comparison.column].source.learn_ranges());
+        let columns = self.comparisons.iter().flat_map(Comparison::columns);
+        columns.for_each(|column| grid.columns[column].source.learn_ranges());
     }
 
     pub fn mask(&self, grid: &Grid, reader: &mut TileReader<'_>, mask: &mut Mask) -> Result<()> {
@@ -171,11 +184,7 @@ impl Predicate {
             if comparison.known(grid, &reader.tile.bounds) == Some(true) {
                 continue;
             }
-            let data_type = grid.columns[comparison.column].data_type();
-            let extents = reader.extents.clone();
-            let picture = reader.picture(comparison.column)?;
-            let is_plain = with_cell_type!(data_type, T => comparison.narrow::<T>(picture, &extents, mask), false);
-            if !is_plain {
+            if !comparison.narrow(grid, reader, mask)? {
                 self.begin(grid, reader, mask)?;
                 return self.all.as_ref().expect("there are comparisons").narrow(reader, mask);
             }
@@ -201,8 +210,8 @@ impl Predicate {
         }
         for &column in &self.presence {
             let extents = reader.extents.clone();
-            let is_there = Comparison { column, operator: Operator::NotEq, value: 0.0 };
-            is_there.narrow::<u8>(reader.picture(column)?, &extents, mask);
+            let is_there = Comparison { column, operator: Operator::NotEq, with: Compared::Value(0.0) };
+            is_there.narrow_by_value::<u8>(0.0, reader.picture(column)?, &extents, mask);
         }
         Ok(())
     }
@@ -236,24 +245,27 @@ pub fn ones(is_so: bool) -> u64 {
 impl Comparison {
     fn of(grid: &Grid, filter: &Expr) -> Option<Comparison> {
         let Expr::BinaryExpr(BinaryExpr { left, op, right }) = filter else { return None };
+        use Operator::*;
+        if !matches!(op, Gt | GtEq | Lt | LtEq | Eq | NotEq) {
+            return None;
+        }
         let (column, literal, operator) = match (left.as_ref(), right.as_ref()) {
+            (Expr::Column(column), Expr::Column(other)) => {
+                let ((column, own), (other, others)) = (column_of(grid, column)?, column_of(grid, other)?);
+                let are_alike = own == others && grid.columns[column].data_type() == grid.columns[other].data_type();
+                return are_alike.then_some(Comparison { column, operator: *op, with: Compared::Column(other) });
+            }
             (column, Expr::Literal(literal, _)) => (column, literal, *op),
             (Expr::Literal(literal, _), column) => (column, literal, op.swap()?),
             _ => return None,
         };
-        use Operator::*;
-        if !matches!(operator, Gt | GtEq | Lt | LtEq | Eq | NotEq) {
-            return None;
-        }
         // A wider type holds the same numbers.
         let (column, is_cast) = match column {
             Expr::Cast(cast) => (cast.expr.as_ref(), true),
             column => (column, false),
         };
         let Expr::Column(column) = column else { return None };
-        let field = grid.schema().index_of(&column.name).ok()?;
-        let column = grid.fields[field].column()?;
-        let own = grid.schema().field(field).data_type().clone();
+        let (column, own) = column_of(grid, column)?;
         let value = match literal {
             ScalarValue::Float64(Some(value)) => *value,
             ScalarValue::Float32(Some(value)) => *value as f64,
@@ -263,72 +275,130 @@ impl Comparison {
             },
         };
         let is_compared_as = matches!(literal.data_type(), DataType::Float64) || !is_cast && literal.data_type() == own;
-        let zero_matters = value == 0.0 && (value.is_sign_negative() || !matches!(operator, Gt | LtEq));
-        let is_float = matches!(own, DataType::Float64 | DataType::Float32);
-        (is_exact_in_f64(&own) && is_compared_as && !value.is_nan() && !(is_float && zero_matters))
-            .then_some(Comparison { column, operator, value })
+        let with = Compared::Value(value);
+        (is_compared_as && !value.is_nan()).then_some(Comparison { column, operator, with })
     }
 
-    /// Whether it holds for all cells of a box, or for none, where the range of the values says so.
+    fn columns(&self) -> impl Iterator<Item = usize> + use<> {
+        let other = match self.with {
+            Compared::Value(_) => None,
+            Compared::Column(column) => Some(column),
+        };
+        std::iter::once(self.column).chain(other)
+    }
+
+    /// Whether it holds for all cells of a box, or for none, where the ranges of the values say so.
     fn known(&self, grid: &Grid, bounds: &[Range<u64>]) -> Option<bool> {
         let (low, high) = grid.columns[self.column].range(bounds)?;
-        let value = self.value;
+        let (least, greatest) = match self.with {
+            Compared::Value(value) => (value, value),
+            Compared::Column(column) => grid.columns[column].range(bounds)?,
+        };
+        let (are_one, are_apart) = (low == high && least == greatest && low == least, greatest < low || least > high);
         let (all, none) = match self.operator {
-            Operator::Gt => (low > value, high <= value),
-            Operator::GtEq => (low >= value, high < value),
-            Operator::Lt => (high < value, low >= value),
-            Operator::LtEq => (high <= value, low > value),
-            Operator::Eq => (low == value && high == value, value < low || value > high),
-            _ => (value < low || value > high, low == value && high == value),
+            Operator::Gt => (low > greatest, high <= least),
+            Operator::GtEq => (low >= greatest, high < least),
+            Operator::Lt => (high < least, low >= greatest),
+            Operator::LtEq => (high <= least, low > greatest),
+            Operator::Eq => (are_one, are_apart),
+            _ => (are_apart, are_one),
         };
         if all { Some(true) } else { none.then_some(false) }
     }
 
-    /// False: there is a NaN.
-    fn narrow<T: CellType>(&self, picture: &Picture, extents: &[u64], mask: &mut [u64]) -> bool {
+    /// Leaves those cells of a mask for which it holds. False: there is a NaN.
+    fn narrow(&self, grid: &Grid, reader: &mut TileReader<'_>, mask: &mut [u64]) -> Result<bool> {
+        let data_type = grid.columns[self.column].data_type();
+        let extents = reader.extents.clone();
+        Ok(match self.with {
+            Compared::Value(value) => {
+                let picture = reader.picture(self.column)?;
+                with_cell_type!(data_type, T => self.narrow_by_value::<T>(value, picture, &extents, mask), false)
+            }
+            Compared::Column(other) => {
+                reader.picture(self.column)?;
+                reader.picture(other)?;
+                let pictures = [reader.seen(self.column), reader.seen(other)];
+                with_cell_type!(data_type, T => self.narrow_by_column::<T>(pictures, &extents, mask), false)
+            }
+        })
+    }
+
+    fn narrow_by_value<T: CellType>(&self, value: f64, picture: &Picture, extents: &[u64], mask: &mut [u64]) -> bool {
         let base = picture.base().cast::<T>();
-        let value = self.value;
         let mut is_plain = true;
         for_each_line(picture, extents, |position, stride, first, count| {
             let mask = &mut mask[first..first + count];
-            if stride == 1 {
-                // SAFETY: a line of the box; layers are aligned.
-                let cells = unsafe { std::slice::from_raw_parts(base.add(position), count) };
-                is_plain &= match self.operator {
-                    Operator::Gt => line(cells, mask, |cell| cell > value),
-                    Operator::GtEq => line(cells, mask, |cell| cell >= value),
-                    Operator::Lt => line(cells, mask, |cell| cell < value),
-                    Operator::LtEq => line(cells, mask, |cell| cell <= value),
-                    Operator::Eq => line(cells, mask, |cell| cell == value),
-                    _ => line(cells, mask, |cell| cell != value),
-                };
-                return;
-            }
-            for (i, slot) in mask.iter_mut().enumerate() {
-                // SAFETY: as above.
-                let cell = unsafe { *base.add(position + i * stride) }.to_f64();
-                is_plain &= !cell.is_nan();
-                *slot &= ones(match self.operator {
-                    Operator::Gt => cell > value,
-                    Operator::GtEq => cell >= value,
-                    Operator::Lt => cell < value,
-                    Operator::LtEq => cell <= value,
-                    Operator::Eq => cell == value,
-                    _ => cell != value,
-                });
-            }
+            // SAFETY: a line of the box; layers are aligned.
+            is_plain &= unsafe {
+                match stride {
+                    1 => line(std::slice::from_raw_parts(base.add(position), count), value, mask, self.operator),
+                    _ => {
+                        let cells = (0..count).map(|i| *base.add(position + i * stride));
+                        narrowed(cells.map(|cell| (cell.to_f64(), value)), mask, self.operator)
+                    }
+                }
+            };
+        });
+        is_plain
+    }
+
+    fn narrow_by_column<T: CellType>(&self, pictures: [&Picture; 2], extents: &[u64], mask: &mut [u64]) -> bool {
+        let [base, other] = pictures.map(|picture| picture.base().cast::<T>());
+        let mut is_plain = true;
+        for_each_line_of(pictures, extents, |[position, at], [stride, step], first, count| {
+            let mask = &mut mask[first..first + count];
+            // SAFETY: lines of the box, of both; layers are aligned.
+            is_plain &= unsafe {
+                let cells = |base: *const T, position| std::slice::from_raw_parts(base.add(position), count);
+                match (stride, step) {
+                    (1, 0) => line(cells(base, position), (*other.add(at)).to_f64(), mask, self.operator),
+                    (1, 1) => {
+                        let pairs = cells(base, position).iter().zip(cells(other, at));
+                        narrowed(pairs.map(|(cell, other)| (cell.to_f64(), other.to_f64())), mask, self.operator)
+                    }
+                    _ => {
+                        let pairs = (0..count).map(|i| (*base.add(position + i * stride), *other.add(at + i * step)));
+                        narrowed(pairs.map(|(cell, other)| (cell.to_f64(), other.to_f64())), mask, self.operator)
+                    }
+                }
+            };
         });
         is_plain
     }
 }
 
+/// A column of the grid whose values are exact in 64-bit floats, and the type that the table has.
+fn column_of(grid: &Grid, named: &Column) -> Option<(usize, DataType)> {
+    let field = grid.schema().index_of(&named.name).ok()?;
+    let own = grid.schema().field(field).data_type().clone();
+    let column = grid.fields[field].column()?;
+    is_exact_in_f64(&own).then_some((column, own))
+}
+
+fn line<T: CellType>(cells: &[T], value: f64, mask: &mut [u64], operator: Operator) -> bool {
+    narrowed(cells.iter().map(|cell| (cell.to_f64(), value)), mask, operator)
+}
+
+/// Leaves those of a mask for which it holds. False: there is a NaN.
 #[inline(always)]
-fn line<T: CellType>(cells: &[T], mask: &mut [u64], holds: impl Fn(f64) -> bool) -> bool {
+fn narrowed(pairs: impl Iterator<Item = (f64, f64)>, mask: &mut [u64], operator: Operator) -> bool {
+    match operator {
+        Operator::Gt => narrowed_by(pairs, mask, |cell, other| cell > other),
+        Operator::GtEq => narrowed_by(pairs, mask, |cell, other| cell >= other),
+        Operator::Lt => narrowed_by(pairs, mask, |cell, other| cell < other),
+        Operator::LtEq => narrowed_by(pairs, mask, |cell, other| cell <= other),
+        Operator::Eq => narrowed_by(pairs, mask, |cell, other| cell == other),
+        _ => narrowed_by(pairs, mask, |cell, other| cell != other),
+    }
+}
+
+#[inline(always)]
+fn narrowed_by(pairs: impl Iterator<Item = (f64, f64)>, mask: &mut [u64], holds: impl Fn(f64, f64) -> bool) -> bool {
     let mut plain = u64::MAX;
-    for (cell, slot) in cells.iter().zip(mask) {
-        let cell = cell.to_f64();
-        *slot &= ones(holds(cell));
-        plain &= ones(!cell.is_nan());
+    for ((cell, other), slot) in pairs.zip(mask) {
+        *slot &= ones(holds(cell, other));
+        plain &= ones(!cell.is_nan() & !other.is_nan());
     }
     plain == u64::MAX
 }
@@ -336,26 +406,39 @@ fn line<T: CellType>(cells: &[T], mask: &mut [u64], holds: impl Fn(f64) -> bool)
 /// Calls `act(position, stride, place, count)` for each line of a box: runs along the innermost dimension, or longer ones where
 /// the dimensions before it go on without a gap.
 pub fn for_each_line(picture: &Picture, extents: &[u64], mut act: impl FnMut(usize, usize, usize, usize)) {
+    for_each_line_of([picture], extents, |[position], [stride], place, count| act(position, stride, place, count));
+}
+
+/// The same of several pictures of one box.
+fn for_each_line_of<const N: usize>(
+    pictures: [&Picture; N],
+    extents: &[u64],
+    mut act: impl FnMut([usize; N], [usize; N], usize, usize),
+) {
     let rank = extents.len();
     let mut inner = (0..rank).rev().find(|&d| extents[d] > 1).unwrap_or(rank - 1);
     let mut count = extents[inner] as usize;
-    let stride = picture.strides[inner];
-    while inner > 0 && (extents[inner - 1] == 1 || picture.strides[inner - 1] == count * stride) {
+    let strides = pictures.map(|picture| picture.strides[inner]);
+    let goes_on = |d: usize, count: usize| {
+        pictures.iter().zip(strides).all(|(picture, stride)| picture.strides[d] == count * stride)
+    };
+    while inner > 0 && (extents[inner - 1] == 1 || goes_on(inner - 1, count)) {
         inner -= 1;
         count *= extents[inner] as usize;
     }
     let lines: u64 = extents[..inner].iter().product();
     let mut index = [0u64; crate::grid::RANK_MAX];
-    let mut position = 0;
+    let mut positions = [0; N];
     for number in 0..lines as usize {
-        act(position, stride, number * count, count);
+        act(positions, strides, number * count, count);
         for d in (0..inner).rev() {
+            let steps = pictures.map(|picture| picture.strides[d]);
             index[d] += 1;
-            position += picture.strides[d];
+            positions.iter_mut().zip(steps).for_each(|(position, step)| *position += step);
             if index[d] < extents[d] {
                 break;
             }
-            position -= extents[d] as usize * picture.strides[d];
+            positions.iter_mut().zip(steps).for_each(|(position, step)| *position -= extents[d] as usize * step);
             index[d] = 0;
         }
     }

@@ -6,7 +6,7 @@
 use crate::control::reading;
 use crate::error::Result;
 use crate::exec::{ArrayExec, Seen, Work};
-use crate::grid::{Column as GridColumn, Grid, Selection, Tile, TileReader, is_of_rows, select};
+use crate::grid::{Column as GridColumn, Grid, Selection, Tile, TileReader, ZONE_CELLS, finer, is_of_rows, select};
 use crate::late::{First, LateFilters, Wanted};
 use crate::nodes::{GridRecipe, Recipe, Share, own_tiles, told};
 use crate::predicate::{Mask, Predicate, places};
@@ -205,7 +205,9 @@ impl Work for Scan {
         let column = by.expr.downcast_ref::<Column>()?;
         let column = self.grid.fields[self.fields[column.index()]].column()?;
         let first = Some(First { column, is_descending: by.options.descending });
-        Some(Arc::new(Scan { first, ..self.clone() }))
+        // Of as many cells as ranges are known of: whose has none of the first rows is left out.
+        let tiles = Arc::new(finer(&self.tiles, ZONE_CELLS));
+        Some(Arc::new(Scan { first, tiles, ..self.clone() }))
     }
     fn recipe(&self) -> Result<Option<Recipe>> {
         let Some(grid) = GridRecipe::of(&self.grid)? else { return Ok(None) };
@@ -260,6 +262,7 @@ impl Work for Scan {
                     predicate.learn_ranges(&grid);
                 }
                 filters.learn_ranges(&grid);
+                grid.gather();
             });
             Ok(())
         });
@@ -311,7 +314,8 @@ impl Rows {
         let seen = self.seen.clone();
         let tiles = self.tiles.clone();
         let grid = self.grid.clone();
-        if !self.wanted.has(number)? {
+        let holds_nowhere = |predicate: &Arc<Predicate>| predicate.holds_nowhere(&grid, &tiles[number]);
+        if !self.wanted.has(number)? || self.predicate.as_ref().is_some_and(holds_nowhere) {
             return seen.left_out(tiles[number].cells());
         }
         let mut reader = TileReader::new(&grid, &tiles[number]);

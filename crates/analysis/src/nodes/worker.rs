@@ -10,13 +10,16 @@ use crate::exec::ArrayExec;
 use crate::session::{Options, context, register_functions};
 use crate::tables::Objects;
 use crate::{Limits, Query, Register};
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions, SortOrderPushdownResult,
+};
 use datafusion::prelude::SessionConfig;
 use datafusion_distributed::{
     DistributedConfig, DistributedExt, NetworkBoundaryExt, Worker, WorkerPlanRewriteEvent,
@@ -133,7 +136,25 @@ fn with_late_filters(plan: Arc<dyn ExecutionPlan>, config: &SessionConfig) -> Da
     let mut options = config.options().as_ref().clone();
     options.optimizer.enable_join_dynamic_filter_pushdown = false;
     options.optimizer.enable_aggregate_dynamic_filter_pushdown = false;
-    FilterPushdown::new_post_optimization().optimize(plan, &options)
+    FilterPushdown::new_post_optimization().optimize(with_order(plan)?, &options)
+}
+
+/// A scan begins with what is sorted first, where no more than that is wanted. The sort stays: DataFusion's own rule would put one above it
+/// that merges its partitions, of which who asks knows another number.
+fn with_order(plan: Arc<dyn ExecutionPlan>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    let ordered = |plan: Arc<dyn ExecutionPlan>| {
+        let Some(sort) = plan.downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_some()) else {
+            return Ok(Transformed::no(plan));
+        };
+        match sort.input().try_pushdown_sort(sort.expr())? {
+            SortOrderPushdownResult::Inexact { inner } if sort.input().is::<ArrayExec>() => {
+                let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+                Ok(Transformed::yes(plan.replace_children(vec![inner], options)?))
+            }
+            _ => Ok(Transformed::no(plan)),
+        }
+    };
+    plan.transform_up(ordered).data()
 }
 
 /// A node reads the cells of arrays, whatever else its library could: files, or what writes them, are in no plan of ours.

@@ -84,6 +84,7 @@ pub trait Extreme: CellType {
     /// What every value is at most, and at least.
     const TOP: Self;
     const BOTTOM: Self;
+    /// NaN is greater than all numbers, and than NaN: so nothing branches.
     fn greater(self, other: Self) -> bool;
     fn kept(extremes: &mut Extremes) -> &mut Vec<Self>;
     fn extremes(groups: usize, start: Self) -> Extremes;
@@ -155,8 +156,8 @@ extreme! {
     u16 => U16, 0, u16::MAX, |a, b| a > b, integer u16;
     u32 => U32, 0, u32::MAX, |a, b| a > b, integer u32;
     u64 => U64, 0, u64::MAX, |a, b| a > b, integer u64;
-    f32 => F32, f32::NEG_INFINITY, f32::NAN, |a, b| a > b || (a.is_nan() && !b.is_nan()), real f32, u32;
-    f64 => F64, f64::NEG_INFINITY, f64::NAN, |a, b| a > b || (a.is_nan() && !b.is_nan()), real f64, u64
+    f32 => F32, f32::NEG_INFINITY, f32::NAN, |a, b| (a > b) | a.is_nan(), real f32, u32;
+    f64 => F64, f64::NEG_INFINITY, f64::NAN, |a, b| (a > b) | a.is_nan(), real f64, u64
 }
 
 impl Accumulator {

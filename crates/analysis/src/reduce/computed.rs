@@ -9,8 +9,12 @@ use arrow::array::{Array, ArrayRef};
 use arrow::datatypes::DataType as ArrowType;
 use datafusion::common::Column as ColumnName;
 use datafusion::logical_expr::{Expr, lit};
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use terrace_client::{DataType, Region};
+
+/// Of a result for the cells of a tile, to know between what it lies: a tile has as many cells at least.
+const LOOKED_AT_MAX: u64 = 1024;
 
 struct Computed {
     reduced: Arc<Reduced>,
@@ -55,6 +59,16 @@ impl Source for ComputedColumn {
         let size = self.data_type.size();
         // SAFETY: the array's values begin so many values into its buffer.
         Ok(unsafe { data.buffers()[0].as_ptr().add(data.offset() * size) })
+    }
+    fn range_of(&self, _: usize, cells: Range<u64>) -> Option<(f64, f64)> {
+        let column = &self.all.columns.get()?[self.number];
+        let count = cells.end - cells.start;
+        if count > LOOKED_AT_MAX || column.null_count() > 0 {
+            return None;
+        }
+        let data = column.slice(cells.start as usize, count as usize).to_data();
+        let size = self.data_type.size();
+        self.data_type.range(&data.buffers()[0].as_slice()[data.offset() * size..][..count as usize * size])
     }
     fn read_base(&self, _: &Region, _: &mut [u8]) -> Result<()> {
         unreachable!("its one layer covers it")

@@ -310,6 +310,10 @@ impl Reduced {
             let mut mask = vec![];
             while let Some(tile) = self.tiles.get(next.fetch_add(1, Relaxed)) {
                 let Some(tile) = slab.part_of(tile) else { continue };
+                if self.predicate.as_ref().is_some_and(|predicate| predicate.holds_nowhere(&self.grid, &tile)) {
+                    seen.left_out(tile.cells())?;
+                    continue;
+                }
                 let _timed = seen.tile(tile.cells())?;
                 self.take(&tile, &strides, &mut mask, &mut outcome)?;
             }
@@ -332,6 +336,7 @@ impl Reduced {
         if let Some(predicate) = &self.predicate {
             predicate.learn_ranges(&self.grid);
         }
+        self.grid.gather();
         let mut all = outcomes.next().expect("there is at least one thread");
         for other in outcomes {
             all.accumulators.iter_mut().zip(other.accumulators).for_each(|(own, other)| own.merge(other));
