@@ -275,8 +275,8 @@ pub struct ServeArgs {
     /// Also serve remote clients by TCP. Addresses other than loopback use TLS with a self-signed certificate, created beside the token
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub listen: Option<String>,
-    /// Also serve Arrow Flight SQL (ADBC, JDBC) with the same token and the same TLS rules as --listen
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "token_file", conflicts_with_all = ["hosts", "slurm", "mpi"])]
+    /// Also serve Arrow Flight SQL (ADBC, JDBC) with the same token and the same TLS rules as --listen; of several agents, the first one does
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "token_file")]
     pub flight: Option<String>,
     /// Memory limit for all Flight SQL queries together [default: 50% of free memory]
     #[arg(long, value_name = "SIZE", requires = "flight")]

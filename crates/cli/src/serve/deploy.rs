@@ -2,18 +2,20 @@
 //!
 //! This process waits with them: a signal ends them all, and when one ends by itself, so do the others.
 
+use super::FLIGHT_ENV;
+use crate::args::ServeArgs;
 use crate::shell_words::quoted;
 use crate::signals::{self, Signals};
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use terrace_core::objects::ObjectError;
 use terrace_tool::failure::{Failure, Result, warn};
 use terrace_tool::resolve;
-use terrace_tool::setting_args::SettingArgs;
 
 const LOOK: Duration = Duration::from_millis(50);
 /// An agent that has much to make durable first takes its time.
@@ -29,8 +31,8 @@ struct Started {
     status: Option<ExitStatus>,
 }
 
-pub fn deploy(hosts: &[String], launcher: &str, settings: &SettingArgs) -> Result<i32> {
-    let root = resolve::resolve(settings)?.settings.root;
+pub fn deploy(hosts: &[String], launcher: &str, args: &ServeArgs) -> Result<i32> {
+    let root = resolve::resolve(&args.settings)?.settings.root;
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
     let launch = format!("{:x}-{:x}", std::process::id(), since_1970().as_nanos());
     let mut started = vec![];
@@ -43,6 +45,8 @@ pub fn deploy(hosts: &[String], launcher: &str, settings: &SettingArgs) -> Resul
             }
         }
     }
+    // The first one tells where clients of Flight SQL come to.
+    let mut flight = started.first_mut().and_then(|first| first.child.stdout.take()).map(line_of_flight);
     let begun = Instant::now();
     let (mut is_told, mut told_at) = (false, begun);
     loop {
@@ -54,6 +58,11 @@ pub fn deploy(hosts: &[String], launcher: &str, settings: &SettingArgs) -> Resul
         if let Some(gone) = ended(&mut started) {
             end(&mut started, &root, &launch);
             return Err(gone);
+        }
+        if is_told && let Some(line) = flight.as_ref().and_then(|lines| lines.try_recv().ok()) {
+            flight = None;
+            let mut out = std::io::stdout();
+            let _ = writeln!(out, "{line}").and_then(|()| out.flush());
         }
         if !is_told {
             match terrace_client::agents_of(&root) {
@@ -79,6 +88,21 @@ pub fn deploy(hosts: &[String], launcher: &str, settings: &SettingArgs) -> Resul
             }
         }
     }
+}
+
+/// Of what an agent prints; the rest is read and left aside.
+fn line_of_flight(out: ChildStdout) -> Receiver<String> {
+    let (found, told) = channel();
+    let of_flight = format!("export {FLIGHT_ENV}=");
+    std::thread::spawn(move || {
+        for line in BufReader::new(out).lines().map_while(std::io::Result::ok) {
+            // A terminal's lines, by `ssh -tt`, end with two characters.
+            if line.starts_with(&of_flight) {
+                let _ = found.send(line.trim_end().to_owned());
+            }
+        }
+    });
+    told
 }
 
 fn since_1970() -> Duration {
@@ -119,7 +143,7 @@ fn start(launcher: &str, host: &str, number: usize, of: usize, launch: &str, sig
     if !is_shell {
         command.args(["sh", "-c"]);
     }
-    command.arg(script).stdin(Stdio::null()).stdout(Stdio::null());
+    command.arg(script).stdin(Stdio::null()).stdout(if number == 0 { Stdio::piped() } else { Stdio::null() });
     let unblock = signals.mask_for_program();
     // SAFETY: sigprocmask is async-signal-safe, and nothing else happens between fork and exec.
     unsafe { command.pre_exec(unblock) };
@@ -134,22 +158,30 @@ fn script(host: &str, number: usize, of: usize, launch: &str) -> Result<String> 
         std::env::current_exe().map_err(|error| Failure::new(format!("can't find this program itself: {error}")))?;
     let listen = if host.contains(':') { format!("[{host}]:0") } else { format!("{host}:0") };
     let own = ["--member", &format!("{number}/{of}"), "--launch", launch, "--listen", &listen].map(OsString::from);
-    let words = passed_on(std::env::args_os().skip(1)).chain(own);
+    let words = passed_on(std::env::args_os().skip(1), number == 0).chain(own);
     let quoted_words: Vec<String> = words.map(|word| quoted(word.as_encoded_bytes())).collect();
     let (here, program) = (quoted(here.as_os_str().as_encoded_bytes()), quoted(program.as_os_str().as_encoded_bytes()));
     Ok(format!("cd {here} && exec {program} {}", quoted_words.join(" ")))
 }
 
-/// This command's own words, without those that are for the one who deploys.
-fn passed_on(words: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+/// Flags with a value that are for the one who deploys.
+const OWN: &[&str] = &["--hosts", "--launcher"];
+/// Those that are for the first agent alone: it answers clients of Flight SQL.
+const OF_FIRST: &[&str] = &["--flight", "--query-memory", "--query-memory-each", "--query-timeout", "--query-spill"];
+
+/// This command's own words, as far as they are for this agent.
+fn passed_on(words: impl Iterator<Item = OsString>, is_first: bool) -> impl Iterator<Item = OsString> {
     let mut skips_next = false;
+    let of_others = if is_first { &[] } else { OF_FIRST };
     words.filter(move |word| {
         if std::mem::take(&mut skips_next) {
             return false;
         }
         let text = word.to_string_lossy();
-        skips_next = text == "--hosts" || text == "--launcher";
-        !(skips_next || text == "--slurm" || text.starts_with("--hosts=") || text.starts_with("--launcher="))
+        let (flag, has_value) = text.split_once('=').map_or((text.as_ref(), false), |(flag, _)| (flag, true));
+        let is_left_out = OWN.iter().chain(of_others).any(|known| *known == flag);
+        skips_next = is_left_out && !has_value;
+        !is_left_out && flag != "--slurm"
     })
 }
 

@@ -5,7 +5,7 @@
 
 use crate::args::ServeArgs;
 use std::io::Write;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use terrace_client::FINGERPRINT_SUFFIX;
@@ -49,7 +49,7 @@ pub fn wanted(args: &ServeArgs, settings: &Settings) -> Result<Option<ListenSett
             "give this host's own: --listen HOST:0",
         ));
     }
-    let protection = protection(&addresses, args.tls, args.plain, &certificate)?;
+    let protection = protection(&address, &addresses, args.tls, args.plain, &certificate)?;
     make_token(&token_file)?;
     Ok(Some(ListenSettings { address, token_file, protection }))
 }
@@ -62,16 +62,22 @@ pub fn of_flight(args: &ServeArgs) -> Result<Option<ListenSettings>> {
         return Err(Failure::bad_input("--flight needs a token", "say where it is to lie with --token-file FILE"));
     };
     let file = std::path::absolute(file).map_err(|error| Failure::io("find", file, error))?;
-    let protection = protection(&addresses, args.tls, args.plain, &file)?;
+    let protection = protection(address, &addresses, args.tls, args.plain, &file)?;
     make_token(&file)?;
     Ok(Some(ListenSettings { address: address.clone(), token_file: file, protection }))
 }
 
-fn protection(addresses: &[SocketAddr], tls_wanted: bool, plain: bool, certificate: &Path) -> Result<Protection> {
+fn protection(
+    address: &str,
+    addresses: &[SocketAddr],
+    tls_wanted: bool,
+    plain: bool,
+    certificate: &Path,
+) -> Result<Protection> {
     let is_loopback = addresses.iter().all(|address| address.ip().is_loopback());
     match (plain, tls_wanted || !is_loopback) {
         (true, _) => Ok(Protection::Plain),
-        (false, true) => tls(certificate),
+        (false, true) => tls(certificate, address),
         (false, false) => Ok(Protection::Loopback),
     }
 }
@@ -91,7 +97,7 @@ pub fn for_http(
             settings.state.join(HTTP_TOKEN)
         }
     };
-    let protection = protection(&resolved(address, "--http")?, tls_wanted, plain, &token_file)?;
+    let protection = protection(address, &resolved(address, "--http")?, tls_wanted, plain, &token_file)?;
     make_token(&token_file)?;
     Ok(ListenSettings { address: address.into(), token_file, protection })
 }
@@ -136,20 +142,24 @@ fn beside(file: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Ours know the certificate itself; other clients (of Flight SQL) look for the name that they have called.
-fn names() -> Vec<String> {
+fn names(address: &str) -> Vec<String> {
     let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let is_plain = !own.is_empty() && own.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
     let mut names: Vec<String> = ["terrace", "localhost", "127.0.0.1", "::1"].map(String::from).into();
     names.extend(is_plain.then_some(own));
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
+    let is_unspecified = host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
+    let is_known = host.is_empty() || is_unspecified || names.iter().any(|known| known == host);
+    names.extend((!is_known).then(|| host.into()));
     names
 }
 
-/// `stem`: what the names of the files begin with.
-fn tls(stem: &Path) -> Result<Protection> {
+/// `stem`: what the names of the files begin with; `address`: where clients come to.
+fn tls(stem: &Path, address: &str) -> Result<Protection> {
     let (certificate, key) = (beside(stem, ".certificate"), beside(stem, ".key"));
     if !certificate.exists() || !key.exists() {
         let failed = |error: rcgen::Error| Failure::new(format!("no certificate can be made: {error}"));
-        let made = rcgen::generate_simple_self_signed(names()).map_err(failed)?;
+        let made = rcgen::generate_simple_self_signed(names(address)).map_err(failed)?;
         write_private(&key, &made.signing_key.serialize_pem())?;
         write_private(&certificate, &made.cert.pem())?;
         let known = format!("{}\n", terrace_client::fingerprint(made.cert.der()));

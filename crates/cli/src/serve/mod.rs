@@ -34,11 +34,11 @@ const BY_SRUN: &str = "srun --quiet --overlap --nodes=1 --ntasks=1 --nodelist={h
 pub fn serve(args: &ServeArgs) -> Result<i32> {
     let environment = |name: &str| std::env::var(name).ok();
     if let Some(file) = &args.hosts {
-        return deploy::deploy(&hosts::from_file(file)?, args.launcher.as_deref().unwrap_or(BY_SSH), &args.settings);
+        return deploy::deploy(&hosts::from_file(file)?, args.launcher.as_deref().unwrap_or(BY_SSH), args);
     }
     if args.slurm {
         let hosts = hosts::from_slurm(environment)?;
-        return deploy::deploy(&hosts, args.launcher.as_deref().unwrap_or(BY_SRUN), &args.settings);
+        return deploy::deploy(&hosts, args.launcher.as_deref().unwrap_or(BY_SRUN), args);
     }
     let member = match (&args.member, args.mpi) {
         (Some(text), _) => Some(membership(text, args.launch.as_deref())?),
@@ -97,7 +97,8 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
         resolved.settings.library = run::loadable(&resolved.settings, &library, resolve::LIBRARY)?;
     }
     resolved.settings.listen = listening::wanted(args, &resolved.settings)?;
-    let of_flight = listening::of_flight(args)?;
+    let answers_clients = resolved.settings.member.as_ref().is_none_or(|member| member.number == 0);
+    let of_flight = if answers_clients { listening::of_flight(args)? } else { None };
     let settings = &resolved.settings;
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
     // Of one that was killed.
