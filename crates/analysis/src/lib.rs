@@ -44,6 +44,7 @@ mod planning;
 mod plans;
 mod predicate;
 mod reduce;
+mod rounding;
 mod rules;
 mod scan;
 mod session;

@@ -584,6 +584,53 @@ fn cells_at_the_extremes_of_their_planes_are_found_without_a_look_at_the_others(
     }
 }
 
+#[test]
+fn groups_by_whole_numbers_of_values_are_those_of_the_generic_way() {
+    const SHAPE: [u64; 2] = [600, 500];
+    const CELLS: u64 = SHAPE[0] * SHAPE[1];
+    let (native, generic) = on_both_ways(&|| vec![]);
+    for context in [&native, &generic] {
+        let of = |value: &dyn Fn(u64) -> f64| (0..CELLS).map(value).collect::<Vec<f64>>();
+        let column =
+            |name: &str, data_type, values: &[f64]| column_of(name, data_type, &SHAPE, &packed(data_type, values));
+        let columns = vec![
+            column("v", DataType::Float64, &of(&|i| (i * 7919 % 100_003) as f64 / 8.0 - 3000.0)),
+            column("f", DataType::Float32, &of(&|i| if i % 5003 == 7 { f64::NAN } else { (i % 97) as f64 })),
+            column("i", DataType::Int32, &of(&|i| (i * 31 % 1000) as f64 - 500.0)),
+            column("u", DataType::UInt8, &of(&|i| (i % 251) as f64)),
+            column("l", DataType::Int64, &of(&|i| (i * 104_729 % CELLS) as f64 * 1e9)),
+        ];
+        let dimension = |(name, extent): (&str, u64)| Dimension { name: name.into(), extent, axis: Axis::INDEX };
+        let dimensions = [("x", SHAPE[0]), ("y", SHAPE[1])].into_iter().map(dimension).collect();
+        let grid = Grid::new("g", dimensions, columns, false).unwrap();
+        context.register_table("g", Arc::new(GridTable(Arc::new(grid)))).unwrap();
+    }
+    for query in [
+        "SELECT CAST(floor(v / 50) AS BIGINT) AS k, count(*), sum(v), avg(v), min(i), max(l) FROM g GROUP BY k",
+        "SELECT i, count(*), max(f), min(f), sum(u * 0.5) FROM g GROUP BY i",
+        "SELECT u % 7 AS k, max(v) AS m FROM g WHERE v > 100 AND i <> 3 GROUP BY k HAVING max(v) > 9000 ORDER BY k LIMIT 3",
+        "SELECT x + y AS k, count(u), min(u) FROM g GROUP BY k",
+        "SELECT DISTINCT i FROM g WHERE y < 3",
+        "SELECT u AS k, count(*) FROM g WHERE v > 1e9 GROUP BY u",
+        // More groups than a table has; and one for each cell.
+        "SELECT l / 3000000000 AS k, count(*), max(v) FROM g GROUP BY k",
+        "SELECT l, count(*), max(v), min(u), sum(v) FROM g GROUP BY l",
+        // It fails for cells that are no rows.
+        "SELECT 1000 / i AS k, count(*) FROM g WHERE i <> 0 GROUP BY k",
+        "SELECT k, avg(m) FROM (SELECT i AS k, max(v) AS m FROM g GROUP BY i) GROUP BY k",
+    ] {
+        assert!(plan_of(&native, query).contains("GridClasses"), "{query}\n{}", plan_of(&native, query));
+        assert_eq!(texts(&native, query), texts(&generic, query), "{query}");
+    }
+    for query in [
+        "SELECT v, count(*) FROM g GROUP BY v",
+        "SELECT i, sum(i) FROM g GROUP BY i",
+        "SELECT i, u, count(*) FROM g GROUP BY i, u",
+    ] {
+        assert!(!plan_of(&native, query).contains("GridClasses"), "{query}");
+    }
+}
+
 /// Steps of rising values, one region each: what can't have rows is not read, and EXPLAIN says so.
 #[test]
 fn regions_that_cannot_have_rows_are_left_out() {

@@ -12,6 +12,7 @@ use crate::nesting;
 use crate::nodes::Nodes;
 use crate::parameters::Values;
 use crate::planning::aside;
+use crate::rounding::rounding;
 use crate::rules::array_rules;
 use crate::spill::Spill;
 use crate::sum::exact_sum;
@@ -154,7 +155,7 @@ pub fn register_functions(registry: &mut dyn FunctionRegistry) -> Result<()> {
     for function in [exact_sum(), complex::average()].into_iter().chain(extremes()) {
         registry.register_udaf(Arc::new(function))?;
     }
-    for function in [cf_time(), interpolate()].into_iter().chain(complex::functions()) {
+    for function in [cf_time(), interpolate()].into_iter().chain(complex::functions()).chain(rounding()) {
         registry.register_udf(Arc::new(function))?;
     }
     Ok(())

@@ -160,6 +160,54 @@ extreme! {
     f64 => F64, f64::NEG_INFINITY, f64::NAN, |a, b| (a > b) | a.is_nan(), real f64, u64
 }
 
+/// Of extremes, whatever they are of.
+macro_rules! each_kind {
+    ($extremes:expr, |$kept:ident: $native:ident| $act:expr) => {
+        match $extremes {
+            Extremes::I8($kept) => {
+                type $native = i8;
+                $act
+            }
+            Extremes::I16($kept) => {
+                type $native = i16;
+                $act
+            }
+            Extremes::I32($kept) => {
+                type $native = i32;
+                $act
+            }
+            Extremes::I64($kept) => {
+                type $native = i64;
+                $act
+            }
+            Extremes::U8($kept) => {
+                type $native = u8;
+                $act
+            }
+            Extremes::U16($kept) => {
+                type $native = u16;
+                $act
+            }
+            Extremes::U32($kept) => {
+                type $native = u32;
+                $act
+            }
+            Extremes::U64($kept) => {
+                type $native = u64;
+                $act
+            }
+            Extremes::F32($kept) => {
+                type $native = f32;
+                $act
+            }
+            Extremes::F64($kept) => {
+                type $native = f64;
+                $act
+            }
+        }
+    };
+}
+
 impl Accumulator {
     /// `rows`: so many has a group at most.
     pub fn new(reduction: &Reduction, groups: usize, rows: u64) -> Accumulator {
@@ -179,6 +227,17 @@ impl Accumulator {
             Function::Greatest => Accumulator::Greatest(
                 with_cell_type!(data_type, T => <T as Extreme>::extremes(groups, T::BOTTOM), unreachable!("numbers only")),
             ),
+        }
+    }
+
+    /// To so many groups, of which the new ones have nothing yet.
+    pub fn grow(&mut self, groups: usize) {
+        match self {
+            Accumulator::Nothing | Accumulator::Values(_) => {}
+            Accumulator::Real(sums) => sums.resize(groups, 0.0),
+            Accumulator::Integer(sums) => sums.resize(groups, 0),
+            Accumulator::Least(kept) => each_kind!(kept, |kept: T| kept.resize(groups, T::TOP)),
+            Accumulator::Greatest(kept) => each_kind!(kept, |kept: T| kept.resize(groups, T::BOTTOM)),
         }
     }
 
@@ -361,54 +420,6 @@ fn extreme<T: Extreme>(
 enum Direction {
     Least,
     Greatest,
-}
-
-/// Of extremes, whatever they are of.
-macro_rules! each_kind {
-    ($extremes:expr, |$kept:ident: $native:ident| $act:expr) => {
-        match $extremes {
-            Extremes::I8($kept) => {
-                type $native = i8;
-                $act
-            }
-            Extremes::I16($kept) => {
-                type $native = i16;
-                $act
-            }
-            Extremes::I32($kept) => {
-                type $native = i32;
-                $act
-            }
-            Extremes::I64($kept) => {
-                type $native = i64;
-                $act
-            }
-            Extremes::U8($kept) => {
-                type $native = u8;
-                $act
-            }
-            Extremes::U16($kept) => {
-                type $native = u16;
-                $act
-            }
-            Extremes::U32($kept) => {
-                type $native = u32;
-                $act
-            }
-            Extremes::U64($kept) => {
-                type $native = u64;
-                $act
-            }
-            Extremes::F32($kept) => {
-                type $native = f32;
-                $act
-            }
-            Extremes::F64($kept) => {
-                type $native = f64;
-                $act
-            }
-        }
-    };
 }
 
 fn keep_better<T: Extreme>(own: &mut T, other: T, direction: Direction) {

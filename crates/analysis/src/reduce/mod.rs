@@ -10,6 +10,7 @@
 //! another: slabs of the outermost dimension that is kept. Each reads its own part of the tiles.
 
 mod accumulator;
+mod classes;
 mod computed;
 mod groups;
 mod kernels;
@@ -27,6 +28,7 @@ use accumulator::{Accumulator, Extreme, Groups, MappedLine};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType as ArrowType, Field, Float64Type, Int64Type, Schema, SchemaRef};
 use async_trait::async_trait;
+pub use classes::{Classes, ClassesTable};
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};

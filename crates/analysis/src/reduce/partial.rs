@@ -297,7 +297,7 @@ impl ExecutionPlan for Merge {
 
 impl Accumulator {
     /// How other nodes are told of it; `None`: it follows from the rows alone, or is not told.
-    fn state_type(&self) -> Option<ArrowType> {
+    pub fn state_type(&self) -> Option<ArrowType> {
         Some(match self {
             Accumulator::Nothing | Accumulator::Values(_) => return None,
             Accumulator::Real(_) => ArrowType::Float64,

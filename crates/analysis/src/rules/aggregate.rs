@@ -61,7 +61,7 @@ pub fn dimension_of(grid: &Grid, expr: &Expr) -> Option<usize> {
     }
 }
 
-fn reduction(
+pub fn reduction(
     resolved: &Resolved,
     function: &AggregateFunction,
     schema: &DFSchema,

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   Aggregate by dimensions (grid)                          ──▶ GridReduce: no rows, no coordinates
+//!   Aggregate by whole numbers of values (grid)             ──▶ GridClasses: states of groups, which DataFusion merges
 //!   Join on dimensions (grid, grid or reduced grid)         ──▶ one grid with the columns of both: a zip, no hash table
 //!   Window along a dimension (grid)                         ──▶ its columns at several shifts: nothing is sorted
 //! ```
@@ -9,6 +10,7 @@
 //! What is not recognised goes DataFusion's way over the same tables, with the same answer.
 
 mod aggregate;
+mod classes;
 mod join;
 mod resolve;
 mod window;
@@ -36,7 +38,10 @@ impl OptimizerRule for ArrayPlans {
     }
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let replaced = match &plan {
-            LogicalPlan::Aggregate(aggregate) => aggregate::replaced(aggregate)?,
+            LogicalPlan::Aggregate(aggregate) => match aggregate::replaced(aggregate)? {
+                None => classes::replaced(aggregate)?,
+                replaced => replaced,
+            },
             LogicalPlan::Join(join) => join::replaced(join)?,
             _ => None,
         };
