@@ -23,7 +23,7 @@ import pytest
 import terrace
 
 from conftest import HOSTS_OF_NODES, REPOSITORY, TERRACE, nodes, without_nodes
-from flight_server import connect
+from flight_server import PROGRAM, connect
 
 adbc = pytest.importorskip("adbc_driver_manager")
 
@@ -83,12 +83,18 @@ def test_what_is_asked_at_one_address_is_computed_on_both_nodes(filled) -> None:
 @on_a_node
 def test_a_query_that_is_cancelled_runs_on_no_node(filled) -> None:
     long = "SELECT count(*) AS n FROM run l JOIN run r ON l.a * r.a > l.b + r.b + 1000"
-    runs = "SELECT count(*) AS n FROM terrace.queries WHERE state = 'running' AND sql LIKE '%1000%' AND sql NOT LIKE '%terrace.queries%'"
+    runs = "SELECT count(*) AS n FROM terrace.queries WHERE state = 'running' AND sql NOT LIKE '%terrace.queries%'"
+    here = terrace.connect()
+    ran_here = 0
     with connection() as asked, connection() as other, asked.cursor() as cursor:
         is_over = threading.Event()
 
         def cancel() -> None:
-            while not is_over.wait(0.3):
+            nonlocal ran_here
+            begun = time.monotonic()
+            while ran_here == 0 and time.monotonic() < begun + 20 and not is_over.wait(0.05):
+                ran_here = here.sql(runs).arrow()["n"][0].as_py()
+            while not is_over.wait(0.1):
                 cursor.adbc_cancel()
 
         thread = threading.Thread(target=cancel)
@@ -98,8 +104,9 @@ def test_a_query_that_is_cancelled_runs_on_no_node(filled) -> None:
             cursor.fetchall()
         is_over.set()
         thread.join()
+        assert ran_here > 0, "no part of it ran on this node"
         end = time.monotonic() + 20
-        while columns(other, runs)["n"][0] > 0:
+        while columns(other, runs)["n"][0] + here.sql(runs).arrow()["n"][0].as_py() > 0:
             assert time.monotonic() < end, "it runs on"
             time.sleep(0.1)
         assert columns(other, "SELECT count(*) AS n FROM run")["n"][0] == CELLS.size
@@ -128,7 +135,8 @@ def test_all_of_this_on_two_nodes(capfd: pytest.CaptureFixture[str], tmp_path: P
             ran = subprocess.run(
                 [enter, HOSTS_OF_NODES[1], sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider",
                  "-c", "python/pyproject.toml", __file__],
-                cwd=REPOSITORY, env={**clean, "TERRACE_ROOT": str(root), "TERRACE_TEST_SERVED": json.dumps(served)},
+                cwd=REPOSITORY,
+                env={**clean, "TERRACE_ROOT": str(root), "TERRACE_QUERY": str(PROGRAM), "TERRACE_TEST_SERVED": json.dumps(served)},
                 capture_output=True, text=True, timeout=300,
             )  # fmt: skip
             assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -79,8 +79,9 @@ impl AggregateUDFImpl for Extreme {
             _ => return self.engines.create_groups_accumulator(told),
         })
     }
+    /// Not said: the engine's heap of the groups with the greatest ones has another order for a NaN whose sign is set.
     fn is_descending(&self) -> Option<bool> {
-        self.engines.is_descending()
+        None
     }
     fn reverse_expr(&self) -> ReversedUDAF {
         ReversedUDAF::Identical

@@ -24,6 +24,7 @@
 // A selection is a list of ranges, of which one alone is a list too.
 #![allow(clippy::single_range_in_vec_init)]
 
+mod arithmetic;
 mod axis;
 mod catalogue;
 mod cf_time;

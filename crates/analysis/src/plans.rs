@@ -8,8 +8,8 @@ use crate::arrow::datatypes::DataType as ArrowType;
 use crate::arrow::util::pretty::pretty_format_batches;
 use crate::datafusion::execution::session_state::SessionStateBuilder;
 use crate::datafusion::prelude::{SessionConfig, SessionContext};
-use crate::extreme::extremes;
-use crate::{Axis, Column, Dimension, Grid, GridTable, MemoryArray, Source, array_rules, exact_sum};
+use crate::session::register_functions;
+use crate::{Axis, Column, Dimension, Grid, GridTable, MemoryArray, Source, array_rules};
 use proptest::prelude::*;
 use std::sync::Arc;
 use terrace_client::{DataType, Region};
@@ -30,9 +30,8 @@ fn context_with(array_plans: bool, batch_rows: usize) -> SessionContext {
     if array_plans {
         state = array_rules().into_iter().fold(state, SessionStateBuilder::with_optimizer_rule);
     }
-    let context = SessionContext::new_with_state(state.build());
-    context.register_udaf(exact_sum());
-    extremes().into_iter().for_each(|function| context.register_udaf(function));
+    let mut context = SessionContext::new_with_state(state.build());
+    register_functions(&mut context).unwrap();
     context
 }
 
@@ -557,9 +556,24 @@ fn not_a_number_compares_the_same_on_both_ways() {
     }
 }
 
-/// Of which most tiles have none.
+/// Of which most steps have none.
 #[test]
-fn cells_at_the_extremes_of_their_planes_are_found_without_a_look_at_the_others() {
+fn cells_at_the_greatest_of_their_place_are_looked_for_where_they_may_be() {
+    let (native, generic) = on_both_ways(&|| {
+        let steps: Vec<Vec<f64>> = (0..8).map(|step| (0..100).map(|i| f64::from(step * 100 + i)).collect()).collect();
+        vec![of_steps(&steps)]
+    });
+    let query = "SELECT time, g.x FROM g JOIN (SELECT x, max(v) AS m FROM g GROUP BY x) q ON g.x = q.x WHERE v = m";
+    assert_eq!(texts(&native, query), texts(&generic, query));
+    let said = pretty_format_batches(&answer(&native, &format!("EXPLAIN ANALYZE {query}"))).unwrap().to_string();
+    let line = said.lines().find(|line| line.contains("GridScan")).unwrap_or_else(|| panic!("{said}"));
+    let left_out = line.split_once("tiles_left_out=").unwrap().1.split([',', ']']).next().unwrap().parse::<u64>();
+    // Before the greatest are known, a tile of each partition may have been read.
+    assert!(left_out.unwrap() >= 5, "{line}");
+}
+
+#[test]
+fn cells_at_the_extremes_of_their_planes_are_those_of_the_generic_way() {
     let (native, generic) = on_both_ways(&|| vec![]);
     for context in [&native, &generic] {
         const SHAPE: [u64; 2] = [3, 200_000];
@@ -618,11 +632,18 @@ fn groups_by_whole_numbers_of_values_are_those_of_the_generic_way() {
         // It fails for cells that are no rows.
         "SELECT 1000 / i AS k, count(*) FROM g WHERE i <> 0 GROUP BY k",
         "SELECT k, avg(m) FROM (SELECT i AS k, max(v) AS m FROM g GROUP BY i) GROUP BY k",
+        // Names are the query's own, and a limit is of what is sorted.
+        "SELECT 1000 - i AS key FROM g GROUP BY i ORDER BY key LIMIT 3",
+        "SELECT i, 0 - max(v) AS s0 FROM g GROUP BY i ORDER BY s0 DESC, i LIMIT 3",
+        "SELECT i AS rows, max(v) AS key FROM g GROUP BY i ORDER BY key DESC, rows LIMIT 4",
     ] {
         assert!(plan_of(&native, query).contains("GridClasses"), "{query}\n{}", plan_of(&native, query));
         assert_eq!(texts(&native, query), texts(&generic, query), "{query}");
     }
+    let of_groups = "SELECT CAST(floor(m / 10) AS BIGINT) AS k, count(*) FROM (SELECT x, max(v) AS m FROM g GROUP BY x) q GROUP BY k";
+    assert_eq!(texts(&native, of_groups), texts(&generic, of_groups));
     for query in [
+        of_groups,
         "SELECT v, count(*) FROM g GROUP BY v",
         "SELECT i, sum(i) FROM g GROUP BY i",
         "SELECT i, u, count(*) FROM g GROUP BY i, u",
@@ -942,8 +963,8 @@ fn groups_and_medians_that_do_not_fit_into_memory_are_computed_after_one_another
         if array_plans {
             state = array_rules().into_iter().fold(state, SessionStateBuilder::with_optimizer_rule);
         }
-        let context = SessionContext::new_with_state(state.build());
-        context.register_udaf(exact_sum());
+        let mut context = SessionContext::new_with_state(state.build());
+        register_functions(&mut context).unwrap();
         let dimension = |(name, extent): (&str, u64)| Dimension { name: name.into(), extent, axis: Axis::INDEX };
         let dimensions = ["x", "y", "z"].into_iter().zip(SHAPE).map(dimension).collect();
         let values = |by: u64, least: f64| (0..COUNT).map(|i| (i * by % 10007) as f64 + least).collect::<Vec<f64>>();

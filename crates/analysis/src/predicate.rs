@@ -4,6 +4,7 @@
 //! Invariant: both ways give the same rows. To DataFusion zeroes of both signs are one number, and a NaN is greater than all numbers: so
 //! a comparison falls back to it where a tile has a NaN.
 
+use crate::arithmetic::faster;
 use crate::error::Result;
 use crate::grid::with_cell_type;
 use crate::grid::{CellType, Grid, Picture, Tile, TileReader, unqualified};
@@ -67,7 +68,7 @@ impl General {
         let df_schema = DFSchema::try_from(schema.as_ref().clone())?;
         let expression =
             create_physical_expr(&expr, &df_schema, &ExecutionProps::new(), &PhysicalPlanningContext::default())?;
-        Ok(General { expression, fields, schema, told: expr })
+        Ok(General { expression: faster(expression)?, fields, schema, told: expr })
     }
 
     pub fn evaluate(&self, reader: &mut TileReader<'_>) -> Result<ArrayRef> {

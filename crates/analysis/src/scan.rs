@@ -246,7 +246,11 @@ impl Work for Scan {
             ready: VecDeque::new(),
         };
         // On a thread of its own: reading a tile may wait for the root's storage, and takes a processor where it does not.
-        let ahead = (BATCHES_AHEAD / self.partitions).clamp(AHEAD_EACH.start, AHEAD_EACH.end);
+        let ahead = match self.first.filter(|_| !self.dynamic.is_empty()) {
+            // What is read next depends on what whoever sorts has seen.
+            Some(_) => 1,
+            None => (BATCHES_AHEAD / self.partitions).clamp(AHEAD_EACH.start, AHEAD_EACH.end),
+        };
         let mut stream = RecordBatchReceiverStream::builder(self.schema.clone(), ahead);
         let sender = stream.tx();
         let (grid, predicate) = (self.grid.clone(), self.predicate.clone());

@@ -106,6 +106,8 @@ pub fn context(options: &Options) -> Result<SessionContext> {
         .with_batch_size(BATCH_ROWS);
     // Names of arrays are case-sensitive, as files' are.
     config.options_mut().sql_parser.enable_ident_normalization = false;
+    // What is less than a NaN whose sign is set, is nothing to the engine: such a bound would leave out all rows.
+    config.options_mut().optimizer.enable_aggregate_dynamic_filter_pushdown = false;
     if let Some(threads) = options.threads {
         config = config.with_target_partitions(threads.max(1));
     }

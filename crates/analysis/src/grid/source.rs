@@ -7,7 +7,7 @@ use rustix::thread::gettid;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use terrace_client::{ArrayView, DataType, Region};
+use terrace_client::{ArrayView, DataType, OftenRead, Region};
 use terrace_tool::filesystem::memory_available_bytes;
 
 /// Most dimensions of an array, and so of a grid.
@@ -73,6 +73,10 @@ pub trait Source: Send + Sync {
     fn range_of(&self, layer: usize, _cells: Range<u64>) -> Option<(f64, f64)> {
         self.range(layer)
     }
+    /// Its cells are computed when they are first read.
+    fn is_computed(&self) -> bool {
+        false
+    }
     /// A query has compared all values: it would have been better off with the ranges of all layers.
     fn learn_ranges(&self) {}
     /// So many bytes of a layer, where they lie.
@@ -133,15 +137,18 @@ impl Source for ArrayView {
     fn gather(&self) {
         static GATHERING: SpareTime = SpareTime::new("pages");
         let Some(gathering) = GATHERING.take() else { return };
-        let often = self.often_read();
+        let mut often = self.often_read();
+        if often.is_empty() {
+            return;
+        }
+        let mut left = memory_available_bytes().unwrap_or(0) / CHARGED_PART;
+        often.retain(|memory| {
+            let has_room = memory.bytes() <= left;
+            left -= if has_room { memory.bytes() } else { 0 };
+            has_room
+        });
         if !often.is_empty() {
-            gathering.spend(move || {
-                for memory in often {
-                    if memory.bytes() <= memory_available_bytes().unwrap_or(0) / CHARGED_PART {
-                        memory.gather();
-                    }
-                }
-            });
+            gathering.spend(move || often.iter().for_each(OftenRead::gather));
         }
     }
     fn read_base(&self, region: &Region, cells: &mut [u8]) -> Result<()> {

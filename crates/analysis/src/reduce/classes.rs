@@ -98,22 +98,23 @@ impl Classes {
         columns.dedup();
         let read: Vec<&Column> = columns.iter().map(|&column| &grid.columns[column]).collect();
         let (all, _) = own_tiles(&grid, &read, &selection, None)?;
-        let all = finer(&all, CELLS_AT_ONCE);
         let all_count = all.len();
         let tiles = match &predicate {
             Some(predicate) => predicate.possible(&grid, all),
             None => all,
         };
         let (pruned, schema) = (all_count - tiles.len(), Arc::new(Schema::new(fields)));
+        let tiles = finer(&tiles, CELLS_AT_ONCE);
         Ok(Some(Classes { grid, key, reductions, filters, predicate, tiles, pruned, schema }))
     }
 
-    pub const KEY: &str = "key";
-    pub const ROWS: &str = "rows";
+    // DataFusion's rule for groups with a limit follows a sort to its aggregate by names alone: no column of a query has one of these.
+    pub const KEY: &str = "__terrace_key";
+    pub const ROWS: &str = "__terrace_rows";
 
     /// What the column of an aggregate's states is called.
     pub fn state(number: usize) -> String {
-        format!("s{number}")
+        format!("__terrace_state{number}")
     }
 
     fn describe(&self) -> String {
@@ -401,7 +402,8 @@ impl Work for Run {
         self.partitions
     }
     fn rows(&self) -> usize {
-        (self.classes.tiles.iter().map(Tile::cells).sum::<u64>() as usize).min(GROUPS_MAX)
+        // Who knows how many groups there are? Joins hold the smaller side.
+        self.classes.tiles.iter().map(Tile::cells).sum::<u64>() as usize
     }
     fn cells(&self, partition: usize) -> u64 {
         self.classes.tiles[self.share(partition)].iter().map(Tile::cells).sum()

@@ -10,7 +10,7 @@ use arrow::datatypes::DataType as ArrowType;
 use datafusion::common::Column as ColumnName;
 use datafusion::logical_expr::{Expr, lit};
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use terrace_client::{DataType, Region};
 
 /// Of a result for the cells of a tile, to know between what it lies: a tile has as many cells at least.
@@ -20,12 +20,18 @@ struct Computed {
     reduced: Arc<Reduced>,
     /// Of the result.
     columns: OnceLock<Vec<ArrayRef>>,
+    /// Partitions that come at once compute it once.
+    computing: Mutex<()>,
     region: Region,
     shape: Vec<u64>,
 }
 
 impl Computed {
     fn columns(&self) -> Result<&[ArrayRef]> {
+        if let Some(columns) = self.columns.get() {
+            return Ok(columns);
+        }
+        let _computing = self.computing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(columns) = self.columns.get() {
             return Ok(columns);
         }
@@ -50,6 +56,9 @@ impl Source for ComputedColumn {
     }
     fn layer_count(&self) -> usize {
         1
+    }
+    fn is_computed(&self) -> bool {
+        true
     }
     fn region(&self, _: usize) -> &Region {
         &self.all.region
@@ -102,7 +111,13 @@ impl Reduced {
         let along: Vec<(usize, i64)> =
             ranges.iter().enumerate().map(|(number, ranges)| (number, -(ranges[0].start as i64))).collect();
         let region = Region::whole(&shape)?;
-        let all = Arc::new(Computed { reduced: self.clone(), columns: OnceLock::new(), region, shape });
+        let all = Arc::new(Computed {
+            reduced: self.clone(),
+            columns: OnceLock::new(),
+            computing: Mutex::new(()),
+            region,
+            shape,
+        });
         let mut columns = vec![];
         for (number, reduction) in self.reductions.iter().enumerate() {
             let data_type = match reduction.output {

@@ -22,8 +22,9 @@ pub fn replaced(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
     };
     let schema = aggregate.input.schema();
     let grid = resolved.grid.clone();
-    // Nodes have a plan of their own for it.
-    if grid.is_shared() || !is_of_rows(key) {
+    // Nodes have a plan of their own for it; groups of groups are few, and the ones below are computed in shares and within limits.
+    let has_computed = grid.columns.iter().any(|column| column.source.is_computed());
+    if grid.is_shared() || has_computed || !is_of_rows(key) {
         return Ok(None);
     }
     let key = resolved.on_grid(&key.clone().unalias(), schema)?;

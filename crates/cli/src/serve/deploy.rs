@@ -95,10 +95,11 @@ fn line_of_flight(out: ChildStdout) -> Receiver<String> {
     let (found, told) = channel();
     let of_flight = format!("export {FLIGHT_ENV}=");
     std::thread::spawn(move || {
-        for line in BufReader::new(out).lines().map_while(std::io::Result::ok) {
-            // A terminal's lines, by `ssh -tt`, end with two characters.
-            if line.starts_with(&of_flight) {
-                let _ = found.send(line.trim_end().to_owned());
+        for line in BufReader::new(out).split(b'\n').map_while(std::io::Result::ok) {
+            // Whatever a login prints; a terminal's lines, by `ssh -tt`, end with two characters.
+            let line = String::from_utf8_lossy(&line);
+            if let Some(place) = line.find(&of_flight) {
+                let _ = found.send(line[place..].trim_end().to_owned());
             }
         }
     });

@@ -49,35 +49,58 @@ pub fn wanted(args: &ServeArgs, settings: &Settings) -> Result<Option<ListenSett
             "give this host's own: --listen HOST:0",
         ));
     }
-    let protection = protection(&address, &addresses, args.tls, args.plain, &certificate)?;
+    let protection = protection(&named(args, &address), &addresses, args.tls, args.plain, &certificate)?;
     make_token(&token_file)?;
     Ok(Some(ListenSettings { address, token_file, protection }))
 }
 
-/// The same token and certificate, at another address.
-pub fn of_flight(args: &ServeArgs) -> Result<Option<ListenSettings>> {
+/// The same token and certificate, at another address. `agent`: where the agent itself listens.
+pub fn of_flight(
+    args: &ServeArgs,
+    settings: &Settings,
+    agent: Option<&ListenSettings>,
+) -> Result<Option<ListenSettings>> {
     let Some(address) = &args.flight else { return Ok(None) };
     let addresses = resolved(address, "--flight")?;
+    // It is told on the host where the agents were asked for.
+    let is_of_this_host =
+        |agent: &ListenSettings| resolved(&agent.address, "--listen").is_ok_and(|all| are_loopback(&all));
+    let is_elsewhere = settings.member.is_some() && !agent.is_some_and(is_of_this_host);
+    if is_elsewhere && addresses.iter().any(|address| address.ip().is_unspecified() || address.ip().is_loopback()) {
+        return Err(Failure::bad_input(
+            format!("--flight {address} is no address that clients on other hosts can connect to"),
+            "give the first host's own: --flight HOST:PORT",
+        ));
+    }
     let Some(file) = &args.token_file else {
         return Err(Failure::bad_input("--flight needs a token", "say where it is to lie with --token-file FILE"));
     };
     let file = std::path::absolute(file).map_err(|error| Failure::io("find", file, error))?;
-    let protection = protection(address, &addresses, args.tls, args.plain, &file)?;
+    let protection = protection(&named(args, address), &addresses, args.tls, args.plain, &file)?;
     make_token(&file)?;
     Ok(Some(ListenSettings { address: address.clone(), token_file: file, protection }))
 }
 
+fn are_loopback(addresses: &[SocketAddr]) -> bool {
+    addresses.iter().all(|address| address.ip().is_loopback())
+}
+
+/// What clients may call this host, whichever address the certificate is made for first.
+fn named<'a>(args: &'a ServeArgs, address: &'a str) -> Vec<&'a str> {
+    [Some(address), args.listen.as_deref(), args.flight.as_deref()].into_iter().flatten().collect()
+}
+
+/// `named`: addresses of which the certificate has the hosts.
 fn protection(
-    address: &str,
+    named: &[&str],
     addresses: &[SocketAddr],
     tls_wanted: bool,
     plain: bool,
     certificate: &Path,
 ) -> Result<Protection> {
-    let is_loopback = addresses.iter().all(|address| address.ip().is_loopback());
-    match (plain, tls_wanted || !is_loopback) {
+    match (plain, tls_wanted || !are_loopback(addresses)) {
         (true, _) => Ok(Protection::Plain),
-        (false, true) => tls(certificate, address),
+        (false, true) => tls(certificate, named),
         (false, false) => Ok(Protection::Loopback),
     }
 }
@@ -97,7 +120,7 @@ pub fn for_http(
             settings.state.join(HTTP_TOKEN)
         }
     };
-    let protection = protection(address, &resolved(address, "--http")?, tls_wanted, plain, &token_file)?;
+    let protection = protection(&[address], &resolved(address, "--http")?, tls_wanted, plain, &token_file)?;
     make_token(&token_file)?;
     Ok(ListenSettings { address: address.into(), token_file, protection })
 }
@@ -142,24 +165,26 @@ fn beside(file: &Path, suffix: &str) -> PathBuf {
 }
 
 /// Ours know the certificate itself; other clients (of Flight SQL) look for the name that they have called.
-fn names(address: &str) -> Vec<String> {
+fn names(named: &[&str]) -> Vec<String> {
     let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let is_plain = !own.is_empty() && own.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte));
     let mut names: Vec<String> = ["terrace", "localhost", "127.0.0.1", "::1"].map(String::from).into();
     names.extend(is_plain.then_some(own));
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']']);
-    let is_unspecified = host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
-    let is_known = host.is_empty() || is_unspecified || names.iter().any(|known| known == host);
-    names.extend((!is_known).then(|| host.into()));
+    for address in named {
+        let host = address.rsplit_once(':').map_or(*address, |(host, _)| host).trim_matches(['[', ']']);
+        let is_unspecified = host.parse::<IpAddr>().is_ok_and(|address| address.is_unspecified());
+        let is_known = host.is_empty() || is_unspecified || names.iter().any(|known| known == host);
+        names.extend((!is_known).then(|| host.into()));
+    }
     names
 }
 
-/// `stem`: what the names of the files begin with; `address`: where clients come to.
-fn tls(stem: &Path, address: &str) -> Result<Protection> {
+/// `stem`: what the names of the files begin with; `named`: where clients come to.
+fn tls(stem: &Path, named: &[&str]) -> Result<Protection> {
     let (certificate, key) = (beside(stem, ".certificate"), beside(stem, ".key"));
     if !certificate.exists() || !key.exists() {
         let failed = |error: rcgen::Error| Failure::new(format!("no certificate can be made: {error}"));
-        let made = rcgen::generate_simple_self_signed(names(address)).map_err(failed)?;
+        let made = rcgen::generate_simple_self_signed(names(named)).map_err(failed)?;
         write_private(&key, &made.signing_key.serialize_pem())?;
         write_private(&certificate, &made.cert.pem())?;
         let known = format!("{}\n", terrace_client::fingerprint(made.cert.der()));

@@ -93,10 +93,16 @@ impl View {
         View { base_shape: shape.clone(), shape, has_base: true, layers: vec![], _hold: None }
     }
 
-    /// What has become memory of that kind since this was asked last.
+    /// What is memory of that kind, and was not gathered yet.
     pub fn often_read(&self) -> Vec<OftenRead> {
-        let files = self.layers.iter().map(|layer| &layer.file);
-        files.filter(|file| file.is_to_be_gathered()).map(|file| OftenRead(file.clone())).collect()
+        let mut files: Vec<&Arc<MappedFile>> = vec![];
+        for layer in &self.layers {
+            // A segment's extents mostly follow one another.
+            if layer.file.is_to_be_gathered() && !files.iter().any(|known| Arc::ptr_eq(known, &layer.file)) {
+                files.push(&layer.file);
+            }
+        }
+        files.into_iter().map(|file| OftenRead(file.clone())).collect()
     }
 
     /// The same layers, as part of an array of this shape that has cells elsewhere, too.
