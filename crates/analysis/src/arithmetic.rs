@@ -54,25 +54,27 @@ impl Operation {
     /// `None`: of such values the engine says what they are, or what is wrong.
     fn of(self, values: &ArrayRef) -> Option<ArrayRef> {
         let values = values.as_primitive_opt::<Float64Type>()?;
-        let nulls = values.nulls().cloned();
-        let each = |of: &dyn Fn(&mut [f64])| {
-            let mut found = values.values().to_vec();
-            of(&mut found);
-            Some(Arc::new(Float64Array::new(found.into(), nulls.clone())) as ArrayRef)
-        };
         match self {
-            Operation::Plus(number) => each(&|found| found.iter_mut().for_each(|value| *value += number)),
-            Operation::Minus(number) => each(&|found| found.iter_mut().for_each(|value| *value -= number)),
-            Operation::Times(number) => each(&|found| found.iter_mut().for_each(|value| *value *= number)),
-            Operation::Over(number) => each(&|found| found.iter_mut().for_each(|value| *value /= number)),
+            Operation::Plus(number) => each(values, move |value| value + number),
+            Operation::Minus(number) => each(values, move |value| value - number),
+            Operation::Times(number) => each(values, move |value| value * number),
+            Operation::Over(number) => each(values, move |value| value / number),
             Operation::Whole => {
                 let are_whole = values.values().iter().fold(true, |so_far, value| so_far & (value.abs() < WHOLE_END));
-                let mut found = vec![0i64; values.len()];
-                found.iter_mut().zip(values.values()).for_each(|(found, value)| *found = *value as i64);
-                are_whole.then(|| Arc::new(Int64Array::new(found.into(), nulls)) as ArrayRef)
+                // SAFETY: they all are, but for their fractions.
+                let whole = |value: &f64| unsafe { value.to_int_unchecked::<i64>() };
+                are_whole.then(|| {
+                    let found: Vec<i64> = values.values().iter().map(whole).collect();
+                    Arc::new(Int64Array::new(found.into(), values.nulls().cloned())) as ArrayRef
+                })
             }
         }
     }
+}
+
+fn each(values: &Float64Array, of: impl Fn(f64) -> f64) -> Option<ArrayRef> {
+    let found: Vec<f64> = values.values().iter().map(|&value| of(value)).collect();
+    Some(Arc::new(Float64Array::new(found.into(), values.nulls().cloned())))
 }
 
 #[derive(Debug)]
