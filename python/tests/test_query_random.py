@@ -278,7 +278,11 @@ def test_random_expressions_of_complex_numbers_are_answered_as_numpy_answers_the
         for got, want in [("whole", values), ("part", wanted)]:
             want = want.ravel()[is_finite]
             scale = max(1.0, float(np.abs(values.ravel()[is_finite]).max(initial=0.0)))
-            np.testing.assert_allclose(found[got][is_finite], want, rtol=near, atol=near * scale, err_msg=where)
+            own = found[got][is_finite]
+            if got == "part" and function == "arg":
+                # An angle just above the cut and one just below it are neighbours.
+                own, want = np.exp(1j * own), np.exp(1j * want)
+            np.testing.assert_allclose(own, want, rtol=near, atol=near * scale, err_msg=where)
         # Another rounding may part two that NumPy holds to be equal, where they were divided.
         if "/" not in query:
             assert (found["same"] == (values == others).ravel()).all(), where

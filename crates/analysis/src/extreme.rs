@@ -1,5 +1,5 @@
-//! `max` and `min` of floats: a NaN, of either sign, is greater than every number, wherever it comes. The engine's own forget what a group
-//! had before a NaN.
+//! `max` and `min` of floats: a NaN, of either sign, is greater than every number, wherever it comes, and is told as one without a sign. The
+//! engine's own forget what a group had before a NaN, and one whose sign is set is less than all numbers to them.
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, PrimitiveArray};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float16Type, Float32Type, Float64Type};
@@ -66,7 +66,7 @@ impl AggregateUDFImpl for Extreme {
         })
     }
     fn create_sliding_accumulator(&self, told: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        self.engines.create_sliding_accumulator(told)
+        Ok(Box::new(Sliding(self.engines.create_sliding_accumulator(told)?)))
     }
     fn groups_accumulator_supported(&self, told: AccumulatorArgs) -> bool {
         self.engines.groups_accumulator_supported(told)
@@ -100,6 +100,56 @@ impl AggregateUDFImpl for Extreme {
     }
 }
 
+/// The same values, but for NaNs, which have no sign.
+fn without_signs(values: &ArrayRef) -> ArrayRef {
+    fn of<T: ArrowPrimitiveType>(values: &ArrayRef, nan: T::Native) -> ArrayRef
+    where
+        T::Native: PartialOrd,
+    {
+        #[allow(clippy::eq_op)] // false for NaN alone
+        let is_nan = |value: T::Native| value != value;
+        let values = values.as_primitive::<T>();
+        match values.values().iter().any(|&value| is_nan(value)) {
+            true => Arc::new(values.unary::<_, T>(|value| if is_nan(value) { nan } else { value })),
+            false => Arc::new(values.clone()),
+        }
+    }
+    match values.data_type() {
+        DataType::Float16 => of::<Float16Type>(values, <Float16Type as ArrowPrimitiveType>::Native::NAN),
+        DataType::Float32 => of::<Float32Type>(values, f32::NAN),
+        DataType::Float64 => of::<Float64Type>(values, f64::NAN),
+        _ => values.clone(),
+    }
+}
+
+/// The engine's, of a window that moves.
+#[derive(Debug)]
+struct Sliding(Box<dyn Accumulator>);
+
+impl Accumulator for Sliding {
+    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.0.update_batch(&[without_signs(&values[0])])
+    }
+    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
+        self.0.retract_batch(&[without_signs(&values[0])])
+    }
+    fn supports_retract_batch(&self) -> bool {
+        self.0.supports_retract_batch()
+    }
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
+        self.0.merge_batch(states)
+    }
+    fn state(&mut self) -> Result<Vec<ScalarValue>> {
+        self.0.state()
+    }
+    fn evaluate(&mut self) -> Result<ScalarValue> {
+        self.0.evaluate()
+    }
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+}
+
 #[derive(Debug)]
 struct One<T: ArrowPrimitiveType> {
     direction: Direction,
@@ -114,7 +164,7 @@ impl<T: ArrowPrimitiveType> One<T> {
 
 impl<T: ArrowPrimitiveType + std::fmt::Debug> Accumulator for One<T> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        for value in values[0].as_primitive::<T>().iter().flatten() {
+        for value in without_signs(&values[0]).as_primitive::<T>().iter().flatten() {
             if self.best.is_none_or(|best| self.direction.takes(value, best)) {
                 self.best = Some(value);
             }
@@ -163,7 +213,8 @@ impl<T: ArrowPrimitiveType> GroupsAccumulator for Many<T> {
         filter: Option<&BooleanArray>,
         count: usize,
     ) -> Result<()> {
-        let values = values[0].as_primitive::<T>();
+        let values = without_signs(&values[0]);
+        let values = values.as_primitive::<T>();
         self.bests.resize(count, T::default_value());
         self.seen.resize(count, false);
         for (row, &group) in groups.iter().enumerate() {
@@ -188,7 +239,8 @@ impl<T: ArrowPrimitiveType> GroupsAccumulator for Many<T> {
         Ok(vec![self.take(which)])
     }
     fn convert_to_state(&self, values: &[ArrayRef], filter: Option<&BooleanArray>) -> Result<Vec<ArrayRef>> {
-        let values = values[0].as_primitive::<T>();
+        let values = without_signs(&values[0]);
+        let values = values.as_primitive::<T>();
         let is_taken = |row| filter.is_none_or(|filter: &BooleanArray| filter.is_valid(row) && filter.value(row));
         let row = |row: usize| (values.is_valid(row) && is_taken(row)).then(|| values.value(row));
         Ok(vec![Arc::new((0..values.len()).map(row).collect::<PrimitiveArray<T>>())])

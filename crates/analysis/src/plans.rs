@@ -556,6 +556,51 @@ fn not_a_number_compares_the_same_on_both_ways() {
     }
 }
 
+/// As 0/0 is on x86. Which of several NaNs is the greatest is chance, unless it has no sign.
+#[test]
+fn a_nan_whose_sign_is_set_is_the_greatest_too() {
+    let values = [1.0, -f64::NAN, 3.0, 2.0, 5.0, f64::NAN];
+    let column = || column_of("v", DataType::Float64, &[6], &packed(DataType::Float64, &values));
+    let dimension = || Dimension { name: "x".into(), extent: 6, axis: Axis::INDEX };
+    let (native, generic) = on_both_ways(&|| vec![Grid::new("g", vec![dimension()], vec![column()], false).unwrap()]);
+    let moving = "max(v) OVER (ORDER BY x ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS a, \
+                  min(v) OVER (ORDER BY x ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS b";
+    for context in [&native, &generic] {
+        let found = answer(context, &format!("SELECT a, b FROM (SELECT x, {moving} FROM g) ORDER BY x"));
+        let text = pretty_format_batches(&found).unwrap().to_string();
+        let numbers: Vec<&str> = text
+            .lines()
+            .skip(3)
+            .flat_map(|line| line.split(['|', ' ', '+', '-']))
+            .filter(|word| !word.is_empty())
+            .collect();
+        assert_eq!(
+            numbers,
+            ["1.0", "1.0", "NaN", "1.0", "NaN", "3.0", "3.0", "2.0", "5.0", "2.0", "NaN", "5.0"],
+            "{text}"
+        );
+        let found = rows(&answer(context, "SELECT max(v), min(v) FROM g"));
+        assert!(found[0][0].is_nan() && found[0][0].is_sign_positive() && found[0][1] == 1.0, "{found:?}");
+        assert_eq!(rows(&answer(context, "SELECT x FROM g WHERE v = (SELECT max(v) FROM g)")), [[5.0]]);
+    }
+}
+
+#[test]
+fn what_may_fail_for_a_row_is_counted_row_by_row() {
+    let column = |name: &str, values: &[f64]| column_of(name, DataType::Int32, &[3], &packed(DataType::Int32, values));
+    let dimension = || Dimension { name: "x".into(), extent: 3, axis: Axis::INDEX };
+    let columns = || vec![column("i", &[1.0, 2.0, 3.0]), column("j", &[1.0, 0.0, 1.0])];
+    let (native, _) = on_both_ways(&|| vec![Grid::new("g", vec![dimension()], columns(), false).unwrap()]);
+    for query in [
+        "SELECT count(i / j) FROM g",
+        "SELECT i % 2, count(i % j) FROM g GROUP BY 1",
+        "SELECT x, count(i / j) FROM g GROUP BY x",
+    ] {
+        assert!(is_refused(&native, query), "{query}");
+    }
+    assert_eq!(rows(&answer(&native, "SELECT count(i + j) FROM g")), [[3.0]]);
+}
+
 /// Of which most steps have none.
 #[test]
 fn cells_at_the_greatest_of_their_place_are_looked_for_where_they_may_be() {

@@ -347,10 +347,13 @@ impl Accumulator {
                 Extremes::U32(kept) => widened(&kept[range], counts),
                 Extremes::U64(kept) => Arc::new(UInt64Array::from_iter(present(&kept[range], counts))),
                 Extremes::F32(kept) => {
-                    let values = present(&kept[range], counts).map(|value| value.map(f64::from));
+                    let values =
+                        present(&kept[range], counts).map(|value| value.map(|value| one_nan(f64::from(value))));
                     Arc::new(Float64Array::from_iter(values))
                 }
-                Extremes::F64(kept) => Arc::new(Float64Array::from_iter(present(&kept[range], counts))),
+                Extremes::F64(kept) => {
+                    Arc::new(Float64Array::from_iter(present(&kept[range], counts).map(|value| value.map(one_nan))))
+                }
             },
         })
     }
@@ -384,6 +387,11 @@ impl Values {
             _ => Some(upper),
         }
     }
+}
+
+/// The same for NaNs of either sign: which of several comes first is chance.
+fn one_nan(value: f64) -> f64 {
+    if value.is_nan() { f64::NAN } else { value }
 }
 
 fn present<'a, T: Copy>(values: &'a [T], counts: &'a [u64]) -> impl Iterator<Item = Option<T>> + 'a {

@@ -9,7 +9,7 @@ use datafusion::common::DFSchema;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::AggregateFunction;
-use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan};
+use datafusion::logical_expr::{Aggregate, Expr, ExprSchemable, LogicalPlan, Operator};
 use std::sync::Arc;
 use terrace_client::DataType;
 
@@ -95,9 +95,14 @@ pub fn reduction(
         return Ok(None);
     }
     if which == Function::Count {
-        // A function may fail for some row.
-        let is_called = argument.exists(|expr| Ok(matches!(expr, Expr::ScalarFunction(_))))?;
-        return Ok(if is_called { None } else { made(Input::Rows, DataType::Int64) });
+        // What may fail for some row is computed for each.
+        let may_fail = |expr: &Expr| match expr {
+            Expr::ScalarFunction(_) | Expr::Cast(_) | Expr::Negative(_) => true,
+            Expr::BinaryExpr(binary) => matches!(binary.op, Operator::Divide | Operator::Modulo),
+            _ => false,
+        };
+        let may_fail = argument.exists(|expr| Ok(may_fail(expr)))?;
+        return Ok(if may_fail { None } else { made(Input::Rows, DataType::Int64) });
     }
     if let Some(column) = number_column(grid, &argument, which) {
         return Ok(made(Input::Column(column), grid.columns[column].data_type()));

@@ -11,6 +11,7 @@ use arrow::datatypes::{DataType as ArrowType, Field, Fields};
 use datafusion::common::{Column as ColumnName, DFSchema, ScalarValue, TableReference};
 use datafusion::error::Result;
 use datafusion::functions::core::expr_fn::{greatest, least};
+use datafusion::functions::math::expr_fn::nanvl;
 use datafusion::logical_expr::expr::{NullTreatment, WindowFunction, WindowFunctionParams};
 use datafusion::logical_expr::{
     Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Union, Window, WindowFrame, WindowFrameBound,
@@ -217,6 +218,11 @@ impl Moving {
             Function::Average => sum(values(&ArrowType::Float64)?).map(|sum| sum / lit(neighbours.len() as f64)),
             Function::Least | Function::Greatest => {
                 let mut values = values(output)?;
+                // To the engine a NaN whose sign is set is less than all numbers.
+                if matches!(output, ArrowType::Float16 | ArrowType::Float32 | ArrowType::Float64) {
+                    let nan = lit(f64::NAN).cast_to(output, schema)?;
+                    values = values.into_iter().map(|value| nanvl(value, nan.clone())).collect();
+                }
                 match (values.len(), &self.function) {
                     (0 | 1, _) => values.pop(),
                     (_, Function::Least) => Some(least(values)),
