@@ -38,7 +38,7 @@ pub fn faster(expression: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>
         let operand = operand.clone();
         Ok(Transformed::yes(Arc::new(Faster { operation, operand, engines: part }) as Arc<dyn PhysicalExpr>))
     };
-    Ok(expression.transform_up(replaced).data()?)
+    expression.transform_up(replaced).data()
 }
 
 #[derive(Clone, Copy, Debug)]
