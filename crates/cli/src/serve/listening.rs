@@ -54,18 +54,17 @@ pub fn wanted(args: &ServeArgs, settings: &Settings) -> Result<Option<ListenSett
     Ok(Some(ListenSettings { address, token_file, protection }))
 }
 
-/// The same token and certificate, at another address. `agent`: where the agent itself listens.
-pub fn of_flight(
-    args: &ServeArgs,
-    settings: &Settings,
-    agent: Option<&ListenSettings>,
-) -> Result<Option<ListenSettings>> {
+/// The same token and certificate, at another address; of several agents, of the first one's alone.
+pub fn of_flight(args: &ServeArgs, settings: &Settings) -> Result<Option<ListenSettings>> {
+    if settings.member.as_ref().is_some_and(|member| member.number > 0) {
+        return Ok(None);
+    }
     let Some(address) = &args.flight else { return Ok(None) };
     let addresses = resolved(address, "--flight")?;
     // It is told on the host where the agents were asked for.
     let is_of_this_host =
         |agent: &ListenSettings| resolved(&agent.address, "--listen").is_ok_and(|all| are_loopback(&all));
-    let is_elsewhere = settings.member.is_some() && !agent.is_some_and(is_of_this_host);
+    let is_elsewhere = settings.member.is_some() && !settings.listen.as_ref().is_some_and(is_of_this_host);
     if is_elsewhere && addresses.iter().any(|address| address.ip().is_unspecified() || address.ip().is_loopback()) {
         return Err(Failure::bad_input(
             format!("--flight {address} is no address that clients on other hosts can connect to"),

@@ -97,11 +97,7 @@ fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
         resolved.settings.library = run::loadable(&resolved.settings, &library, resolve::LIBRARY)?;
     }
     resolved.settings.listen = listening::wanted(args, &resolved.settings)?;
-    let answers_clients = resolved.settings.member.as_ref().is_none_or(|member| member.number == 0);
-    let of_flight = match answers_clients {
-        true => listening::of_flight(args, &resolved.settings, resolved.settings.listen.as_ref())?,
-        false => None,
-    };
+    let of_flight = listening::of_flight(args, &resolved.settings)?;
     let settings = &resolved.settings;
     let signals = Signals::block().map_err(|error| Failure::new(format!("can't take signals: {error}")))?;
     // Of one that was killed.
