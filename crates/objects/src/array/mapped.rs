@@ -12,7 +12,7 @@ use terrace_core::objects::Result;
 
 /// One entry of the processor's tables is for so much, where memory and addresses are cut at multiples of it.
 const LARGE_PAGE: usize = 2 << 20;
-/// To gather memory into large pages takes about as long as to read it so many times more.
+/// Memory that was read so many times is likely to be read again: to gather it takes as long as to read it some five times more.
 const READ_OFTEN: u64 = 2;
 
 pub struct MappedFile {

@@ -53,7 +53,7 @@ impl OftenRead {
     pub fn bytes(&self) -> u64 {
         self.0.len() as u64
     }
-    /// What is read next is read faster, where the kernel can do that; it takes about as long as to read it twice.
+    /// What is read next is read faster, where the kernel can do that; it takes as long as to read it some five times.
     pub fn gather(&self) {
         self.0.gather();
     }
