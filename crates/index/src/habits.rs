@@ -15,8 +15,9 @@ pub const SMALL_BYTES: u64 = 64 << 10;
 pub const OFTEN: u32 = 8;
 /// So many small files in turn are a habit.
 const ENOUGH: u64 = 8;
-/// One of so many files is made in a tier all the same.
+/// One of so many files is made in a tier all the same, and of many one of `RARE_SAMPLE`: each costs as much as twenty others.
 const SAMPLE: u64 = 32;
+const RARE_SAMPLE: u64 = 256;
 const SLOTS: usize = 1 << 10;
 /// Longer ones are no suffixes.
 const SUFFIX_MAX: usize = 12;
@@ -123,8 +124,10 @@ impl Habits {
     pub fn is_for_root(&self, key: Key) -> bool {
         let mut is_for_root = false;
         self.change(key, |word| {
-            is_for_root = word.is_known() && !(word.made + 1).is_multiple_of(SAMPLE);
-            Word { made: word.made + 1, ..word }
+            let made = word.made + 1;
+            let is_sample = made.is_multiple_of(if made <= RARE_SAMPLE { SAMPLE } else { RARE_SAMPLE });
+            is_for_root = word.is_known() && !is_sample;
+            Word { made, ..word }
         });
         is_for_root
     }
@@ -190,8 +193,9 @@ mod tests {
         close(&index.habits, key, [100; ENOUGH as usize - 1]);
         assert!(!index.habits.is_for_root(key));
         close(&index.habits, key, [SMALL_BYTES]);
-        let for_root = (0..10 * SAMPLE).filter(|_| index.habits.is_for_root(key)).count() as u64;
-        assert_eq!(for_root, 10 * (SAMPLE - 1));
+        let in_tier = |files: u64| (0..files).filter(|_| !index.habits.is_for_root(key)).count() as u64;
+        assert_eq!(in_tier(RARE_SAMPLE), RARE_SAMPLE / SAMPLE);
+        assert_eq!(in_tier(10 * RARE_SAMPLE), 10);
     }
 
     #[test]

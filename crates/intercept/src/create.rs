@@ -290,6 +290,7 @@ fn link_object(index: Index, number: u32, object: Object, dirfd: i32, path: *con
     publish(index, EventKind::Created, number, name.get(), b"");
     index.header.creates_tier.fetch_add(1, Relaxed);
     data::opened(index, object.fd, number, true);
+    habits::made(index, object.fd, number);
     Created::Done(object.fd as isize)
 }
 

@@ -67,6 +67,7 @@ fn seen(fd: i32) -> u64 {
 /// The descriptor's number has a new meaning that we don't know.
 pub fn forget(fd: i32) {
     if fd >= 0 {
+        habits::forget(fd);
         set_left(fd, UNKNOWN);
         if let Some(cell) = SEEN.get(fd as usize) {
             cell.store(0, Relaxed);

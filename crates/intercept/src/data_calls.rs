@@ -1,7 +1,7 @@
 //! The C library's calls on descriptors that read, write, seek or size a file.
 
 use crate::data::{self, Need, reading, writing};
-use crate::{gate, process, readable, real, real::outcome};
+use crate::{gate, habits, process, readable, real, real::outcome};
 use core::ffi::{c_int, c_void};
 
 /// Bytes of one step where the kernel takes a length far beyond the file (copy_file_range of "everything").
@@ -434,8 +434,11 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    let made = habits::forget(fd);
     data::forget(fd);
-    outcome(unsafe { gate::call1(libc::SYS_close, fd as usize) }) as c_int
+    let result = outcome(unsafe { gate::call1(libc::SYS_close, fd as usize) }) as c_int;
+    made.into_iter().for_each(habits::closed);
+    result
 }
 
 #[unsafe(no_mangle)]
@@ -446,8 +449,10 @@ pub unsafe extern "C" fn fclose(stream: *mut c_void) -> c_int {
     // fileno of a stream without a descriptor (fmemopen) is -1 and sets errno.
     let fd = unsafe { fileno(stream) };
     real::set_errno(kept);
+    let made = habits::forget(fd);
     let result = unsafe { real(stream) };
     data::forget(fd);
+    made.into_iter().for_each(habits::closed);
     result
 }
 

@@ -6,13 +6,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
 use terrace_index::{INSIDE_BASE, Index, PRIVATE_DIR, State};
 
 fn on_root(index: Index, fd: i32) -> Option<libc::stat> {
-    // SAFETY: a zeroed stat is valid.
-    unsafe {
-        let mut status: libc::stat = core::mem::zeroed();
-        (gate::call2(libc::SYS_fstat, fd as usize, &raw mut status as usize) == 0
-            && status.st_dev == index.header.root_dev.load(Relaxed))
-        .then_some(status)
-    }
+    // What was read of it changed its time of access, for which a server would be asked.
+    stat::as_known(fd).filter(|status| status.st_dev == index.header.root_dev.load(Relaxed))
 }
 
 /// The directory stream that was last found to be on the root's file system: asking for each entry costs a call.

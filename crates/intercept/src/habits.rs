@@ -1,11 +1,11 @@
 //! Small files that this program makes: in the root, once it was seen to make such (`terrace_index::habits`).
 
 use crate::path::Path;
-use crate::{caller, placed, stat};
+use crate::{caller, link, placed, process, stat};
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicU64, Ordering::*};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
 use terrace_index::habits::{Key, OFTEN, SMALL_BYTES};
-use terrace_index::{Index, Record};
+use terrace_index::{FLAG_LEARNT, Index, Record, State};
 
 /// By which habit a file of this name is made; `None`: none is learnt.
 pub fn of(index: Index, path: &[u8]) -> Option<Key> {
@@ -34,6 +34,49 @@ pub fn stays_in_root(index: Index, path: &[u8]) -> bool {
         index.header.small_in_root.store(1, Release);
     }
     stays
+}
+
+const CELLS: usize = 4096;
+
+/// By descriptor, the record of the file that it made while its habit was not known, plus 1; else 0.
+static MADE: [AtomicU32; CELLS] = [const { AtomicU32::new(0) }; CELLS];
+
+/// A file was made in a tier: what it becomes is looked at when the descriptor is closed. The agent looks, too, but later: of files that are
+/// made one after the other it would let many more go to a tier.
+pub fn made(index: Index, fd: i32, number: u32) {
+    let key = Key::from_number(link::record(&index, number).habit.load(Relaxed));
+    if !caller::is_supervisor()
+        && key.is_some_and(|key| index.habits.is_open(key))
+        && let Some(cell) = MADE.get(fd as usize)
+    {
+        cell.store(number + 1, Relaxed);
+    }
+}
+
+/// The descriptor is about to be closed, or has a new meaning: the record of the file that it made, for `closed`.
+#[inline]
+pub fn forget(fd: i32) -> Option<u32> {
+    let cell = MADE.get(fd as usize).filter(|cell| cell.load(Relaxed) != 0)?;
+    cell.swap(0, Relaxed).checked_sub(1)
+}
+
+/// The program has closed the descriptor that made this record's file.
+#[cold]
+pub fn closed(number: u32) {
+    let Some(index) = process::index() else { return };
+    let Some(record) = index.record(number).filter(|record| record.state() == State::Current) else { return };
+    let mut object = [0; link::LINK_MAX];
+    link::object_path(index, number, &mut object);
+    let path = object.as_ptr().cast();
+    let Ok(status) = stat::kernel_stat_or_error(libc::AT_FDCWD, path, libc::AT_STATX_DONT_SYNC) else { return };
+    // An empty one may be what a shell has made for another program.
+    if status.st_ino != record.object_ino.load(Relaxed) || status.st_size == 0 {
+        return;
+    }
+    let Some(key) = Key::from_number(record.habit.load(Relaxed)) else { return };
+    if record.flags.fetch_or(FLAG_LEARNT, Relaxed) & FLAG_LEARNT == 0 {
+        index.habits.closed(key, status.st_size as u64);
+    }
 }
 
 /// The file behind the descriptor was made in the root as a small one, and is large.

@@ -77,7 +77,7 @@ fn place(index: Index, dirfd: i32, path: *const c_char, mode: u32) -> Option<isi
     if !parent.path_below_root(index, &mut whole) {
         return None;
     }
-    let status = stat::kernel_stat(parent.fd, c"".as_ptr(), libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC)?;
+    let status = stat::as_known(parent.fd)?;
     let takes = status.st_dev == index.header.root_dev.load(Relaxed)
         && others_may_follow(&status)
         && !crate::create::has_default_acl(&parent);

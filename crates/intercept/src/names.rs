@@ -225,8 +225,11 @@ struct End {
 
 impl End {
     fn look(index: Index, dirfd: i32, path: *const c_char) -> End {
-        let link = link::read(index, dirfd, path);
-        let durable = if link.is_none() { durable_record(index, dirfd, path) } else { None };
+        let (link, durable) = match link::look(index, dirfd, path) {
+            Ok(Some(link)) => (Some(link), None),
+            Err(error) if error == -(libc::ENOENT as isize) => (None, None),
+            _ => (None, durable_record(index, dirfd, path)),
+        };
         End { dirfd, path, link, durable }
     }
     fn number(&self) -> Option<u32> {
@@ -308,8 +311,7 @@ pub fn leads_to_ours(index: Index, dirfd: i32, path: *const c_char) -> bool {
 
 /// It is a directory in which others may follow our links: not one like /tmp. No server is asked for it.
 fn is_for_links(parent: &Parent) -> bool {
-    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-    stat::kernel_stat(parent.fd, c"".as_ptr(), flags).is_none_or(|status| crate::create::others_may_follow(&status))
+    stat::as_known(parent.fd).is_none_or(|status| crate::create::others_may_follow(&status))
 }
 
 #[derive(PartialEq)]

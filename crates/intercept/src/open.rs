@@ -471,32 +471,6 @@ fn fstat(fd: i32) -> libc::stat {
     }
 }
 
-/// As `fstat`; size, times and count of links may be those that the kernel last heard of.
-fn fstat_as_known(fd: i32) -> libc::stat {
-    // SAFETY: an open descriptor of ours; zeroed ones are valid. Of a descriptor, fstatat(2) takes no such flag.
-    unsafe {
-        let mut known: libc::statx = core::mem::zeroed();
-        let result = gate::call5(
-            libc::SYS_statx,
-            fd as usize,
-            c"".as_ptr() as usize,
-            (libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC) as usize,
-            libc::STATX_BASIC_STATS as usize,
-            &raw mut known as usize,
-        );
-        if result != 0 {
-            return fstat(fd);
-        }
-        let mut status: libc::stat = core::mem::zeroed();
-        status.st_dev = libc::makedev(known.stx_dev_major, known.stx_dev_minor);
-        status.st_ino = known.stx_ino;
-        status.st_mode = known.stx_mode.into();
-        status.st_nlink = known.stx_nlink.into();
-        status.st_size = known.stx_size as i64;
-        status
-    }
-}
-
 fn close(fd: i32) {
     // SAFETY: a descriptor that nobody else has seen yet.
     unsafe { gate::call1(libc::SYS_close, fd as usize) };
@@ -521,7 +495,11 @@ fn accept(
         return Opened::Done(fd as isize);
     }
     // Whoever writes asks for what never changes; a server would be asked for the rest after each write.
-    let status = if flags & libc::O_ACCMODE == libc::O_RDONLY { fstat(fd) } else { fstat_as_known(fd) };
+    let status = if flags & libc::O_ACCMODE == libc::O_RDONLY {
+        fstat(fd)
+    } else {
+        stat::as_known(fd).unwrap_or_else(|| fstat(fd))
+    };
     let kind = status.st_mode & libc::S_IFMT;
     if kind == libc::S_IFDIR && flags & (libc::O_CREAT | libc::O_PATH) == libc::O_CREAT {
         // The kernel opens no directory that it might have to make; it was asked without O_CREAT.

@@ -87,6 +87,50 @@ fn a_file_is_made_with_as_many_requests_as_natively_and_removed_with_one_more() 
     assert!(ours <= natively + 1000 + natively / 20 + STRAY, "{ours} requests, natively {natively}");
 }
 
+/// The names of what lies in tiers are known: who walked the tree for them asked for every directory of a root that may have a million.
+#[test]
+fn a_run_that_ends_does_not_look_through_the_directories_of_the_root() {
+    let script = |times: u32| {
+        format!(
+            "import os\n\
+             open('placed', 'w').write('data')\n\
+             for i in range({times}): os.mkdir(f'd{{i}}')\n"
+        )
+    };
+    let Some([natively, ours]) = difference(Wish::default(), &script(10), &script(510)) else { return };
+    assert!(natively >= 500 - STRAY, "making a directory is a request: {natively}");
+    assert!(ours <= natively + natively / 20 + STRAY, "{ours} requests for 500 directories, natively {natively}");
+}
+
+/// What is read of a directory changes its time of access, so that who looks at it in between asks the server.
+#[test]
+fn listings_and_renames_ask_what_they_ask_natively_and_twice_for_the_new_name() {
+    let listings = |times: u32| {
+        format!(
+            "import os\n\
+             os.mkdir('d')\n\
+             open('d/placed', 'w').write('data')\n\
+             for i in range({times}): assert os.listdir('d') == ['placed']\n"
+        )
+    };
+    let renames = |times: u32| {
+        format!(
+            "import os\n\
+             os.mkfifo('f0')\n\
+             for i in range({times}): os.rename(f'f{{i}}', f'f{{i + 1}}')\n"
+        )
+    };
+    for door in ["preload", "both"] {
+        let wish = Wish::default().settle("1h").top(&format!("door = {door:?}"));
+        let Some([natively, ours]) = difference(wish.clone(), &listings(10), &listings(510)) else { return };
+        assert!(natively >= 500 - STRAY, "reading a directory is a request: {natively}");
+        assert!(ours <= natively + natively / 20 + STRAY, "{door}: {ours} requests for 500 lists, natively {natively}");
+        let Some([natively, ours]) = difference(wish, &renames(10), &renames(510)) else { return };
+        assert!(natively >= 1000 - STRAY, "a new name is looked for, and made: {natively}");
+        assert!(ours <= natively + 1000 + STRAY, "{door}: {ours} requests for 500 renames, natively {natively}");
+    }
+}
+
 /// Once it is known that the program makes small files. One in 32 goes to a tier all the same.
 #[test]
 fn a_small_file_of_a_program_that_makes_such_costs_what_it_costs_natively() {

@@ -47,6 +47,18 @@ fn a_program_that_makes_small_files_makes_the_next_ones_in_the_root() {
     }
 }
 
+/// Who closes a file sees how large it has become: the agent, which looks later, would let a program that is quick make many more in tiers.
+#[test]
+fn a_program_that_makes_many_small_files_at_once_makes_the_ninth_in_the_root() {
+    let written = "for i in range(300): make(f'f{i}.dat', 100)\n";
+    let stdio = "subprocess.run(['awk', 'BEGIN { for (i = 0; i < 300; i++) { f = \"f\" i \".dat\"; print \"x\" > f; close(f) } }'], check=True)\n";
+    for (program, door) in [(written, "preload"), (written, "both"), (stdio, "both")] {
+        let (_place, outcome) = run(&format!("door = {door:?}"), Wish::default(), program);
+        let in_tier = counter(&outcome, "creates_tier");
+        assert!((8..=8 + 10).contains(&in_tier), "{door}: {in_tier} of 300 files in a tier");
+    }
+}
+
 #[test]
 fn habits_are_of_a_program_and_a_suffix() {
     let program = format!(

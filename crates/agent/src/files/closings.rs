@@ -249,7 +249,8 @@ impl Files {
 
     /// A mover thread's job.
     pub fn learn_early(&self, number: u32) {
-        if self.record(number).state() == State::Current {
+        let record = self.record(number);
+        if record.state() == State::Current && record.flags.load(Relaxed) & FLAG_LEARNT == 0 {
             self.trim(number);
         }
     }

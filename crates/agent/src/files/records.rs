@@ -111,7 +111,7 @@ impl Files {
                 _ => {}
             }
         }
-        if !is_used && self.walk_tree() {
+        if !is_used {
             self.discard_strays();
         }
         self.forget_journal(kept);
@@ -120,25 +120,35 @@ impl Files {
 
     /// Objects that no record knows: a copy that was under way when an agent was killed. No program is there that creates one.
     fn discard_strays(&self) {
+        let is_known = |device: usize, (record, random): (u32, u64)| {
+            self.index.record(record).is_some_and(|record| {
+                matches!(record.state(), State::Current | State::Directory)
+                    && record.random.load(Acquire) == random
+                    && record.device.load(Acquire) as usize == device
+            })
+        };
+        let mut strays = vec![];
         for (number, place) in self.devices.iter().enumerate() {
-            for entry in std::fs::read_dir(&place.dir).into_iter().flatten().flatten() {
-                let known =
-                    terrace_index::parse_name(entry.file_name().as_encoded_bytes()).filter(|&(record, random)| {
-                        self.index.record(record).is_some_and(|record| {
-                            matches!(record.state(), State::Current | State::Directory)
-                                && record.random.load(Acquire) == random
-                                && record.device.load(Acquire) as usize == number
-                        })
-                    });
-                let is_container = || {
-                    terrace_index::parse_name(entry.file_name().as_encoded_bytes()).is_some()
-                        && entry.file_type().is_ok_and(|kind| kind.is_dir())
+            let entries = std::fs::read_dir(&place.dir).into_iter().flatten().flatten();
+            strays.extend(entries.filter_map(|entry| {
+                let name = terrace_index::parse_name(entry.file_name().as_encoded_bytes());
+                let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+                let is_stray = match name {
+                    Some(name) => !is_known(number, name),
+                    None => !is_directory,
                 };
-                if known.is_none() && is_container() {
-                    self.discard_container(&entry.path());
-                } else if known.is_none() {
-                    let _ = std::fs::remove_file(entry.path());
-                }
+                is_stray.then(|| (entry.path(), is_directory))
+            }));
+        }
+        // A name that we couldn't look at may lead to one. The walk asks the root's server for every directory.
+        if strays.is_empty() || !self.walk_tree() {
+            return;
+        }
+        for (path, is_directory) in strays {
+            if is_directory {
+                self.discard_container(&path);
+            } else {
+                let _ = std::fs::remove_file(path);
             }
         }
     }
