@@ -48,6 +48,7 @@ mod reduce;
 mod rounding;
 mod rules;
 mod scan;
+mod scope;
 mod session;
 mod spill;
 mod sum;

@@ -71,6 +71,11 @@ impl General {
         Ok(General { expression: faster(expression)?, fields, schema, told: expr })
     }
 
+    /// Of the grid, that it is computed of; coordinates are none.
+    pub fn columns(&self, grid: &Grid) -> Vec<usize> {
+        self.fields.iter().filter_map(|&field| grid.fields[field].column()).collect()
+    }
+
     pub fn evaluate(&self, reader: &mut TileReader<'_>) -> Result<ArrayRef> {
         let cells = reader.cells();
         let batch = reader.batch(&self.schema, &self.fields, 0, cells)?;

@@ -6,10 +6,11 @@
 use crate::control::reading;
 use crate::error::Result;
 use crate::exec::{ArrayExec, Seen, Work};
-use crate::grid::{Column as GridColumn, Grid, Selection, Tile, TileReader, ZONE_CELLS, finer, is_of_rows, select};
+use crate::grid::{Grid, Tile, TileReader, ZONE_CELLS, is_of_rows};
 use crate::late::{First, LateFilters, Wanted};
-use crate::nodes::{GridRecipe, Recipe, Share, own_tiles, told};
-use crate::predicate::{Mask, Predicate, places};
+use crate::nodes::{GridRecipe, Recipe, Share, told};
+use crate::predicate::{Mask, places};
+use crate::scope::Scope;
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -74,12 +75,7 @@ pub struct Scan {
     grid: Arc<Grid>,
     fields: Vec<usize>,
     schema: SchemaRef,
-    selection: Selection,
-    filters: Vec<Expr>,
-    predicate: Option<Arc<Predicate>>,
-    tiles: Arc<Vec<Tile>>,
-    /// Tiles that can't have rows.
-    pruned: usize,
+    scope: Scope,
     partitions: usize,
     batch_size: usize,
     /// Rows that are enough.
@@ -88,7 +84,6 @@ pub struct Scan {
     dynamic: Arc<[Arc<dyn PhysicalExpr>]>,
     /// How its rows are sorted by whoever takes them.
     first: Option<First>,
-    can_be_shared: bool,
 }
 
 impl Scan {
@@ -102,49 +97,20 @@ impl Scan {
         batch_size: usize,
         share: Option<&Share>,
     ) -> Result<Scan> {
-        let selection = select(&grid, filters)?;
-        let predicate = Predicate::new(&grid, &selection.rest)?;
-        let mut columns: Vec<usize> = predicate.iter().flat_map(|predicate| predicate.columns(&grid)).collect();
-        columns.extend(fields.iter().filter_map(|&field| grid.fields[field].column()));
         let schema = Arc::new(grid.schema().project(&fields)?);
-        columns.sort_unstable();
-        columns.dedup();
-        let read: Vec<&GridColumn> = columns.iter().map(|&column| &grid.columns[column]).collect();
-        let (all, can_be_shared) = own_tiles(&grid, &read, &selection, share)?;
-        let all_count = all.len();
-        let tiles = match &predicate {
-            Some(predicate) => predicate.possible(&grid, all),
-            None => all,
-        };
+        let columns = fields.iter().filter_map(|&field| grid.fields[field].column()).collect();
+        let scope = Scope::new(&grid, filters.to_vec())?.read(&grid, columns, share)?;
         let partitions = match share {
             Some(_) => partitions,
             // One of one tile, too, may be beside others that nodes share.
-            None => partitions.min(tiles.len()).max(if grid.is_shared() { 2 } else { 1 }),
+            None => partitions.min(scope.tiles.len()).max(if grid.is_shared() { 2 } else { 1 }),
         };
-        Ok(Scan {
-            can_be_shared,
-            schema,
-            filters: filters.to_vec(),
-            predicate: predicate.map(Arc::new),
-            partitions,
-            pruned: all_count - tiles.len(),
-            tiles: Arc::new(tiles),
-            fields,
-            selection,
-            grid,
-            batch_size,
-            limit,
-            dynamic: Arc::default(),
-            first: None,
-        })
+        Ok(Scan { grid, fields, schema, scope, partitions, batch_size, limit, dynamic: Arc::default(), first: None })
     }
-}
 
-impl Scan {
     /// The tiles of a partition.
-    fn share(&self, partition: usize) -> Range<usize> {
-        let begin = |number: usize| self.tiles.len() * number / self.partitions;
-        begin(partition)..begin(partition + 1)
+    fn part(&self, partition: usize) -> Range<usize> {
+        self.scope.part(partition, self.partitions)
     }
 }
 
@@ -165,16 +131,9 @@ impl Work for Scan {
         "GridScan"
     }
     fn describe(&self) -> String {
-        let cells: Vec<u64> = (0..self.grid.rank()).map(|d| self.selection.count(d)).collect();
-        let filters: Vec<String> = self.filters.iter().map(|filter| filter.to_string()).collect();
-        let mut text = format!("{}, cells={cells:?}, tiles={}", self.grid.name, self.tiles.len());
-        if self.pruned > 0 {
-            text += &format!(", pruned={}", self.pruned);
-        }
-        if !filters.is_empty() {
-            text += &format!(", filter={}", filters.join(" AND "));
-        }
-        text
+        let cells: Vec<u64> = (0..self.grid.rank()).map(|d| self.scope.selection.count(d)).collect();
+        let tiles = self.scope.tiles.len();
+        format!("{}, cells={cells:?}, tiles={tiles}{}", self.grid.name, self.scope.describe())
     }
     fn schema(&self) -> SchemaRef {
         self.schema.clone()
@@ -183,12 +142,12 @@ impl Work for Scan {
         self.partitions
     }
     fn rows(&self) -> usize {
-        let cells = (0..self.grid.rank()).map(|d| self.selection.count(d)).product::<u64>();
+        let cells = (0..self.grid.rank()).map(|d| self.scope.selection.count(d)).product::<u64>();
         self.limit.map_or(cells as usize, |limit| limit.min(cells as usize))
     }
     fn cells(&self, partition: usize) -> u64 {
-        let tiles = self.tiles[self.share(partition)].iter().map(Tile::cells);
-        match (self.limit, &self.predicate) {
+        let tiles = self.scope.tiles[self.part(partition)].iter().map(Tile::cells);
+        match (self.limit, &self.scope.predicate) {
             (None, _) => tiles.sum(),
             // It reads until it has the rows: each cell is one.
             (Some(limit), None) => cells_until(tiles, limit as u64),
@@ -206,38 +165,37 @@ impl Work for Scan {
         let column = self.grid.fields[self.fields[column.index()]].column()?;
         let first = Some(First { column, is_descending: by.options.descending });
         // Of as many cells as ranges are known of: whose has none of the first rows is left out.
-        let tiles = Arc::new(finer(&self.tiles, ZONE_CELLS));
-        Some(Arc::new(Scan { first, tiles, ..self.clone() }))
+        let scope = self.scope.clone().in_finer_tiles(ZONE_CELLS);
+        Some(Arc::new(Scan { first, scope, ..self.clone() }))
     }
     fn recipe(&self) -> Result<Option<Recipe>> {
         let Some(grid) = GridRecipe::of(&self.grid)? else { return Ok(None) };
-        let (fields, filters, limit) = (self.fields.clone(), told(&self.filters)?, self.limit);
+        let (fields, filters, limit) = (self.fields.clone(), told(&self.scope.filters)?, self.limit);
         Ok(Some(Recipe::Scan { grid, fields, filters, limit, partitions: self.partitions, share: None }))
     }
     fn can_be_shared(&self) -> bool {
         // Of one partition nothing brings the shares together.
-        self.can_be_shared && self.partitions > 1
+        self.scope.can_be_shared && self.partitions > 1
     }
     fn as_any(&self) -> &dyn Any {
         self
     }
     fn stream(&self, partition: usize, _: Arc<TaskContext>, seen: Seen) -> DataFusionResult<SendableRecordBatchStream> {
-        let share = self.share(partition);
+        let part = self.part(partition);
         let control = seen.control.clone();
         let filters =
             LateFilters { filters: self.dynamic.clone(), fields: self.fields.clone(), schema: self.schema.clone() };
         // Of all rows, none is there sooner.
         let order = match self.first.filter(|_| !self.dynamic.is_empty()) {
-            Some(first) => first.order(&self.grid, &self.tiles, share.clone()),
-            None => share.clone().collect(),
+            Some(first) => first.order(&self.grid, &self.scope.tiles, part.clone()),
+            None => part.clone().collect(),
         };
         let rows = Rows {
             grid: self.grid.clone(),
             fields: self.fields.clone(),
             schema: self.schema.clone(),
-            predicate: self.predicate.clone(),
-            wanted: Wanted::new(filters.clone(), self.grid.clone(), self.tiles.clone(), share),
-            tiles: self.tiles.clone(),
+            wanted: Wanted::new(filters.clone(), self.grid.clone(), self.scope.tiles.clone(), part),
+            scope: self.scope.clone(),
             order: order.into_iter(),
             batch_size: self.batch_size as u64,
             limit: self.limit.unwrap_or(usize::MAX),
@@ -253,7 +211,7 @@ impl Work for Scan {
         };
         let mut stream = RecordBatchReceiverStream::builder(self.schema.clone(), ahead);
         let sender = stream.tx();
-        let (grid, predicate) = (self.grid.clone(), self.predicate.clone());
+        let (grid, scope) = (self.grid.clone(), self.scope.clone());
         stream.spawn_blocking(move || {
             reading(&control, || {
                 for batch in rows {
@@ -262,11 +220,8 @@ impl Work for Scan {
                         return;
                     }
                 }
-                if let Some(predicate) = predicate {
-                    predicate.learn_ranges(&grid);
-                }
                 filters.learn_ranges(&grid);
-                grid.gather();
+                scope.was_read(&grid);
             });
             Ok(())
         });
@@ -283,9 +238,8 @@ struct Rows {
     grid: Arc<Grid>,
     fields: Vec<usize>,
     schema: SchemaRef,
-    predicate: Option<Arc<Predicate>>,
+    scope: Scope,
     wanted: Wanted,
-    tiles: Arc<Vec<Tile>>,
     /// Numbers of those that are left.
     order: std::vec::IntoIter<usize>,
     batch_size: u64,
@@ -316,16 +270,15 @@ impl Iterator for Rows {
 impl Rows {
     fn read(&mut self, number: usize) -> Result<()> {
         let seen = self.seen.clone();
-        let tiles = self.tiles.clone();
+        let tiles = self.scope.tiles.clone();
         let grid = self.grid.clone();
-        let holds_nowhere = |predicate: &Arc<Predicate>| predicate.holds_nowhere(&grid, &tiles[number]);
-        if !self.wanted.has(number)? || self.predicate.as_ref().is_some_and(holds_nowhere) {
+        if !self.wanted.has(number)? || self.scope.holds_nowhere(&grid, &tiles[number]) {
             return seen.left_out(tiles[number].cells());
         }
         let mut reader = TileReader::new(&grid, &tiles[number]);
         let cells = reader.cells();
         let _timed = seen.tile(cells)?;
-        if self.predicate.is_none() && !self.wanted.filters().mask(&mut reader, &mut self.mask)? {
+        if self.scope.predicate.is_none() && !self.wanted.filters().mask(&mut reader, &mut self.mask)? {
             let mut first = 0;
             while first < cells && (first as usize) < self.limit {
                 let count = self.batch_size.min(cells - first);
@@ -334,7 +287,7 @@ impl Rows {
             }
             return Ok(());
         }
-        if let Some(predicate) = self.predicate.clone() {
+        if let Some(predicate) = self.scope.predicate.clone() {
             predicate.mask(&grid, &mut reader, &mut self.mask)?;
         }
         let mut places = places(&self.mask);

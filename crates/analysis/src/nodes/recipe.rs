@@ -254,7 +254,7 @@ impl ReductionRecipe {
             keys: reduced.keys_asked.iter().map(key).collect::<Result<_>>()?,
             reductions: reduced.reductions.iter().map(one).collect::<Result<_>>()?,
             outputs: batch_bytes(&outputs)?,
-            filters: told(&reduced.filters)?,
+            filters: told(&reduced.scope.filters)?,
         }))
     }
 

@@ -12,9 +12,9 @@ use super::{Function, Input, Reduction};
 use crate::control::reading;
 use crate::error::{Error, Result};
 use crate::exec::{ArrayExec, Seen, Work};
-use crate::grid::{Column, Grid, Meaning, Selection, Tile, TileReader, finer, select, with_cell_type};
-use crate::nodes::own_tiles;
-use crate::predicate::{General, Mask, Predicate, places};
+use crate::grid::{Grid, Meaning, Tile, TileReader, with_cell_type};
+use crate::predicate::{General, Mask, places};
+use crate::scope::Scope;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType as ArrowType, Field, Int64Type, Schema, SchemaRef};
@@ -48,11 +48,7 @@ pub struct Classes {
     /// 64-bit integers.
     key: General,
     reductions: Vec<Reduction>,
-    filters: Vec<Expr>,
-    predicate: Option<Predicate>,
-    tiles: Vec<Tile>,
-    /// Tiles that can't have rows.
-    pruned: usize,
+    scope: Scope,
     schema: SchemaRef,
 }
 
@@ -82,30 +78,9 @@ impl Classes {
                 }
             }
         }
-        let selection: Selection = select(&grid, &filters)?;
-        let predicate = Predicate::new(&grid, &selection.rest)?;
-        let mut columns: Vec<usize> = predicate.iter().flat_map(|predicate| predicate.columns(&grid)).collect();
-        let of = |general: &General| general.fields.iter().filter_map(|&f| grid.fields[f].column()).collect::<Vec<_>>();
-        columns.extend(of(&key));
-        for reduction in &reductions {
-            match &reduction.input {
-                Input::Rows => {}
-                Input::Column(column) => columns.push(*column),
-                Input::Expression(general) => columns.extend(of(general)),
-            }
-        }
-        columns.sort_unstable();
-        columns.dedup();
-        let read: Vec<&Column> = columns.iter().map(|&column| &grid.columns[column]).collect();
-        let (all, _) = own_tiles(&grid, &read, &selection, None)?;
-        let all_count = all.len();
-        let tiles = match &predicate {
-            Some(predicate) => predicate.possible(&grid, all),
-            None => all,
-        };
-        let (pruned, schema) = (all_count - tiles.len(), Arc::new(Schema::new(fields)));
-        let tiles = finer(&tiles, CELLS_AT_ONCE);
-        Ok(Some(Classes { grid, key, reductions, filters, predicate, tiles, pruned, schema }))
+        let columns = reductions.iter().flat_map(|reduction| reduction.input.columns(&grid)).chain(key.columns(&grid));
+        let scope = Scope::new(&grid, filters)?.read(&grid, columns.collect(), None)?.in_finer_tiles(CELLS_AT_ONCE);
+        Ok(Some(Classes { grid, key, reductions, scope, schema: Arc::new(Schema::new(fields)) }))
     }
 
     // DataFusion's rule for groups with a limit follows a sort to its aggregate by names alone: no column of a query has one of these.
@@ -119,15 +94,8 @@ impl Classes {
 
     fn describe(&self) -> String {
         let wanted: Vec<&str> = self.reductions.iter().map(|reduction| reduction.text.as_str()).collect();
-        let filters: Vec<String> = self.filters.iter().map(|filter| filter.to_string()).collect();
-        let mut text = format!("{}, by=[{}], [{}]", self.grid.name, self.key.told, wanted.join(", "));
-        if self.pruned > 0 {
-            text += &format!(", pruned={}", self.pruned);
-        }
-        if !filters.is_empty() {
-            text += &format!(", filter={}", filters.join(" AND "));
-        }
-        text
+        let scope = self.scope.describe();
+        format!("{}, by=[{}], [{}]{scope}", self.grid.name, self.key.told, wanted.join(", "))
     }
 
     /// The values that go into an aggregate, of all cells of a tile or of those at some places; `None`: rows alone.
@@ -161,7 +129,7 @@ impl Classes {
     /// All rows of a tile that pass.
     fn take(&self, tile: &Tile, mask: &mut Mask, table: &mut Table) -> Result<()> {
         let mut reader = TileReader::new(&self.grid, tile);
-        let rows = match &self.predicate {
+        let rows = match &self.scope.predicate {
             None => None,
             Some(predicate) => {
                 predicate.mask(&self.grid, &mut reader, mask)?;
@@ -369,7 +337,7 @@ impl TableProvider for ClassesTable {
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let fields = projection.cloned().unwrap_or_else(|| (0..self.0.schema.fields().len()).collect());
         let schema = Arc::new(self.0.schema.project(&fields)?);
-        let partitions = session.config().target_partitions().min(self.0.tiles.len()).max(1);
+        let partitions = session.config().target_partitions().min(self.0.scope.tiles.len()).max(1);
         Ok(Arc::new(ArrayExec::new(Arc::new(Run { classes: self.0.clone(), fields, schema, partitions }))))
     }
 }
@@ -382,9 +350,9 @@ struct Run {
 }
 
 impl Run {
-    fn share(&self, partition: usize) -> Range<usize> {
-        let begin = |number: usize| self.classes.tiles.len() * number / self.partitions;
-        begin(partition)..begin(partition + 1)
+    /// The tiles of a partition.
+    fn part(&self, partition: usize) -> Range<usize> {
+        self.classes.scope.part(partition, self.partitions)
     }
 }
 
@@ -403,10 +371,10 @@ impl Work for Run {
     }
     fn rows(&self) -> usize {
         // Who knows how many groups there are? Joins hold the smaller side.
-        self.classes.tiles.iter().map(Tile::cells).sum::<u64>() as usize
+        self.classes.scope.cells() as usize
     }
     fn cells(&self, partition: usize) -> u64 {
-        self.classes.tiles[self.share(partition)].iter().map(Tile::cells).sum()
+        self.classes.scope.tiles[self.part(partition)].iter().map(Tile::cells).sum()
     }
     fn as_any(&self) -> &dyn Any {
         self
@@ -417,7 +385,7 @@ impl Work for Run {
         context: Arc<TaskContext>,
         seen: Seen,
     ) -> DataFusionResult<SendableRecordBatchStream> {
-        let (classes, fields, share) = (self.classes.clone(), self.fields.clone(), self.share(partition));
+        let (classes, fields, part) = (self.classes.clone(), self.fields.clone(), self.part(partition));
         let reservation = MemoryConsumer::new("GridClasses").register(context.memory_pool());
         let batch_size = context.session_config().batch_size();
         let mut stream = RecordBatchReceiverStream::builder(self.schema.clone(), BATCHES_AHEAD);
@@ -434,7 +402,7 @@ impl Work for Run {
                     }
                     Ok(true)
                 };
-                classes.compute(share, &seen, &reservation, tell)
+                classes.compute(part, &seen, &reservation, tell)
             })
         });
         Ok(stream.build())
@@ -445,14 +413,14 @@ impl Classes {
     /// `tell`: whether more is wanted.
     fn compute(
         &self,
-        share: Range<usize>,
+        part: Range<usize>,
         seen: &Seen,
         reservation: &MemoryReservation,
         tell: impl Fn(Table) -> DataFusionResult<bool>,
     ) -> DataFusionResult<()> {
         let (mut mask, mut table) = (vec![], Table::new(&self.reductions, true));
-        for tile in &self.tiles[share] {
-            if self.predicate.as_ref().is_some_and(|predicate| predicate.holds_nowhere(&self.grid, tile)) {
+        for tile in &self.scope.tiles[part] {
+            if self.scope.holds_nowhere(&self.grid, tile) {
                 seen.left_out(tile.cells())?;
                 continue;
             }
@@ -471,10 +439,7 @@ impl Classes {
             }
         }
         tell(table)?;
-        if let Some(predicate) = &self.predicate {
-            predicate.learn_ranges(&self.grid);
-        }
-        self.grid.gather();
+        self.scope.was_read(&self.grid);
         Ok(())
     }
 }

@@ -100,8 +100,9 @@ impl Reduced {
         }
         let mut kept: Vec<usize> = self.kept.iter().map(|kept| kept.dimension).collect();
         kept.sort_unstable();
-        let ranges: Vec<_> = kept.iter().map(|&d| self.selection.ranges[d].clone()).collect();
-        let is_held = self.groups() <= super::GROUPS_SHARED_MAX && !self.selection.is_empty() && !self.has_median();
+        let ranges: Vec<_> = kept.iter().map(|&d| self.scope.selection.ranges[d].clone()).collect();
+        let is_held =
+            self.groups() <= super::GROUPS_SHARED_MAX && !self.scope.selection.is_empty() && !self.has_median();
         if !is_held || kept.is_empty() || kept.len() != self.kept.len() || ranges.iter().any(|ranges| ranges.len() != 1)
         {
             return Ok(None);
@@ -140,7 +141,9 @@ impl Reduced {
             filter.column_refs().iter().all(|column| of_dimension(&column.name))
         };
         // Within the ranges that the groups are of: the same predicates say so again.
-        for filter in self.filters.iter().cloned().flat_map(datafusion::logical_expr::utils::split_conjunction_owned) {
+        for filter in
+            self.scope.filters.iter().cloned().flat_map(datafusion::logical_expr::utils::split_conjunction_owned)
+        {
             if only_dimension(&self.grid, &unqualified(&filter)?).is_some_and(|dimension| kept.contains(&dimension)) {
                 // Of other coordinates nothing is kept.
                 if !is_own(&filter) {
@@ -149,7 +152,7 @@ impl Reduced {
                 filters.push(filter);
             }
         }
-        if self.predicate.is_some() {
+        if self.scope.predicate.is_some() {
             // Groups without rows are no rows.
             let source = Arc::new(ComputedColumn {
                 all: all.clone(),
@@ -179,7 +182,7 @@ impl Reduced {
             fields.push(Meaning::Column(number));
             field_names.push(column.name.clone());
         }
-        if columns.last().is_some_and(|last| self.predicate.is_some() && last.name != "rows") {
+        if columns.last().is_some_and(|last| self.scope.predicate.is_some() && last.name != "rows") {
             return Ok(None); // a dimension has that name
         }
         let mut outputs: Vec<Expr> = vec![];
@@ -198,7 +201,7 @@ impl Reduced {
     /// The aggregates of all groups, empty ones too, and the rows of each.
     fn dense(&self, threads: usize) -> Result<Vec<ArrayRef>> {
         let all = self.slabs(self.groups()).pop().expect("some cells are selected");
-        let outcome = self.compute(&all, threads, &Seen::within(crate::control::of_thread(), self.cells()))?;
+        let outcome = self.compute(&all, threads, &Seen::within(crate::control::of_thread(), self.scope.cells()))?;
         let groups = self.groups() as usize;
         let counts = self.counts(&outcome, 0..groups);
         let mut arrays = vec![];

@@ -21,9 +21,10 @@ use crate::control::reading;
 use crate::error::{Error, Result};
 use crate::exec::{ArrayExec, STACK_BYTES, Seen, Work};
 use crate::grid::with_cell_type;
-use crate::grid::{Column, Grid, RANK_MAX, Selection, Tile, TileReader, select};
-use crate::nodes::{Share, own_tiles};
-use crate::predicate::{General, Mask, Predicate, places};
+use crate::grid::{Grid, RANK_MAX, Tile, TileReader};
+use crate::nodes::Share;
+use crate::predicate::{General, Mask, places};
+use crate::scope::Scope;
 use accumulator::{Accumulator, Extreme, Groups, MappedLine};
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{DataType as ArrowType, Field, Float64Type, Int64Type, Schema, SchemaRef};
@@ -69,6 +70,17 @@ pub enum Input {
     Expression(General),
 }
 
+impl Input {
+    /// Of the grid, that it is computed of.
+    fn columns(&self, grid: &Grid) -> Vec<usize> {
+        match self {
+            Input::Rows => vec![],
+            Input::Column(column) => vec![*column],
+            Input::Expression(general) => general.columns(grid),
+        }
+    }
+}
+
 pub struct Reduction {
     pub function: Function,
     pub input: Input,
@@ -87,14 +99,8 @@ pub struct Reduced {
     /// Columns that tell of what is kept.
     keys: usize,
     pub reductions: Vec<Reduction>,
-    pub filters: Vec<Expr>,
-    selection: Selection,
-    predicate: Option<Predicate>,
-    tiles: Vec<Tile>,
-    /// Tiles that can't have rows.
-    pruned: usize,
+    pub scope: Scope,
     schema: SchemaRef,
-    can_be_shared: bool,
 }
 
 /// Where rows are fewer than one of so many cells, expressions are computed for them alone.
@@ -118,34 +124,13 @@ impl Reduced {
         filters: Vec<Expr>,
         share: Option<&Share>,
     ) -> Result<Option<Reduced>> {
-        let selection = select(&grid, &filters)?;
-        let kept: Option<Vec<Kept>> = keys_asked.iter().map(|key| Kept::new(&grid, &selection, key)).collect();
+        let mut scope = Scope::new(&grid, filters)?;
+        let kept: Option<Vec<Kept>> = keys_asked.iter().map(|key| Kept::new(&grid, &scope.selection, key)).collect();
         let Some(kept) = kept else { return Ok(None) };
-        let predicate = Predicate::new(&grid, &selection.rest)?;
-        let mut columns: Vec<usize> = predicate.iter().flat_map(|predicate| predicate.columns(&grid)).collect();
-        for reduction in &reductions {
-            match &reduction.input {
-                Input::Rows => {}
-                Input::Column(column) => columns.push(*column),
-                Input::Expression(general) => {
-                    columns.extend(general.fields.iter().filter_map(|&field| grid.fields[field].column()));
-                }
-            }
+        if scope.predicate.is_some() || reductions.iter().any(|r| r.function != Function::Count) {
+            let columns = reductions.iter().flat_map(|reduction| reduction.input.columns(&grid)).collect();
+            scope = scope.read(&grid, columns, share)?;
         }
-        columns.sort_unstable();
-        columns.dedup();
-        let read: Vec<&Column> = columns.iter().map(|&column| &grid.columns[column]).collect();
-        let needs_cells = predicate.is_some() || reductions.iter().any(|r| r.function != Function::Count);
-        let (all, can_be_shared) = match needs_cells {
-            true => own_tiles(&grid, &read, &selection, share)?,
-            false => (vec![], false),
-        };
-        let all_count = all.len();
-        let tiles = match &predicate {
-            Some(predicate) => predicate.possible(&grid, all),
-            None => all,
-        };
-        let pruned = all_count - tiles.len();
         let mut fields: Vec<Field> = vec![];
         for (number, kept) in kept.iter().enumerate() {
             for (part, (data_type, may_be_null)) in kept.data_types(&grid).into_iter().enumerate() {
@@ -157,23 +142,10 @@ impl Reduced {
             Field::new(format!("a{number}"), reduction.output.clone(), reduction.function != Function::Count)
         }));
         let schema = Arc::new(Schema::new(fields));
-        let reduced = Reduced {
-            grid,
-            keys_asked,
-            kept,
-            keys,
-            reductions,
-            filters,
-            selection,
-            predicate,
-            tiles,
-            pruned,
-            schema,
-            can_be_shared,
-        };
+        let reduced = Reduced { grid, keys_asked, kept, keys, reductions, scope, schema };
         // Each group has room for the values of the largest.
         let room = reduced.groups().saturating_mul(reduced.rows_max());
-        let is_uneven = reduced.has_map() && reduced.has_median() && room / 2 > reduced.selection.cells();
+        let is_uneven = reduced.has_map() && reduced.has_median() && room / 2 > reduced.scope.selection.cells();
         Ok((!is_uneven).then_some(reduced))
     }
 
@@ -200,7 +172,7 @@ impl Reduced {
 
     /// Groups, empty or not.
     fn groups(&self) -> u64 {
-        self.kept.iter().map(|kept| kept.count(&self.selection)).product()
+        self.kept.iter().map(|kept| kept.count(&self.scope.selection)).product()
     }
 
     /// Of one group at most.
@@ -211,12 +183,12 @@ impl Reduced {
     /// Of one index of each dimension that is kept.
     fn cells_of_index(&self) -> u64 {
         let is_kept = |d: usize| self.kept.iter().any(|kept| kept.dimension == d);
-        (0..self.grid.rank()).filter(|&d| !is_kept(d)).map(|d| self.selection.count(d)).product()
+        (0..self.grid.rank()).filter(|&d| !is_kept(d)).map(|d| self.scope.selection.count(d)).product()
     }
 
     /// Rows of each of these groups.
     fn counts(&self, outcome: &Outcome, groups: Range<usize>) -> Vec<u64> {
-        if self.predicate.is_some() {
+        if self.scope.predicate.is_some() {
             return outcome.counts[groups.start - outcome.first..groups.end - outcome.first].to_vec();
         }
         let mut counts = vec![self.cells_of_index(); groups.len()];
@@ -249,23 +221,11 @@ impl Reduced {
         8 + self.reductions.iter().map(bytes).sum::<u64>()
     }
 
-    /// That are read.
-    fn cells(&self) -> u64 {
-        self.tiles.iter().map(Tile::cells).sum()
-    }
-
     fn describe(&self) -> String {
         let names: Vec<&str> = self.kept.iter().map(|kept| kept.text(&self.grid)).collect();
         let wanted: Vec<&str> = self.reductions.iter().map(|reduction| reduction.text.as_str()).collect();
-        let filters: Vec<String> = self.filters.iter().map(|filter| filter.to_string()).collect();
-        let mut text = format!("{}, by=[{}], [{}]", self.grid.name, names.join(", "), wanted.join(", "));
-        if self.pruned > 0 {
-            text += &format!(", pruned={}", self.pruned);
-        }
-        if !filters.is_empty() {
-            text += &format!(", filter={}", filters.join(" AND "));
-        }
-        text
+        let scope = self.scope.describe();
+        format!("{}, by=[{}], [{}]{scope}", self.grid.name, names.join(", "), wanted.join(", "))
     }
 
     /// Distance of neighbouring groups along each dimension of the grid; 0 along those that are not kept.
@@ -274,7 +234,7 @@ impl Reduced {
         let mut stride = 1;
         for kept in self.in_order() {
             strides[kept.dimension] = stride;
-            stride *= kept.count(&self.selection) as usize;
+            stride *= kept.count(&self.scope.selection) as usize;
         }
         strides
     }
@@ -301,18 +261,18 @@ impl Reduced {
         let groups = slab.groups.len();
         let strides = self.strides();
         let threads = if self.is_for_one_thread(groups as u64) { 1 } else { threads };
-        let threads = threads.min(self.tiles.len()).max(1);
+        let threads = threads.min(self.scope.tiles.len()).max(1);
         let next = AtomicUsize::new(0);
         let share = || -> Result<Outcome> {
             let mut outcome = Outcome {
                 first: slab.groups.start,
                 accumulators: self.reductions.iter().map(|r| Accumulator::new(r, groups, self.rows_max())).collect(),
-                counts: if self.predicate.is_some() { vec![0; groups] } else { vec![] },
+                counts: if self.scope.predicate.is_some() { vec![0; groups] } else { vec![] },
             };
             let mut mask = vec![];
-            while let Some(tile) = self.tiles.get(next.fetch_add(1, Relaxed)) {
+            while let Some(tile) = self.scope.tiles.get(next.fetch_add(1, Relaxed)) {
                 let Some(tile) = slab.part_of(tile) else { continue };
-                if self.predicate.as_ref().is_some_and(|predicate| predicate.holds_nowhere(&self.grid, &tile)) {
+                if self.scope.holds_nowhere(&self.grid, &tile) {
                     seen.left_out(tile.cells())?;
                     continue;
                 }
@@ -335,10 +295,7 @@ impl Reduced {
             std::iter::once(own).chain(others.collect::<Vec<_>>()).collect::<Result<Vec<_>>>()
         })?
         .into_iter();
-        if let Some(predicate) = &self.predicate {
-            predicate.learn_ranges(&self.grid);
-        }
-        self.grid.gather();
+        self.scope.was_read(&self.grid);
         let mut all = outcomes.next().expect("there is at least one thread");
         for other in outcomes {
             all.accumulators.iter_mut().zip(other.accumulators).for_each(|(own, other)| own.merge(other));
@@ -353,7 +310,7 @@ impl Reduced {
         let (apart, first_group) = self.apart(tile, strides);
         let first_group = first_group - outcome.first;
         let packed = packed_strides(&extents);
-        if let Some(predicate) = &self.predicate {
+        if let Some(predicate) = &self.scope.predicate {
             predicate.mask(&self.grid, &mut reader, mask)?;
             let lines = Lines::new(&extents, &packed, &apart);
             let counts = &mut outcome.counts;
@@ -366,7 +323,7 @@ impl Reduced {
                 }
             });
         }
-        let mask = self.predicate.is_some().then_some(mask.as_slice());
+        let mask = self.scope.predicate.is_some().then_some(mask.as_slice());
         let rows = mask.map_or(reader.cells(), kernels::count);
         if rows == 0 {
             return Ok(());
@@ -425,9 +382,9 @@ impl Reduced {
         let strides = self.strides();
         let mut arrays: Vec<ArrayRef> = vec![];
         for kept in &self.kept {
-            let (stride, own) = (strides[kept.dimension], kept.count(&self.selection) as usize);
+            let (stride, own) = (strides[kept.dimension], kept.count(&self.scope.selection) as usize);
             let groups: Vec<usize> = (first..first + count).map(|group| group / stride % own).collect();
-            arrays.extend(kept.values(&self.grid, &self.selection, &groups)?);
+            arrays.extend(kept.values(&self.grid, &self.scope.selection, &groups)?);
         }
         for (number, (reduction, accumulator)) in self.reductions.iter().zip(&outcome.accumulators).enumerate() {
             let results = accumulator.results(reduction.function, &counts, place)?;
@@ -640,7 +597,7 @@ impl Work for Run {
         self.reduced.groups() as usize
     }
     fn cells(&self, _: usize) -> u64 {
-        self.reduced.cells()
+        self.reduced.scope.cells()
     }
     fn as_any(&self) -> &dyn Any {
         self

@@ -33,12 +33,14 @@ const GROUPS_MERGED_MAX: u64 = 1 << 22;
 impl Reduced {
     /// Nodes can reduce their own cells, and that is less than the cells.
     pub fn can_be_split(&self) -> bool {
-        self.can_be_shared && !self.has_median() && self.groups() <= GROUPS_MERGED_MAX.min(self.selection.cells() / 2)
+        self.scope.can_be_shared
+            && !self.has_median()
+            && self.groups() <= GROUPS_MERGED_MAX.min(self.scope.selection.cells() / 2)
     }
 
     fn states_schema(&self) -> SchemaRef {
         let mut fields = vec![Field::new("group", ArrowType::UInt64, false)];
-        if self.predicate.is_some() {
+        if self.scope.predicate.is_some() {
             fields.push(Field::new("rows", ArrowType::UInt64, false));
         }
         for (number, reduction) in self.reductions.iter().enumerate() {
@@ -51,13 +53,13 @@ impl Reduced {
 
     /// Groups of a slab that the tiles have cells of, from its first.
     fn touched(&self, outcome: &Outcome, groups: usize) -> Vec<usize> {
-        if self.predicate.is_some() {
+        if self.scope.predicate.is_some() {
             return (0..groups).filter(|&group| outcome.counts[group] > 0).collect();
         }
         let strides = self.strides();
         let mut touched = vec![false; groups];
         let is_kept = |d: usize| self.kept.iter().any(|kept| kept.dimension == d);
-        for tile in &self.tiles {
+        for tile in self.scope.tiles.iter() {
             let mut tile = tile.clone();
             // One index stands for all of a dimension that is not kept.
             for d in (0..tile.bounds.len()).filter(|&d| !is_kept(d)) {
@@ -79,7 +81,7 @@ impl Reduced {
     fn states(&self, outcome: &Outcome, groups: &[usize], schema: &SchemaRef) -> Result<RecordBatch> {
         let mut arrays: Vec<ArrayRef> = vec![];
         arrays.push(Arc::new(UInt64Array::from_iter_values(groups.iter().map(|&group| group as u64))));
-        if self.predicate.is_some() {
+        if self.scope.predicate.is_some() {
             arrays.push(Arc::new(UInt64Array::from_iter_values(groups.iter().map(|&group| outcome.counts[group]))));
         }
         arrays.extend(outcome.accumulators.iter().filter_map(|accumulator| accumulator.states(groups)));
@@ -91,7 +93,7 @@ impl Reduced {
         let groups: Vec<usize> =
             states.column(0).as_primitive::<UInt64Type>().values().iter().map(|&group| group as usize).collect();
         let mut columns = states.columns()[1..].iter();
-        if self.predicate.is_some()
+        if self.scope.predicate.is_some()
             && let Some(rows) = columns.next()
         {
             for (&group, rows) in groups.iter().zip(rows.as_primitive::<UInt64Type>().values()) {
@@ -111,7 +113,7 @@ impl Reduced {
         Outcome {
             first: 0,
             accumulators: self.reductions.iter().map(|r| Accumulator::new(r, groups, 0)).collect(),
-            counts: if self.predicate.is_some() { vec![0; groups] } else { vec![] },
+            counts: if self.scope.predicate.is_some() { vec![0; groups] } else { vec![] },
         }
     }
 }
@@ -147,7 +149,7 @@ impl Work for Partial {
         self.reduced.groups() as usize
     }
     fn cells(&self, _: usize) -> u64 {
-        self.reduced.cells()
+        self.reduced.scope.cells()
     }
     fn recipe(&self) -> Result<Option<Recipe>> {
         let reduction = ReductionRecipe::of(&self.reduced)?;

@@ -46,7 +46,7 @@ impl Reduced {
             return vec![Slab { dimension: None, positions: 0..0, groups: 0..self.groups() as usize }];
         };
         let d = kept.dimension;
-        let (stride, extent) = (self.strides()[d] as u64, kept.count(&self.selection));
+        let (stride, extent) = (self.strides()[d] as u64, kept.count(&self.scope.selection));
         if stride == 0 {
             return vec![];
         }
