@@ -46,6 +46,10 @@ steps! {
     EvictJournaled,
     EvictUnlinked,
     EvictDone,
+    /// A replica that programs read is to go: it moves, nothing is changed.
+    ExchangeBegun,
+    /// The replica is gone, and a record of the root's file stands; the replica's own does not say so yet.
+    ExchangeUnlinked,
     /// The temporary in the tier has all bytes.
     PrefetchCopied,
     /// The replica has its object name.

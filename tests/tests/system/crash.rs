@@ -17,7 +17,7 @@ const POLICY: &str = "flush = [\"**\", \"!work/**\"]\nevict = [\"move/**\", \"wo
 
 /// Makes files of every mode, changes durable ones, outgrows the tier, renames and removes; a promise after each act.
 const PROGRAM: &str = r#"
-import hashlib, os, time
+import hashlib, os, subprocess, time
 promises = open(os.environ["SCRATCH"] + "/promises", "a", 1)
 def has(name, data=None): promises.write("has %s %s\n" % (name, hashlib.sha256(data or open(name, "rb").read()).hexdigest()))
 def pending(name): promises.write("pending %s\n" % name)
@@ -32,6 +32,8 @@ for i in range(12):
     if i % 4 == 1: remove(f"copy/f{i-1}")
     if i % 4 == 3: pending(f"copy/f{i}"); pending(f"deep/er/f{i}"); os.rename(f"copy/f{i}", f"deep/er/f{i}"); promises.write(f"gone copy/f{i}\n"); has(f"deep/er/f{i}")
 time.sleep(0.5)
+reader = open("copy/f5", "rb"); reader.read(1); subprocess.run(os.environ["EVICT"].split() + ["copy/f5"]); put("copy/f5", b"read meanwhile", "ab"); reader.seek(0)
+if reader.read() != open("copy/f5", "rb").read(): raise SystemExit("who has copy/f5 open reads what it was")
 put("copy/f1", b"appended", "ab"); put("old/a", b"replaced"); put("old/b", b"more", "ab"); put("in/p1", b"changed", "r+b"); os.truncate("old/c", 0); has("old/c")
 pending("big"); parts = [os.urandom(100000) for i in range(60)]
 with open("big", "wb") as f:
@@ -59,6 +61,9 @@ fn doomed(place: &Workplace, at: &str) -> Command {
     // Not quiet: it tells when an agent died.
     let mut command = place.terrace("run");
     command.args(["--", "/usr/bin/python3", script.to_str().unwrap()]);
+    let evict = place.terrace("evict");
+    let words = std::iter::once(evict.get_program()).chain(evict.get_args()).map(|word| word.to_str().unwrap());
+    command.env("EVICT", words.collect::<Vec<_>>().join(" "));
     command.env(KILL_ENV, at).process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -279,9 +284,12 @@ fn a_tier_that_is_lost_is_told_by_name() {
     shell.does("echo lost > only_in_memory; echo kept > flushed");
     place.flush(&["flushed"]);
     let agent = agent_pid(&place);
-    for pid in [shell.run_pid(), agent as i32] {
-        // SAFETY: this workplace's own processes. The run goes first, so that it starts no new agent.
-        unsafe { libc::kill(pid, libc::SIGKILL) };
+    // The run goes first, so that it starts no new agent, and the agent does not see that.
+    for (pid, signal) in
+        [(agent as i32, libc::SIGSTOP), (shell.run_pid(), libc::SIGKILL), (agent as i32, libc::SIGKILL)]
+    {
+        // SAFETY: this workplace's own processes.
+        unsafe { libc::kill(pid, signal) };
     }
     wait_until(10, || !place.is_locked());
     // A restart of the node empties memory.

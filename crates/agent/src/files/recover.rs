@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::*;
 use std::time::{Duration, SystemTime};
 use terrace_core::control::Failure;
 use terrace_index::table::root_key;
-use terrace_index::{DIRECTORY_SUFFIX, FLAG_RENAMING, RECORDS, State, parse_name};
+use terrace_index::{DIRECTORY_SUFFIX, FLAG_RENAMING, FLAG_UNLINKED, RECORDS, State, parse_name};
 use terrace_tier::journal::{Batch, Snapshot, Task};
 use terrace_tier::{Stat, Tier};
 
@@ -109,9 +109,9 @@ impl Files {
     }
 
     fn wanted_inodes(&self) -> HashMap<u64, u32> {
-        let numbers = 0..self.index.records_end();
-        numbers
-            .filter(|&number| matches!(self.record(number).state(), State::Committing | State::Clean | State::Durable))
+        let has_file = |state| matches!(state, State::Committing | State::Moving | State::Clean | State::Durable);
+        (0..self.index.records_end())
+            .filter(|&number| has_file(self.record(number).state()))
             .map(|number| (self.record(number).durable_ino.load(Acquire), number))
             .filter(|(ino, _)| *ino != 0)
             .collect()
@@ -212,7 +212,7 @@ impl Files {
             let link = links.get(&(number, record.random.load(Acquire))).copied();
             match record.state() {
                 State::Committing => self.resume_commit(number, link, walked),
-                State::Moving => self.resume_move(number, link, snapshot),
+                State::Moving => self.resume_move(number, link, walked, snapshot),
                 _ => {}
             }
             match record.state() {
@@ -288,7 +288,7 @@ impl Files {
     }
 
     /// A live move was under way. Without its last step it didn't happen; with it, descriptors are exchanged as before.
-    fn resume_move(&self, number: u32, link: Option<&FoundLink>, snapshot: &Snapshot) {
+    fn resume_move(&self, number: u32, link: Option<&FoundLink>, walked: &Walked, snapshot: &Snapshot) {
         if self.resume_spill(number) {
             return;
         }
@@ -317,13 +317,22 @@ impl Files {
             record.set_state(State::Current);
             return;
         }
-        match (step, target) {
-            (Some(_), Some(target)) => {
+        // A replica that programs were to exchange for the root's file, which is equal: there is nothing to be told by a journal.
+        let durable_ino = record.durable_ino.load(Acquire);
+        let has_file = durable_ino != 0 && walked.files.contains_key(&durable_ino);
+        let was_clean = has_file && record.flags.load(SeqCst) & FLAG_UNLINKED == 0;
+        let is_exchanged = |target: u32| was_clean && self.record(target).durable_ino.load(Acquire) == durable_ino;
+        match target {
+            Some(target) if step.is_some() || is_exchanged(target) => {
+                if step.is_none() {
+                    self.index.table_put(root_key(durable_ino), target);
+                }
                 record.moved_to.store(target + 1, Release);
                 record.set_state(State::Moved);
                 let _ = self.remove_object(number);
                 self.unreserve(number);
             }
+            _ if was_clean => record.set_state(State::Clean),
             // A file without a name: its copy went with the agent, the object is still what programs have open.
             _ => record.set_state(State::Dead),
         }

@@ -298,6 +298,7 @@ impl Files {
             return Eviction::Open;
         }
         self.index.header.moves_seq.fetch_add(1, SeqCst);
+        reached(Step::ExchangeBegun);
         let is_still = self.synchronize(Domain::Data) && self.synchronize(Domain::Names);
         // Who locks it from now on finds that it moves, and looks again.
         let is_ours = is_still && !is_mapped() && !has_locks(&source);
@@ -335,6 +336,7 @@ impl Files {
         self.catalogue().set_path(new, self.serial(new), &path);
         self.index.header.evictions_seq.fetch_add(1, SeqCst);
         let _ = self.remove_object(number);
+        reached(Step::ExchangeUnlinked);
         record.moved_to.store(new + 1, Release);
         record.set_state(State::Moved);
         self.count_as(number, serial, (false, false));
