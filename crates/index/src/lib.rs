@@ -346,7 +346,8 @@ pub struct Header {
     pub inode_salt: AtomicU64,
     pub root: PathText,
     pub alias_count: AtomicU32,
-    _pad2: u32,
+    /// 1: there may be staged arrays below the root, where none is looked for before.
+    pub stages_in_root: AtomicU32,
     /// Other spellings of the root that programs may use (the unresolved path given by the user, `$PWD`).
     pub aliases: [PathText; ALIASES],
     pub call_socket: PathText,

@@ -45,7 +45,7 @@ pub use metadata::{
 };
 pub use reshape::{check_reshape, reshape};
 pub use stage::{
-    ROOT_DEVICE, STAGED, Stage, all_devices, relative, remove_directory, remove_stage, room_of, stage_of, staged_link,
-    stages, stages_dir, stages_on,
+    ROOT_DEVICE, STAGED, Stage, all_devices, may_have_stages, relative, remove_directory, remove_stage, room_of,
+    stage_of, staged_link, stages, stages_dir, stages_on,
 };
 pub use tail::{Next, StagedPart, Tail};

@@ -74,6 +74,9 @@ impl Stage {
 
     /// Makes the stage's directory on a device; it may be there.
     pub fn make_dir(&self, place: &Place, device: u32) -> Result<PathBuf> {
+        if device == ROOT_DEVICE {
+            place.index().header.stages_in_root.store(1, SeqCst);
+        }
         let dir = self.dir(place, device);
         make_private(&dir)?;
         Ok(dir)
@@ -253,8 +256,16 @@ pub fn stages(place: &Place) -> Vec<Stage> {
     all_devices(place).flat_map(|device| stages_on(place, device)).collect()
 }
 
+/// Of the root's device a server is asked only where this is so.
+pub fn may_have_stages(place: &Place, device: u32) -> bool {
+    device != ROOT_DEVICE || place.index().header.stages_in_root.load(SeqCst) != 0
+}
+
 /// Those of one device.
 pub fn stages_on(place: &Place, device: u32) -> Vec<Stage> {
+    if !may_have_stages(place, device) {
+        return vec![];
+    }
     let Ok(entries) = std::fs::read_dir(stages_dir(place, device)) else { return vec![] };
     let with_log = entries.flatten().filter(|entry| entry.path().join(LOG).exists());
     with_log.filter_map(|entry| entry.file_name().into_string().ok()).map(|name| Stage { device, name }).collect()
