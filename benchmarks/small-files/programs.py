@@ -1,8 +1,9 @@
 """Everyday programs of small files on a slow durable tier: natively, under Terrace by its defaults, by the preload library alone, with
 small files in tiers, and with whole directories, and natively on tmpfs, by turns.
 
-The durable tier is tools/slowfs: 121 MiB/s for writes, 1,381 MiB/s for reads, 0.5 ms a metadata request, which it counts. What is timed is
-the whole: under Terrace with the start of the run, its final flush and its end. What the program reads is there before, on the durable tier.
+The durable tier is tools/slowfs: 121 MiB/s for writes, 1,381 MiB/s for reads, 0.5 ms a metadata request, which it counts; or any directory
+(`--on`): of a local disk, of a mounted file system. What is timed is the whole: under Terrace with the start of the run, its final flush and
+its end. What the program reads is there before, on the durable tier. `--long` takes programs of thousands of files, which take minutes each.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import tempfile
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from provenance import RESULTS, provenance, provenance_line  # noqa: E402
+from provenance import REPOSITORY, RESULTS, provenance, provenance_line  # noqa: E402
 
 #: The settings of each way; none: natively.
 WAYS = {
@@ -103,7 +104,17 @@ TREE = r"""
 mkdir tree; for d in $(seq 40); do mkdir tree/d$d; for f in $(seq 50); do seq $f 600 >tree/d$d/f$f; done; done
 """
 ARCHIVE = TREE + "tar cf ../archive.tar tree; rm -r tree\n"
-REPOSITORY = TREE + "cd tree; git init -q; git add .; git -c user.name=a -c user.email=a@b commit -qm all; cd ..; mv tree ../repository\n"
+REPOSITORY_OF_TREE = TREE + "cd tree; git init -q; git add .; git -c user.name=a -c user.email=a@b commit -qm all; cd ..; mv tree ../repository\n"
+
+
+SOURCE_TREE = (
+    "mkdir source; cd source\n"
+    + SOURCES
+    + "for d in $(seq 200); do mkdir d$d; for f in $(seq 100); do seq $f $((f + 60)) >d$d/f$f; done; done\ncd ..; tar cf ../archive.tar source; rm -r source\n"
+)
+JOBS = SNAKEMAKE.replace("range(1, 31)", "range(1, 500)")
+STACK = ("numpy", "scipy", "pandas")
+WHEELS = REPOSITORY / "build" / "wheels"
 
 
 def script(text: str) -> str:
@@ -114,12 +125,20 @@ PROGRAMS = [
     Program("make -j4, 121 C files, -MMD", ("make", "cc"), SOURCES, "make -s -j4 prog"),
     Program("Python, 64 directories, 450 files", (), script(PYTHON), "python3 script.py"),
     Program("tar, 2,000 files in 40 directories", ("tar",), ARCHIVE, "tar xf ../archive.tar"),
-    Program("git clone, 2,000 files", ("git",), REPOSITORY, "git clone -q ../repository clone"),
+    Program("git clone, 2,000 files", ("git",), REPOSITORY_OF_TREE, "git clone -q ../repository clone"),
     Program("ffmpeg and ImageMagick, 100 frames", ("ffmpeg", "convert -version | grep -q 'Version: ImageMagick'"), ":", "ffmpeg -loglevel error -f lavfi -i testsrc=duration=4:size=320x240:rate=25 f%03d.png && for f in f0[0-4]*.png; do convert $f -resize 50% s$f; done"),
     Program("snakemake -j4, 30 jobs", ("snakemake",), SNAKEMAKE, "snakemake -q -j4"),
     Program("sqlite", (), script(SQLITE), "python3 script.py"),
     Program("h5py", ("python3 -c 'import h5py'",), script(H5PY), "python3 script.py"),
     Program("sh, 300 small programs", (), ":", "for i in $(seq 300); do cp /etc/hostname f$i; done; for i in $(seq 100); do cat f$i; rm f$i; done"),
+]  # fmt: skip
+
+
+LONG = [
+    Program("tar of 20,121 files, make -j4 of 121", ("tar", "make", "cc"), SOURCE_TREE, "tar xf ../archive.tar; make -s -j4 -C source prog"),
+    Program("git clone and status, 2,000 files", ("git",), REPOSITORY_OF_TREE, "git clone -q ../repository clone; git -C clone status -s"),
+    Program(f"pip install {' '.join(STACK)}", ("pip",), f"pip download -q -d {WHEELS} {' '.join(STACK)}", f"pip install -q --no-index --find-links {WHEELS} --target stack --no-compile {' '.join(STACK)}"),
+    Program("snakemake -j4, 500 jobs", ("snakemake",), JOBS, "snakemake -q -j4"),
 ]  # fmt: skip
 
 
@@ -144,14 +163,16 @@ def until(act: str, works) -> None:
 
 
 def measure(program: Program, way: str, arguments: argparse.Namespace) -> dict[str, float]:
-    base = pathlib.Path(tempfile.mkdtemp(prefix="terrace-programs-", dir=arguments.disk))
+    base = pathlib.Path(tempfile.mkdtemp(prefix="terrace-programs-", dir=arguments.on or arguments.disk))
+    local = pathlib.Path(tempfile.mkdtemp(prefix="terrace-programs-", dir=arguments.disk))
     fast = pathlib.Path(tempfile.mkdtemp(prefix="terrace-programs-", dir="/dev/shm"))
+    is_counted = way != "tmpfs" and not arguments.on
     try:
         root = fast / "root" if way == "tmpfs" else base / "root"
         root.mkdir()
         sh(program.prepare, root, [])
         mount, report = base / "mount", base / "report"
-        if way != "tmpfs":
+        if is_counted:
             mount.mkdir()
             command = [arguments.slowfs, "--foreground", "--source", root, "--mount", mount, *SLOW, "--report", report]
             server = subprocess.Popen([str(word) for word in command], stdout=subprocess.DEVNULL)
@@ -160,11 +181,11 @@ def measure(program: Program, way: str, arguments: argparse.Namespace) -> dict[s
         prefix = []
         if settings := WAYS[way]:
             prefix = [arguments.terrace, "run", "--quiet", *settings, "--root", str(root), "--tier", f"ram={fast}:4GiB", *arguments.setting,
-                      "--state", str(base / "state"), "--runtime", str(fast / "run"), "--"]  # fmt: skip
+                      "--state", str(local / "state"), "--runtime", str(fast / "run"), "--"]  # fmt: skip
         begin = time.monotonic()
         sh(program.run, root, prefix)
         found = {"s": time.monotonic() - begin}
-        if way != "tmpfs":
+        if is_counted:
             until("unmount", lambda: subprocess.run(["umount", str(mount)], capture_output=True, check=False).returncode == 0)
             try:
                 server.wait(5)
@@ -174,19 +195,19 @@ def measure(program: Program, way: str, arguments: argparse.Namespace) -> dict[s
             found["requests"] = json.loads(report.read_text())["metadata_requests"]
         return found
     finally:
-        shutil.rmtree(base, ignore_errors=True)
-        shutil.rmtree(fast, ignore_errors=True)
+        for directory in (base, local, fast):
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def table(rows: list[dict]) -> str:
-    counted = [way for way in WAYS if way != "tmpfs"]
-    head = ["program", *(f"{way}, s" for way in WAYS), *(f"{way}, requests" for way in counted)]
+    ways = list(rows[0]["rounds"])
+    counted = [way for way in ways if "requests" in rows[0]["rounds"][way][0]]
+    head = ["program", *(f"{way}, s" for way in ways), *(f"{way}, requests" for way in counted)]
     text = "| " + " | ".join(head) + " |\n| --- |" + " ---: |" * (len(head) - 1) + "\n"
     for row in rows:
         middle = {way: {key: statistics.median(one[key] for one in found) for key in found[0]} for way, found in row["rounds"].items()}
-        seconds = " | ".join(f"{middle[way]['s']:.2f}" for way in WAYS)
-        requests = " | ".join(f"{middle[way]['requests']:,.0f}" for way in counted)
-        text += f"| {row['program']} | {seconds} | {requests} |\n"
+        cells = [f"{middle[way]['s']:.2f}" for way in ways] + [f"{middle[way]['requests']:,.0f}" for way in counted]
+        text += f"| {row['program']} | {' | '.join(cells)} |\n"
     return text
 
 
@@ -196,33 +217,45 @@ def main() -> None:
     parser.add_argument("--slowfs", default="terrace-slowfs")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="programs whose name has this")
+    parser.add_argument("--long", action="store_true", help="programs of thousands of files")
+    parser.add_argument("--ways", nargs="*", default=list(WAYS), choices=list(WAYS), metavar="WAY", help=f"of {', '.join(WAYS)}")
     parser.add_argument("--setting", nargs="*", default=[], help="of `terrace run`, as --setting=--settle=1h")
+    parser.add_argument("--on", metavar="DIR", help="the durable tier is this directory's file system, and not slowfs")
     parser.add_argument("--disk", default="/var/tmp", help="a directory of a local disk")
+    parser.add_argument("--name", default="", help="of the results: small-files-programs-NAME")
     parser.add_argument("--dry", action="store_true", help="print, and write no results")
     arguments = parser.parse_args()
     facts = provenance("benchmarks/small-files/programs.sh " + " ".join(sys.argv[1:]))
     rows = []
-    for program in PROGRAMS:
+    for program in LONG if arguments.long else PROGRAMS:
         if arguments.only not in program.name:
             continue
         if missing := [need for need in program.needs if not can_run(need)]:
             print(f"{program.name}: left out, for want of {', '.join(missing)}", file=sys.stderr)
             continue
-        rounds: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+        rounds: dict[str, list[dict[str, float]]] = {way: [] for way in arguments.ways}
         for _ in range(arguments.rounds):
-            for way in WAYS:
+            for way in arguments.ways:
                 rounds[way].append(measure(program, way, arguments))
         rows.append({"program": program.name, "rounds": rounds})
         print(table(rows[-1:]).splitlines()[-1], flush=True)
+    if not rows:
+        sys.exit(f"small-files: no program whose name has {arguments.only!r} can be run")
     print(table(rows))
     if arguments.dry:
         return
+    tier, counts = "a slow durable tier", ", and metadata requests"
+    if arguments.on:
+        kind = subprocess.run(["stat", "-f", "-c", "%T", arguments.on], capture_output=True, text=True, check=True).stdout.strip()
+        tier, counts = f"a durable tier of {kind}", ""
     page = (
-        "# Everyday programs of small files on a slow durable tier\n\n121 MiB/s for writes, 1,381 MiB/s for reads, 0.5 ms a metadata request. "
-        f"Seconds with the run's start, final flush and end, and metadata requests; medians of {arguments.rounds}. {provenance_line(facts)}\n\n{table(rows)}"
+        f"# Everyday programs of small files on {tier}\n\n"
+        f"{'' if arguments.on else '121 MiB/s for writes, 1,381 MiB/s for reads, 0.5 ms a metadata request. '}"
+        f"Seconds with the run's start, final flush and end{counts}; medians of {arguments.rounds}. {provenance_line(facts)}\n\n{table(rows)}"
     )
-    (RESULTS / "small-files-programs.md").write_text(page)
-    (RESULTS / "small-files-programs.json").write_text(json.dumps({"provenance": facts, "rows": rows}, indent=1) + "\n")
+    name = "small-files-programs" + (f"-{arguments.name}" if arguments.name else "")
+    (RESULTS / f"{name}.md").write_text(page)
+    (RESULTS / f"{name}.json").write_text(json.dumps({"provenance": facts, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
