@@ -18,7 +18,7 @@ impl SlowTier {
     /// Mounts one with these flags; none, and said loudly, where FUSE can't be had.
     pub fn mount(flags: &[&str]) -> Option<SlowTier> {
         let directory = tempfile::Builder::new().prefix("tt-").tempdir_in("/var/tmp").unwrap();
-        let mut tier = SlowTier { directory, is_mounted: false };
+        let tier = SlowTier { directory, is_mounted: true };
         for name in ["source", "mount"] {
             std::fs::create_dir(tier.path(name)).unwrap();
         }
@@ -30,7 +30,6 @@ impl SlowTier {
             skipped(&format!("FUSE can't be had here: {}", mounted.stderr));
             return None;
         }
-        tier.is_mounted = true;
         Some(tier)
     }
 

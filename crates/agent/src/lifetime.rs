@@ -154,6 +154,7 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
     agent.learn_while_the_root_has_room();
     agent.adjust_capacity();
     let report = agent.recover_at_start();
+    agent.let_go_of_earlier_replicas();
     agent.make_spill_dirs()?;
     agent.objects.recover_stages();
     agent.tick_clock();

@@ -10,6 +10,7 @@ use crate::agent::Agent;
 use crate::error::{Context, Error, Result};
 use crate::files::Files;
 use crate::shared::index_file::make_private;
+use crate::shared::schedule::Work;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use terrace_core::nodes::{Node, REGISTRATION, directory, is_tag, new_tag};
@@ -134,6 +135,15 @@ impl Files {
                 .for_each(|number| self.let_go_of(number));
         }
         true
+    }
+
+    /// After a recovery: an earlier agent's replicas are let go of, as they would have been by it.
+    pub fn let_go_of_earlier_replicas(&self) {
+        if self.has_others() && self.policy.prefetches_nothing() {
+            (0..self.index.records_end())
+                .filter(|&number| self.record(number).state() == State::Clean)
+                .for_each(|number| self.schedule.now(Work::Evict, number));
+        }
     }
 
     fn count_others(&self) -> std::io::Result<u32> {

@@ -75,7 +75,7 @@ pub struct Scan {
     grid: Arc<Grid>,
     fields: Vec<usize>,
     schema: SchemaRef,
-    scope: Scope,
+    scope: Arc<Scope>,
     partitions: usize,
     batch_size: usize,
     /// Rows that are enough.
@@ -99,7 +99,7 @@ impl Scan {
     ) -> Result<Scan> {
         let schema = Arc::new(grid.schema().project(&fields)?);
         let columns = fields.iter().filter_map(|&field| grid.fields[field].column()).collect();
-        let scope = Scope::new(&grid, filters.to_vec())?.read(&grid, columns, share)?;
+        let scope = Arc::new(Scope::new(&grid, filters.to_vec())?.read(&grid, columns, share)?);
         let partitions = match share {
             Some(_) => partitions,
             // One of one tile, too, may be beside others that nodes share.
@@ -165,7 +165,7 @@ impl Work for Scan {
         let column = self.grid.fields[self.fields[column.index()]].column()?;
         let first = Some(First { column, is_descending: by.options.descending });
         // Of as many cells as ranges are known of: whose has none of the first rows is left out.
-        let scope = self.scope.clone().in_finer_tiles(ZONE_CELLS);
+        let scope = Arc::new(Scope::clone(&self.scope).in_finer_tiles(ZONE_CELLS));
         Some(Arc::new(Scan { first, scope, ..self.clone() }))
     }
     fn recipe(&self) -> Result<Option<Recipe>> {
@@ -238,7 +238,7 @@ struct Rows {
     grid: Arc<Grid>,
     fields: Vec<usize>,
     schema: SchemaRef,
-    scope: Scope,
+    scope: Arc<Scope>,
     wanted: Wanted,
     /// Numbers of those that are left.
     order: std::vec::IntoIter<usize>,

@@ -7,17 +7,21 @@
 //!
 //! Where two habits meet in one slot, the later one has it: then a file lies where it would have been without this.
 
+use crate::{FLAG_LEARNT, Record};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The time in which a server takes so much is about what its requests for the link and the copy take.
 pub const SMALL_BYTES: u64 = 64 << 10;
 /// A small file that is opened so often gains by a tier.
 pub const OFTEN: u32 = 8;
-/// So many small files in turn are a habit.
+/// So many small files in turn are a habit. Then one that becomes large in the root is so many fewer.
 const ENOUGH: u64 = 8;
-/// One of so many files is made in a tier all the same, and of many one of `RARE_SAMPLE`: each costs as much as twenty others.
-const SAMPLE: u64 = 32;
-const RARE_SAMPLE: u64 = 256;
+/// No more are counted: two large ones in turn end any habit, one in ten does not.
+const MOST: u64 = 2 * ENOUGH;
+/// After so many files one is made in a tier all the same; then after twice as many, up to `SAMPLE_MAX`: each costs as much as some twenty
+/// others.
+const SAMPLE_MIN: u64 = 32;
+const SAMPLE_MAX: u64 = 256;
 const SLOTS: usize = 1 << 10;
 /// Longer ones are no suffixes.
 const SUFFIX_MAX: usize = 12;
@@ -31,7 +35,7 @@ pub struct Habits {
 
 #[derive(Clone, Copy)]
 struct Word {
-    /// Small files in turn, up to `ENOUGH`; or `NEVER`.
+    /// Small files, up to `MOST`, less those for which large ones count; or `NEVER`.
     small: u64,
     /// Files made since.
     made: u64,
@@ -109,7 +113,7 @@ impl Habits {
         Word::of(key, self.slot(key).load(Relaxed)).is_known()
     }
 
-    /// The last file of it was large.
+    /// Its last files were large.
     pub fn is_large(&self, key: Key) -> bool {
         let word = self.slot(key).load(Relaxed);
         word >> KEY == key.0 as u64 && word & COUNT == 0
@@ -125,19 +129,38 @@ impl Habits {
         let mut is_for_root = false;
         self.change(key, |word| {
             let made = word.made + 1;
-            let is_sample = made.is_multiple_of(if made <= RARE_SAMPLE { SAMPLE } else { RARE_SAMPLE });
+            let is_sample = made.is_multiple_of(SAMPLE_MAX) || made >= SAMPLE_MIN && made.is_power_of_two();
             is_for_root = word.is_known() && !is_sample;
-            Word { made, ..word }
+            // It is small until it has become large.
+            let small = if is_for_root { word.more() } else { word.small };
+            Word { small, made }
         });
         is_for_root
     }
 
-    /// A file of this habit was closed in a tier with so many bytes.
+    /// The record's file was closed with so many bytes. It counts once; and again if it has become large.
+    pub fn learn(&self, record: &Record, bytes: u64) {
+        let Some(key) = Key::from_number(record.habit.load(Relaxed)) else { return };
+        let is_first = record.flags.fetch_or(FLAG_LEARNT, Relaxed) & FLAG_LEARNT == 0;
+        if is_first || bytes > SMALL_BYTES {
+            self.closed(key, bytes);
+        }
+    }
+
+    /// A file of this habit was closed in a tier with so many bytes. By a large one, also a sample, one begins anew.
     pub fn closed(&self, key: Key, bytes: u64) {
         self.change(key, |word| match word.small {
             NEVER => word,
-            _ if bytes > SMALL_BYTES => Word { small: 0, ..word },
-            small => Word { small: (small + 1).min(ENOUGH), ..word },
+            _ if bytes > SMALL_BYTES => Word { small: 0, made: 0 },
+            _ => Word { small: word.more(), ..word },
+        });
+    }
+
+    /// One that was made in the root has become large.
+    pub fn grew(&self, key: Key) {
+        self.change(key, |word| match word.small {
+            NEVER => word,
+            small => Word { small: small.saturating_sub(ENOUGH), ..word },
         });
     }
 
@@ -173,6 +196,10 @@ impl Word {
         (key.0 as u64) << KEY | (self.made & COUNT) << MADE | self.small
     }
 
+    fn more(self) -> u64 {
+        (self.small + 1).min(MOST)
+    }
+
     fn is_known(self) -> bool {
         (ENOUGH..NEVER).contains(&self.small)
     }
@@ -194,16 +221,24 @@ mod tests {
         assert!(!index.habits.is_for_root(key));
         close(&index.habits, key, [SMALL_BYTES]);
         let in_tier = |files: u64| (0..files).filter(|_| !index.habits.is_for_root(key)).count() as u64;
-        assert_eq!(in_tier(RARE_SAMPLE), RARE_SAMPLE / SAMPLE);
-        assert_eq!(in_tier(10 * RARE_SAMPLE), 10);
+        assert_eq!(in_tier(SAMPLE_MAX), 4);
+        assert_eq!(in_tier(10 * SAMPLE_MAX), 10);
     }
 
     #[test]
-    fn a_large_file_ends_a_habit_and_one_that_gained_by_its_tier_forbids_it() {
+    fn large_files_end_a_habit_and_one_that_gained_by_its_tier_forbids_it() {
         let index = crate::tests::empty_index();
         let key = Key::of(1, b"a.o");
         close(&index.habits, key, [1; 20]);
-        assert!(!index.habits.is_large(key));
+        for _ in 0..20 {
+            (0..9).for_each(|_| drop(index.habits.is_for_root(key)));
+            index.habits.grew(key);
+            assert!(index.habits.is_known(key), "one in ten");
+        }
+        index.habits.grew(key);
+        assert!(!index.habits.is_known(key), "two in turn");
+        close(&index.habits, key, [1; ENOUGH as usize]);
+        assert!(index.habits.is_known(key));
         close(&index.habits, key, [SMALL_BYTES + 1]);
         assert!(!index.habits.is_for_root(key) && index.habits.is_large(key));
         close(&index.habits, key, [1; ENOUGH as usize]);

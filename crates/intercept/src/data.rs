@@ -21,7 +21,7 @@ use terrace_index::habits::SMALL_BYTES;
 use terrace_index::ring::{EventKind, NO_RECORD};
 use terrace_index::{FLAG_MAPPED, FLAG_WATCHED, GROWN_BYTES, Index, State};
 
-const CELLS: usize = 4096;
+pub const CELLS: usize = 4096;
 const BLOCK: i64 = 4096;
 /// Not a placed file: no counting.
 const NOT_PLACED: i64 = i64::MAX;
@@ -67,7 +67,7 @@ fn seen(fd: i32) -> u64 {
 /// The descriptor's number has a new meaning that we don't know.
 pub fn forget(fd: i32) {
     if fd >= 0 {
-        habits::forget(fd);
+        habits::take_made(fd);
         set_left(fd, UNKNOWN);
         if let Some(cell) = SEEN.get(fd as usize) {
             cell.store(0, Relaxed);
@@ -591,7 +591,7 @@ pub fn written_later(index: Index, fd: i32) {
 /// `forget` for every number in the range.
 pub fn forget_range(first: u32, last: u32) {
     for fd in first..=last.min(CELLS as u32 - 1) {
-        if left(fd as i32) != UNKNOWN || seen(fd as i32) != 0 {
+        if left(fd as i32) != UNKNOWN || seen(fd as i32) != 0 || habits::take_made(fd as i32).is_some() {
             forget(fd as i32);
         }
     }

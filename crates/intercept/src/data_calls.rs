@@ -434,7 +434,7 @@ pub unsafe extern "C" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(fd: c_int) -> c_int {
-    let made = habits::forget(fd);
+    let made = habits::take_made(fd);
     data::forget(fd);
     let result = outcome(unsafe { gate::call1(libc::SYS_close, fd as usize) }) as c_int;
     made.into_iter().for_each(habits::closed);
@@ -449,7 +449,7 @@ pub unsafe extern "C" fn fclose(stream: *mut c_void) -> c_int {
     // fileno of a stream without a descriptor (fmemopen) is -1 and sets errno.
     let fd = unsafe { fileno(stream) };
     real::set_errno(kept);
-    let made = habits::forget(fd);
+    let made = habits::take_made(fd);
     let result = unsafe { real(stream) };
     data::forget(fd);
     made.into_iter().for_each(habits::closed);

@@ -1,11 +1,11 @@
 //! Small files that this program makes: in the root, once it was seen to make such (`terrace_index::habits`).
 
 use crate::path::Path;
-use crate::{caller, link, placed, process, stat};
+use crate::{caller, data, link, placed, process, stat};
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::*};
-use terrace_index::habits::{Key, OFTEN, SMALL_BYTES};
-use terrace_index::{FLAG_LEARNT, Index, Record, State};
+use core::sync::atomic::{AtomicU64, Ordering::*};
+use terrace_index::habits::{Key, OFTEN};
+use terrace_index::{Index, Record, State};
 
 /// By which habit a file of this name is made; `None`: none is learnt.
 pub fn of(index: Index, path: &[u8]) -> Option<Key> {
@@ -36,10 +36,18 @@ pub fn stays_in_root(index: Index, path: &[u8]) -> bool {
     stays
 }
 
-const CELLS: usize = 4096;
+/// By descriptor, the record of the file that it made while its habit was not known; else 0.
+static MADE: [AtomicU64; data::CELLS] = [const { AtomicU64::new(0) }; data::CELLS];
 
-/// By descriptor, the record of the file that it made while its habit was not known, plus 1; else 0.
-static MADE: [AtomicU32; CELLS] = [const { AtomicU32::new(0) }; CELLS];
+/// A record as it was when a descriptor made its file: its number plus 1, and half of its serial.
+#[derive(Clone, Copy)]
+pub struct Made(u64);
+
+impl Made {
+    fn of(index: &Index, number: u32) -> Made {
+        Made(link::record(index, number).serial.load(Relaxed) << 32 | (number + 1) as u64)
+    }
+}
 
 /// A file was made in a tier: what it becomes is looked at when the descriptor is closed. The agent looks, too, but later: of files that are
 /// made one after the other it would let many more go to a tier.
@@ -49,33 +57,31 @@ pub fn made(index: Index, fd: i32, number: u32) {
         && key.is_some_and(|key| index.habits.is_open(key))
         && let Some(cell) = MADE.get(fd as usize)
     {
-        cell.store(number + 1, Relaxed);
+        cell.store(Made::of(&index, number).0, Relaxed);
     }
 }
 
-/// The descriptor is about to be closed, or has a new meaning: the record of the file that it made, for `closed`.
+/// The descriptor is about to be closed, or has a new meaning: what it has made, for `closed`.
 #[inline]
-pub fn forget(fd: i32) -> Option<u32> {
+pub fn take_made(fd: i32) -> Option<Made> {
     let cell = MADE.get(fd as usize).filter(|cell| cell.load(Relaxed) != 0)?;
-    cell.swap(0, Relaxed).checked_sub(1)
+    Some(Made(cell.swap(0, Relaxed))).filter(|made| made.0 != 0)
 }
 
 /// The program has closed the descriptor that made this record's file.
 #[cold]
-pub fn closed(number: u32) {
+pub fn closed(made: Made) {
     let Some(index) = process::index() else { return };
-    let Some(record) = index.record(number).filter(|record| record.state() == State::Current) else { return };
+    let number = made.0 as u32 - 1;
+    let is_it = |record: &&Record| record.state() == State::Current && Made::of(&index, number).0 == made.0;
+    let Some(record) = index.record(number).filter(is_it) else { return };
     let mut object = [0; link::LINK_MAX];
     link::object_path(index, number, &mut object);
     let path = object.as_ptr().cast();
     let Ok(status) = stat::kernel_stat_or_error(libc::AT_FDCWD, path, libc::AT_STATX_DONT_SYNC) else { return };
     // An empty one may be what a shell has made for another program.
-    if status.st_ino != record.object_ino.load(Relaxed) || status.st_size == 0 {
-        return;
-    }
-    let Some(key) = Key::from_number(record.habit.load(Relaxed)) else { return };
-    if record.flags.fetch_or(FLAG_LEARNT, Relaxed) & FLAG_LEARNT == 0 {
-        index.habits.closed(key, status.st_size as u64);
+    if status.st_ino == record.object_ino.load(Relaxed) && status.st_size > 0 {
+        index.habits.learn(record, status.st_size as u64);
     }
 }
 
@@ -86,7 +92,7 @@ pub fn grew(index: Index, fd: i32) {
     if path.of_descriptor(fd)
         && let Some(key) = of(index, path.get())
     {
-        index.habits.closed(key, SMALL_BYTES + 1);
+        index.habits.grew(key);
     }
 }
 

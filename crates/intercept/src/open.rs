@@ -647,9 +647,8 @@ fn accept_durable_writing(index: Index, fd: i32, status: &libc::stat, flags: i32
     {
         let record = link::record(&index, number);
         let is_of_record = record.durable_ino.load(Acquire) == status.st_ino;
-        if is_of_record && matches!(record.state(), State::Committing | State::Moving) {
-            // Renamed a moment ago, and not yet known to be equal to its object: it must not change before it is. Nor must it before who reads
-            // the replica has it: if the agent dies meanwhile, they are equal.
+        if is_of_record && record.state() == State::Committing {
+            // Renamed a moment ago, and not yet known to be equal to its object: it must not change before it is.
             close(fd);
             return Opened::Wait;
         }

@@ -22,8 +22,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use terrace_index::habits::{Key, SMALL_BYTES as SMALL_FILE_BYTES};
-use terrace_index::{FLAG_LEARNT, FLAG_MAPPED, Record, State};
+use terrace_index::habits::Key;
+use terrace_index::{FLAG_LEARNT, FLAG_MAPPED, State};
 use terrace_tier::{Lease, Tier};
 
 /// In the root, for small files.
@@ -227,7 +227,8 @@ impl Files {
             let before = record.reserved.fetch_sub(surplus, AcqRel);
             self.index.header.devices[self.device_of(number)].unreserve(surplus);
             self.catalogue().entry(number, serial).trimmed_to = before - surplus;
-            self.learn(record, stat.size);
+            // A program has closed a file that it made: by its size the next ones find their place.
+            self.index.habits.learn(record, stat.size);
         }
         Trimmed::Done
     }
@@ -252,15 +253,6 @@ impl Files {
         let record = self.record(number);
         if record.state() == State::Current && record.flags.load(Relaxed) & FLAG_LEARNT == 0 {
             self.trim(number);
-        }
-    }
-
-    /// A program has closed a file that it made: by its size the next ones find their place.
-    fn learn(&self, record: &Record, bytes: u64) {
-        let Some(key) = Key::from_number(record.habit.load(Relaxed)) else { return };
-        let is_first = record.flags.fetch_or(FLAG_LEARNT, Relaxed) & FLAG_LEARNT == 0;
-        if is_first || bytes > SMALL_FILE_BYTES {
-            self.index.habits.closed(key, bytes);
         }
     }
 

@@ -203,6 +203,7 @@ impl Files {
             walked.links.iter().map(|link| ((link.number, link.random), link)).collect();
         let header = &self.index.header;
         let (mut clean, mut durable, mut directories) = (0, 0, 0);
+        let mut exchanges = vec![];
         for number in 0..self.index.records_end() {
             let record = self.record(number);
             let serial = record.serial.load(Acquire);
@@ -212,7 +213,10 @@ impl Files {
             let link = links.get(&(number, record.random.load(Acquire))).copied();
             match record.state() {
                 State::Committing => self.resume_commit(number, link, walked),
-                State::Moving => self.resume_move(number, link, walked, snapshot),
+                State::Moving => match self.roots_file_of(number, link, walked) {
+                    Some(path) if self.exchanged_for(number).is_none() => exchanges.push((number, path)),
+                    _ => self.resume_move(number, link, snapshot),
+                },
                 _ => {}
             }
             match record.state() {
@@ -252,6 +256,29 @@ impl Files {
         header.directories.store(directories, SeqCst);
         header.clean_count.store(clean, SeqCst);
         header.durable_count.store(durable, SeqCst);
+        for (number, path) in exchanges {
+            if !self.resume_exchange(number, path) {
+                self.count_as(number, self.serial(number), (true, true));
+                self.record(number).set_state(State::Clean);
+            }
+        }
+    }
+
+    /// Of a record `Moving`, the root's file that is equal to its replica, or was: there is nothing to be told by a journal. A file that is not
+    /// durable has none.
+    fn roots_file_of<'a>(&self, number: u32, link: Option<&FoundLink>, walked: &'a Walked) -> Option<&'a Vec<u8>> {
+        let record = self.record(number);
+        let is_named = link.is_none() && record.flags.load(SeqCst) & FLAG_UNLINKED == 0;
+        let ino = Some(record.durable_ino.load(Acquire)).filter(|&ino| is_named && ino != 0)?;
+        walked.files.get(&ino)
+    }
+
+    /// The record of the root's file that readers of this one's replica are to have instead.
+    fn exchanged_for(&self, number: u32) -> Option<u32> {
+        let of = |record: u32| (self.record(record).ino.load(Acquire), self.record(record).durable_ino.load(Acquire));
+        let is_it =
+            |&other: &u32| other != number && of(other) == of(number) && self.record(other).state() == State::Durable;
+        (0..self.index.records_end()).find(is_it).filter(|_| of(number).1 != 0)
     }
 
     /// A commit was under way: the tree says whether its rename happened.
@@ -287,8 +314,9 @@ impl Files {
         }
     }
 
-    /// A live move was under way. Without its last step it didn't happen; with it, descriptors are exchanged as before.
-    fn resume_move(&self, number: u32, link: Option<&FoundLink>, walked: &Walked, snapshot: &Snapshot) {
+    /// A live move was under way. Without its last step it didn't happen; with it, descriptors are exchanged as before. Of an exchange for the
+    /// root's file that is the record of that.
+    fn resume_move(&self, number: u32, link: Option<&FoundLink>, snapshot: &Snapshot) {
         if self.resume_spill(number) {
             return;
         }
@@ -317,22 +345,16 @@ impl Files {
             record.set_state(State::Current);
             return;
         }
-        // A replica that programs were to exchange for the root's file, which is equal: there is nothing to be told by a journal.
-        let durable_ino = record.durable_ino.load(Acquire);
-        let has_file = durable_ino != 0 && walked.files.contains_key(&durable_ino);
-        let was_clean = has_file && record.flags.load(SeqCst) & FLAG_UNLINKED == 0;
-        let is_exchanged = |target: u32| was_clean && self.record(target).durable_ino.load(Acquire) == durable_ino;
         match target {
-            Some(target) if step.is_some() || is_exchanged(target) => {
+            Some(target) if step.is_some() || self.exchanged_for(number) == Some(target) => {
                 if step.is_none() {
-                    self.index.table_put(root_key(durable_ino), target);
+                    self.index.table_put(root_key(record.durable_ino.load(Acquire)), target);
                 }
                 record.moved_to.store(target + 1, Release);
                 record.set_state(State::Moved);
                 let _ = self.remove_object(number);
                 self.unreserve(number);
             }
-            _ if was_clean => record.set_state(State::Clean),
             // A file without a name: its copy went with the agent, the object is still what programs have open.
             _ => record.set_state(State::Dead),
         }

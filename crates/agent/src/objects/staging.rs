@@ -21,6 +21,8 @@ const TICK: Duration = Duration::from_millis(100);
 const QUIET: Duration = Duration::from_secs(2);
 /// Stages on the root's own device are looked for so seldom: each look is a request to a server that all jobs share.
 const LOOK_FOR_ROOTS_STAGES: Duration = Duration::from_secs(2);
+/// While no array is staged at all.
+const LOOK_FOR_ROOTS_STAGES_IDLE: Duration = Duration::from_secs(10);
 /// A stage that no array leads to is somebody's who is just making it, or was removed with its directory.
 const ORPHAN: Duration = Duration::from_secs(30);
 /// Room of what has been sent on is given back at once if it is a tier's so-maniest part; else when the array is quiet, or others need it.
@@ -151,6 +153,7 @@ impl Objects {
                 // As long as there is hope that it can be sent on, it is not made durable.
                 && (all || !self.is_passing(staged))
         };
+        self.look_for_stages_in_root();
         let wanted: Vec<Staged> = self.staged().into_iter().filter(is_wanted).collect();
         for group in wanted.chunks(ARRAYS_AT_ONCE) {
             for (staged, flushed) in group.iter().zip(self.flush_together(group)) {
@@ -358,10 +361,7 @@ impl Objects {
     /// Before any program runs: logs that an agent was killed over go on, and what it had not removed is removed.
     pub fn recover_stages(&self) {
         let place = &self.place;
-        // An earlier agent's.
-        if array::stages_dir(place, ROOT_DEVICE).exists() {
-            self.index.header.stages_in_root.store(1, SeqCst);
-        }
+        self.look_for_stages_in_root();
         for stage in array::stages(place) {
             let Ok(log) = Log::open(&stage.log(place)) else { continue };
             log.thaw();
@@ -381,6 +381,13 @@ impl Objects {
         }
     }
 
+    /// An earlier agent's, or of a program that has an earlier index.
+    fn look_for_stages_in_root(&self) {
+        if !matches!(array::stages_dir(&self.place, ROOT_DEVICE).try_exists(), Ok(false)) {
+            self.index.header.stages_in_root.store(1, SeqCst);
+        }
+    }
+
     /// Until the agent ends.
     pub fn keep_objects(&self) {
         let place = &self.place;
@@ -390,7 +397,9 @@ impl Objects {
             self.schedule.rest(TICK);
             let in_tiers = array::all_devices(place).filter(|&device| device != ROOT_DEVICE);
             let mut stages: Vec<Stage> = in_tiers.flat_map(|device| array::stages_on(place, device)).collect();
-            if looked_at_root.is_none_or(|at| at.elapsed() >= LOOK_FOR_ROOTS_STAGES) {
+            let is_idle = stages.is_empty() && on_root.is_empty();
+            let wait = if is_idle { LOOK_FOR_ROOTS_STAGES_IDLE } else { LOOK_FOR_ROOTS_STAGES };
+            if looked_at_root.is_none_or(|at| at.elapsed() >= wait) {
                 (on_root, looked_at_root) = (array::stages_on(place, ROOT_DEVICE), Some(Instant::now()));
             }
             stages.extend_from_slice(&on_root);

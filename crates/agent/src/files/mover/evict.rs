@@ -56,6 +56,8 @@ impl Files {
         match self.evict(number, if is_urgent { EVICTION_GRACE_URGENT } else { EVICTION_GRACE }) {
             Eviction::Done | Eviction::NotNeeded => {}
             Eviction::Later(delay) => self.schedule.after(delay, Work::Evict, number),
+            // What other nodes write does not reach a replica that programs read.
+            Eviction::Open if self.has_others() && self.evict_open(number) == Eviction::Done => {}
             Eviction::Open => self.schedule.after(Duration::from_secs(2), Work::Evict, number),
             Eviction::Failed(reason) => {
                 self.warn(format!("can't evict object {}: {reason}", self.object_path(number).display()));

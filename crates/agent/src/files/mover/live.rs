@@ -305,11 +305,39 @@ impl Files {
         // Nor is it evicted under its name while that goes.
         let is_ours = is_ours && record.flags.load(SeqCst) & FLAG_UNLINKED == 0;
         let is_ours = is_ours && self.carry_open(number, serial, &path, &source);
-        let new = if is_ours { self.index.take_record() } else { None };
-        let Some(new) = new else {
+        let bytes = rustix::fs::fstat(&source).map_or(0, |stat| stat.st_size as u64);
+        if !is_ours || !self.give_roots_file(number, &path, source, handle) {
             record.change_state(State::Moving, State::Clean);
             return Eviction::Open;
-        };
+        }
+        self.totals.evicted_files.fetch_add(1, Relaxed);
+        self.totals.evicted_bytes.fetch_add(bytes, Relaxed);
+        self.note_move(MoveKind::Evict, number, serial, bytes, begin_ns, None);
+        Eviction::Done
+    }
+
+    /// An agent was killed in `evict_open`. Who reads the replica gets the root's file, which may have been written since; false: it can't,
+    /// as it is mapped or locked.
+    pub fn resume_exchange(&self, number: u32, path: &[u8]) -> bool {
+        let (Ok(object), Ok(handle)) = (self.open_object(number), handle_of(as_path(path))) else { return false };
+        let Some(Ok(source)) = object.as_fd().map(reopen) else { return false };
+        if self.record(number).flags.load(SeqCst) & FLAG_MAPPED != 0 || has_locks(&source) {
+            return false;
+        }
+        let serial = self.serial(number);
+        self.catalogue().set_path(number, serial, path);
+        let is_same =
+            rustix::fs::fstat(&handle).is_ok_and(|found| self.is_durable_version(number, &Stat::from(&found)));
+        if is_same && !self.carry_open(number, serial, path, &source) {
+            self.warn(format!("{}: a change of its attributes may be lost", as_path(path).display()));
+        }
+        self.give_roots_file(number, path, source, handle)
+    }
+
+    /// The record `Moving` of a replica becomes `Moved`, to a new one of the root's file `new`. False: there is no record left.
+    fn give_roots_file(&self, number: u32, path: &[u8], old: OwnedFd, handle: OwnedFd) -> bool {
+        let (record, serial) = (self.record(number), self.serial(number));
+        let Some(new) = self.index.take_record() else { return false };
         let target = self.record(new);
         for (to, from) in [
             (&target.ino, &record.ino),
@@ -326,14 +354,12 @@ impl Files {
             to.store(from.load(Acquire), Release);
         }
         target.durable_birth_ns.store(birth_ns(handle.as_fd()), Release);
-        let bytes = rustix::fs::fstat(&source).map_or(0, |stat| stat.st_size as u64);
         // First: nobody may work on the new place before programs are awaited there.
-        self.exchanges
-            .add(number, MovedFile { serial, old: source, new: handle, target: new, target_is_object: false });
+        self.exchanges.add(number, MovedFile { serial, old, new: handle, target: new, target_is_object: false });
         self.count_as(new, self.serial(new), (false, true));
         target.set_state(State::Durable);
         self.index.table_put(root_key(target.durable_ino.load(Acquire)), new);
-        self.catalogue().set_path(new, self.serial(new), &path);
+        self.catalogue().set_path(new, self.serial(new), path);
         self.index.header.evictions_seq.fetch_add(1, SeqCst);
         let _ = self.remove_object(number);
         reached(Step::ExchangeUnlinked);
@@ -341,10 +367,7 @@ impl Files {
         record.set_state(State::Moved);
         self.count_as(number, serial, (false, false));
         self.unreserve(number);
-        self.totals.evicted_files.fetch_add(1, Relaxed);
-        self.totals.evicted_bytes.fetch_add(bytes, Relaxed);
-        self.note_move(MoveKind::Evict, number, serial, bytes, begin_ns, None);
-        Eviction::Done
+        true
     }
 
     /// Attributes of the replica `source` that a program changed, and did not yet tell of. False: they could not be carried.
