@@ -302,7 +302,8 @@ def main():
     lines = ["# Queries on a grid", "",
              "Fields of float64, staged in two pieces in a tier in memory; the other engines have theirs in memory too (DuckDB in its own tables,",
              "DataFusion as Parquet without compression in /dev/shm). Medians in ms; answers of Terrace, DuckDB and DataFusion were compared with",
-             "NumPy's. Terrace's times include the way into Python. A size without a table has not been measured yet."]
+             "NumPy's. Terrace's times include the way into Python. Fields of 4 GiB are NumPy's and Terrace's alone, after one another: more copies of",
+             "them need more memory. A size without a table has not been measured yet."]
     for size in SHAPES:
         if size not in known["sizes"]:
             lines += ["", f"## {size} a field", "", "pending"]

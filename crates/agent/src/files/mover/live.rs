@@ -334,7 +334,7 @@ impl Files {
         self.give_roots_file(number, path, source, handle)
     }
 
-    /// The record `Moving` of a replica becomes `Moved`, to a new one of the root's file `new`. False: there is no record left.
+    /// The record `Moving` of a replica, `old`, becomes `Moved`, to a new one of the root's file, `handle`. False: there is no record left.
     fn give_roots_file(&self, number: u32, path: &[u8], old: OwnedFd, handle: OwnedFd) -> bool {
         let (record, serial) = (self.record(number), self.serial(number));
         let Some(new) = self.index.take_record() else { return false };
