@@ -14,8 +14,10 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub const SMALL_BYTES: u64 = 64 << 10;
 /// A small file that is opened so often gains by a tier.
 pub const OFTEN: u32 = 8;
-/// So many small files in turn are a habit. Then one that becomes large in the root is so many fewer.
+/// So many small files are a habit, where a large one takes away `LARGE`. Then one that becomes large in the root takes away as many.
 const ENOUGH: u64 = 8;
+/// Where more than one in six is large, it is none.
+const LARGE: u64 = 4;
 /// No more are counted: two large ones in turn end any habit, one in ten does not.
 const MOST: u64 = 2 * ENOUGH;
 /// After so many files one is made in a tier all the same; then after twice as many, up to `SAMPLE_MAX`: each costs as much as some twenty
@@ -147,11 +149,12 @@ impl Habits {
         }
     }
 
-    /// A file of this habit was closed in a tier with so many bytes. By a large one, also a sample, one begins anew.
+    /// A file of this habit was closed in a tier with so many bytes. A large sample ends it.
     pub fn closed(&self, key: Key, bytes: u64) {
         self.change(key, |word| match word.small {
             NEVER => word,
-            _ if bytes > SMALL_BYTES => Word { small: 0, made: 0 },
+            _ if bytes > SMALL_BYTES && word.is_known() => Word { small: 0, made: 0 },
+            small if bytes > SMALL_BYTES => Word { small: small.saturating_sub(LARGE), ..word },
             _ => Word { small: word.more(), ..word },
         });
     }
@@ -240,6 +243,15 @@ mod tests {
         close(&index.habits, key, [1; ENOUGH as usize]);
         assert!(index.habits.is_known(key));
         close(&index.habits, key, [SMALL_BYTES + 1]);
+        let mixed = |small: usize| (0..40).flat_map(move |_| [vec![1; small], vec![SMALL_BYTES + 1]].concat());
+        for (small, is_known) in [(4, false), (7, true)] {
+            let key = Key::of(small as u64, b"a.py");
+            let becomes_known = mixed(small).any(|bytes| {
+                index.habits.closed(key, bytes);
+                index.habits.is_known(key)
+            });
+            assert_eq!(becomes_known, is_known, "one in {}", small + 1);
+        }
         assert!(!index.habits.is_for_root(key) && index.habits.is_large(key));
         close(&index.habits, key, [1; ENOUGH as usize]);
         assert!(index.habits.is_for_root(key));
