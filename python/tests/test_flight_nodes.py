@@ -112,6 +112,16 @@ def test_a_query_that_is_cancelled_runs_on_no_node(filled) -> None:
         assert columns(other, "SELECT count(*) AS n FROM run")["n"][0] == CELLS.size
 
 
+@on_a_node
+def test_what_a_query_that_failed_had_connected_is_there_for_the_next_one(filled) -> None:
+    with connection() as asked:
+        for _ in range(3):
+            with pytest.raises(adbc.Error):
+                columns(asked, "SELECT CAST(a * 1000 AS TINYINT) AS t FROM run")
+            found = columns(asked, "SELECT z, avg(a) AS m FROM run GROUP BY z ORDER BY z")
+            np.testing.assert_allclose(found["m"], CELLS.mean(axis=(1, 2)))
+
+
 def test_all_of_this_on_two_nodes(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     if SERVED:
         pytest.skip("this is on a node")
@@ -140,7 +150,7 @@ def test_all_of_this_on_two_nodes(capfd: pytest.CaptureFixture[str], tmp_path: P
                 capture_output=True, text=True, timeout=300,
             )  # fmt: skip
             assert ran.returncode == 0, ran.stdout + ran.stderr
-            assert "2 passed" in ran.stdout, ran.stdout
+            assert "3 passed" in ran.stdout, ran.stdout
         finally:
             process.send_signal(signal.SIGTERM)
             process.stdout.close()

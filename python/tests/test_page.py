@@ -206,6 +206,46 @@ def test_holes_and_arrays_of_one_dimension_are_drawn(page: Page, session: terrac
     page.complaints()
 
 
+def test_an_array_that_is_made_anew_is_shown_again(page: Page, session: terrace.Session) -> None:
+    def make(values: np.ndarray) -> None:
+        session.create_array("again", values.shape, values.dtype)[...] = values
+
+    def gone() -> None:
+        page.until("document.querySelector('#trouble').textContent.includes('is not there')")
+
+    def shown(low: float, high: float) -> None:
+        page.until("document.querySelector('#field').dataset.range === arguments[0]", f"{low},{high}")
+        page.until("document.querySelector('#trouble').textContent === ''")
+
+    page.choose("again")
+    gone()
+    make(np.arange(12.0).reshape(3, 4))
+    shown(0, 11)
+    for values, low, high in ((np.full((3, 4), 7.0), 7, 7), (np.arange(60.0).reshape(5, 3, 4), 24, 35), (np.arange(3.0), 0, 2)):
+        session.remove("again")
+        gone()
+        make(values)
+        shown(low, high)
+    session.rename("again", "elsewhere")
+    gone()
+    session.rename("elsewhere", "again")
+    shown(0, 2)
+    session.remove("again")
+    # Shorter than what is shown, at whichever moment the page looks.
+    steps = session.create_array("steps", (0, 2, 2), np.float64, chunks=(1, 2, 2), unlimited=[0])
+    for step in range(3):
+        steps[step] = np.full((2, 2), step)
+    page.choose("steps")
+    shown(2, 2)
+    session.remove("steps")
+    session.create_array("steps", (0, 2, 2), np.float64, chunks=(1, 2, 2), unlimited=[0])[0] = np.full((2, 2), 9)
+    shown(9, 9)
+    session.remove("steps")
+    page.driver.get(f"{page.base}#%zz")
+    page.until("document.querySelector('#viewer-title').textContent === '%zz'")
+    assert page.text("#state") == "live" and not [said for said in page.complaints() if "Uncaught" in said]
+
+
 def test_tiers_queues_and_objects_are_shown_live(page: Page, run_of_steps: terrace.Container, session) -> None:
     page.choose("sound/speed")
     page.drawn("1,10,0,0")

@@ -26,11 +26,15 @@ fn child_that_moves_files_until_it_is_killed() {
     let quiet = &mut |_: u64, _: u64, _: u64, _: u64| true;
     std::fs::create_dir(root.join("work")).unwrap();
     let number = program.write("flushed", b"flushed bytes");
+    let read = program.write("read", b"read bytes");
     program.write("promoted", b"promoted bytes");
     program.write("work/scratch", b"scratch");
     let (grown, file) = program.create("grown", b"grown bytes");
     agent.flush(&all(), &super::QUIET, quiet);
     agent.evict_all(&Scope(vec![root.join("flushed")]), quiet);
+    // Its replica is open: who reads it is to have the root's file.
+    let _reader = std::fs::File::open(agent.object_path(read)).unwrap();
+    agent.evict_all(&Scope(vec![root.join("read")]), quiet);
     agent.prefetch_all(&Scope(vec![root.join("old")]), quiet);
     let promoted = (0..agent.index.records_end())
         .find(|&n| agent.catalogue().path(n, agent.serial(n)).is_some_and(|path| path.ends_with(b"/promoted")));
@@ -64,6 +68,7 @@ fn a_crash_at_any_step_is_recovered() {
         assert!(report.lost.is_empty() && report.failures.is_empty(), "{step}: {report:?}");
         let expected: &[(&str, &[u8])] = &[
             ("flushed", b"flushed bytes"),
+            ("read", b"read bytes"),
             ("promoted", b"promoted bytes"),
             ("grown", b"grown bytes"),
             ("old", b"old bytes"),

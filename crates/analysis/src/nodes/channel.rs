@@ -17,11 +17,12 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use std::collections::HashMap;
 use std::io::Error as IoError;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 use terrace_client::{Kind, QueryNode, client_config};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
 use tonic::Status;
 use tonic::codegen::http::{HeaderMap, HeaderValue, Request, Uri, header};
 use tonic::transport::Endpoint;
@@ -52,6 +53,11 @@ pub fn url_of(node: &QueryNode) -> Result<Url> {
 pub fn address_of(url: &Url) -> String {
     format!("{}:{}", url.host_str().unwrap_or_default(), url.port().unwrap_or_default())
 }
+
+/// Connections have threads of their own: a query's end with it where it fails or is long, and other queries go on to use what it has
+/// connected.
+static THREADS: LazyLock<std::io::Result<Runtime>> =
+    LazyLock::new(|| Builder::new_multi_thread().worker_threads(2).thread_name("nodes").enable_all().build());
 
 /// One connection for each node, made when it is first asked.
 #[derive(Clone)]
@@ -94,6 +100,10 @@ impl Channels {
             .http2_keep_alive_interval(ALIVE_INTERVAL)
             .keep_alive_timeout(ALIVE_PATIENCE)
             .connect_timeout(CONNECT_PATIENCE);
+        let threads = THREADS.as_ref().map_err(|error| {
+            Error::new(Kind::System, format!("threads for connections to nodes can't be had: {error}"))
+        })?;
+        let _of_threads = threads.enter();
         // It is made when it is first used, and made again when it was lost.
         let channel = endpoint.connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
             connect(address.clone(), fingerprint.clone())

@@ -43,8 +43,18 @@ function listen(array) {
   events.onerror = () => state('the server does not answer', false);
 }
 
+// An address that somebody has typed may be badly encoded: then it is the name as it is.
+function named() {
+  const text = location.hash.slice(1);
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 async function chosen() {
-  const array = decodeURIComponent(location.hash.slice(1));
+  const array = named();
   if (array) {
     objects.mark(array);
     await viewer.choose(array);

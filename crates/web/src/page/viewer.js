@@ -31,6 +31,7 @@ export class Viewer {
 
   async choose(name) {
     this.array = null;
+    this.isGone = false;
     this.slice = null;
     this.seen = null;
     this.wanted = name;
@@ -98,10 +99,16 @@ export class Viewer {
     return this.array.unlimited[d] && !this.drawn.includes(d);
   }
 
-  // The array has another shape now.
+  // The array has another shape now, or is gone, or there again.
   async grown({ name, shape, begun, error }) {
-    if (error) return this.tell(new Error(error));
-    if (this.array?.name !== name) return undefined;
+    if (error) {
+      this.isGone = true;
+      return this.tell(new Error(error));
+    }
+    if (this.wanted !== name) return undefined;
+    // One that was made anew may be of other dimensions, and has fewer steps than the one that is shown.
+    const isAnother = !this.array || shape.length !== this.array.shape.length || shape.some((extent, d) => extent < this.array.shape[d]);
+    if (this.isGone || isAnother) return this.choose(name);
     const isSame = String(this.array.shape) === String(shape);
     this.array = { ...this.array, shape, begun };
     this.controls();
