@@ -115,7 +115,8 @@ SOURCE_TREE = (
 )
 JOBS = SNAKEMAKE.replace("range(1, 31)", "range(1, 500)")
 STACK = ("numpy", "scipy", "pandas")
-WHEELS = REPOSITORY / "build" / "wheels"
+#: Not where the own wheel is, which is removed with all beside it when it is built.
+WHEELS = REPOSITORY / "build" / "stack-wheels"
 
 
 def script(text: str) -> str:
