@@ -211,3 +211,9 @@ def test_one_query_has_no_more_memory_than_it_may_and_others_have_theirs(server)
     assert rows(server, "SELECT i FROM generate_series(1, 1000000) t(i) ORDER BY -i LIMIT 1") == [(1000000,)]
     ((peak,),) = listed(server, "memory_bytes_peak", "state = 'failed'")
     assert 1 << 20 < peak <= 64 << 20
+
+
+@pytest.mark.parametrize("query", ["SELECT CAST(i AS TINYINT) FROM generate_series(1, 300) a(i)", "SELECT 1 / (i - 7) FROM generate_series(1, 30) a(i)"])
+def test_a_query_that_fails_while_it_runs_is_told_as_what_it_is(server, query):
+    told = str(Asked(server, query).ended())
+    assert told and "CANCEL" not in told.upper() and "INVALID" in told.upper(), told

@@ -230,6 +230,11 @@ def test_an_array_that_is_made_anew_is_shown_again(page: Page, session: terrace.
     gone()
     session.rename("elsewhere", "again")
     shown(0, 2)
+    # Another one of the same shape, at once.
+    session.create_array("next", (3,), np.float64)[...] = [4.0, 5.0, 6.0]
+    session.remove("again")
+    session.rename("next", "again")
+    shown(4, 6)
     session.remove("again")
     # Shorter than what is shown, at whichever moment the page looks.
     steps = session.create_array("steps", (0, 2, 2), np.float64, chunks=(1, 2, 2), unlimited=[0])
@@ -241,9 +246,12 @@ def test_an_array_that_is_made_anew_is_shown_again(page: Page, session: terrace.
     session.create_array("steps", (0, 2, 2), np.float64, chunks=(1, 2, 2), unlimited=[0])[0] = np.full((2, 2), 9)
     shown(9, 9)
     session.remove("steps")
-    page.driver.get(f"{page.base}#%zz")
-    page.until("document.querySelector('#viewer-title').textContent === '%zz'")
-    assert page.text("#state") == "live" and not [said for said in page.complaints() if "Uncaught" in said]
+    for typed in ("%zz", "..", "again//v"):
+        page.driver.get(f"{page.base}#{typed}")
+        page.until("document.querySelector('#viewer-title').textContent === arguments[0]", typed)
+        page.until("document.querySelector('#trouble').textContent !== ''")
+        page.until("document.querySelector('#state').textContent === 'live'")
+    assert not [said for said in page.complaints() if "Uncaught" in said]
 
 
 def test_tiers_queues_and_objects_are_shown_live(page: Page, run_of_steps: terrace.Container, session) -> None:
@@ -291,6 +299,10 @@ def test_a_query_is_answered_by_a_table_and_a_plot_and_can_be_ended(page: Page, 
         page.until("!document.querySelector('#asks').disabled && document.querySelector('#queries tr.runs') === null")
     ask(page, "SELECT max(v) AS top FROM asked")
     page.until("document.querySelector('#rows').innerText.includes('39601')")
+    # A plan has lines.
+    ask(page, "EXPLAIN SELECT max(v) AS top FROM asked")
+    page.until("document.querySelector('#rows').innerText.includes('Grid')")
+    assert page.driver.execute_script("return [...document.querySelectorAll('#rows td')].some((cell) => cell.innerText.trim().includes('\\n'))")
     page.complaints()
 
 

@@ -9,7 +9,7 @@ use crate::shared::index_file::make_private;
 use crate::shared::request::{Outcome, Scope};
 use std::path::PathBuf;
 use std::time::Duration;
-use terrace_core::members::{LAUNCH, Member, Membership, Registered, directory};
+use terrace_core::members::{LAUNCH, Member, Membership, Registered, directory, registered};
 use terrace_index::PRIVATE_DIR;
 
 /// How long an agent that could not make everything durable waits before it tries again.
@@ -23,8 +23,7 @@ impl Agent {
     /// Where this agent listened when it last lived: its clients know that address.
     pub fn listened_on(&self) -> Option<String> {
         let membership = self.settings.member.as_ref()?;
-        let text = std::fs::read(self.own_entry(membership)).ok()?;
-        let found: Registered = serde_json::from_slice(&text).ok()?;
+        let found = registered(&directory(&self.settings.root, PRIVATE_DIR), membership.number)?;
         (found.membership == *membership).then_some(found.member.address)
     }
 

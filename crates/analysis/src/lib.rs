@@ -37,6 +37,7 @@ mod extreme;
 mod grid;
 mod interpolate;
 mod late;
+mod names;
 mod nesting;
 mod nodes;
 mod parameters;

@@ -8,6 +8,7 @@ use crate::exact;
 use crate::exec::STACK_BYTES;
 use crate::extreme::extremes;
 use crate::interpolate::{self, interpolate};
+use crate::names;
 use crate::nesting;
 use crate::nodes::Nodes;
 use crate::parameters::Values;
@@ -25,7 +26,7 @@ use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryLimit, TrackConsumersPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -191,7 +192,13 @@ pub async fn plan_with(context: &SessionContext, text: &str, values: Values) -> 
 ///
 /// What several agents share is read beside them.
 pub async fn stream(frame: DataFrame) -> Result<SendableRecordBatchStream> {
-    let (mut state, plan) = frame.into_parts();
+    let (state, plan) = frame.into_parts();
+    // A deep plan is walked where there is room for it.
+    let (plan, arrays) = aside(async move { names::read_by_name(&plan).map(|arrays| (plan, arrays)) }).await?;
+    Ok(names::checked(unchecked(state, plan).await?, arrays))
+}
+
+async fn unchecked(mut state: SessionState, plan: LogicalPlan) -> Result<SendableRecordBatchStream> {
     if let Some(nodes) = state.config().get_extension::<Nodes>() {
         let (state, plan) = (state.clone(), plan.clone());
         if let Some(planned) = aside(async move { nodes.planned(&state, &plan).await }).await? {

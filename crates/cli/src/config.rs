@@ -7,13 +7,13 @@ use terrace_core::policy::Policy;
 use terrace_core::settings::Keep;
 use terrace_core::size::show_bytes;
 use terrace_tool::failure::{Result, warn};
-use terrace_tool::resolve::{Resolved, resolve};
+use terrace_tool::resolve::{Resolved, resolve_here};
 use terrace_tool::table::Table;
 use terrace_tool::table::json;
 use terrace_tool::{out, outln};
 
 pub fn config(args: &ConfigArgs) -> Result<i32> {
-    let resolved = resolve(&args.settings)?;
+    let resolved = resolve_here(&args.settings)?;
     Policy::compile(&resolved.settings.policy).map_err(terrace_core::refusal::Refusal::from)?;
     crate::check::forwards(&resolved.settings)?;
     if args.json {

@@ -7,10 +7,11 @@
 use crate::agent_process::ensure;
 use crate::args::{ConvertSettings, ExportArgs, ImportArgs};
 use crate::check;
+use crate::reach::are_elsewhere;
 use std::ffi::{OsStr, OsString};
 use std::process::{Command, Stdio};
 use terrace_tool::failure::{Failure, Result, code};
-use terrace_tool::resolve::resolve;
+use terrace_tool::resolve::resolve_here;
 
 /// Names the interpreter, where it is not `python3`.
 const PYTHON_ENV: &str = "TERRACE_PYTHON";
@@ -26,7 +27,11 @@ pub fn export(args: &ExportArgs) -> Result<i32> {
 
 fn convert(what: &str, flag: Option<&str>, from: &OsStr, to: &OsStr, args: &ConvertSettings) -> Result<i32> {
     let python = interpreter()?;
-    let settings = resolve(&args.settings)?.settings;
+    let settings = resolve_here(&args.settings)?.settings;
+    if are_elsewhere(&settings) {
+        let message = format!("agents of other nodes serve {}, and none is on this one", settings.root.display());
+        return Err(Failure::new(message).hint("run this command on a node of theirs"));
+    }
     check::settings(&settings, true)?;
     // The agent stays as long as this connection does.
     let mut connection = ensure(&settings, false)?;

@@ -11,7 +11,7 @@ use terrace_core::size::show_bytes;
 use terrace_tool::control_client::running;
 use terrace_tool::failure::{Failure, Result, code};
 use terrace_tool::filesystem::{FileSystem, memory_available_bytes};
-use terrace_tool::resolve::{Resolved, resolve};
+use terrace_tool::resolve::{Resolved, resolve_here};
 use terrace_tool::{out, outln};
 
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
@@ -104,7 +104,7 @@ impl Looked {
 }
 
 pub fn doctor(args: &DoctorArgs) -> Result<i32> {
-    let resolved = resolve(&args.settings)?;
+    let resolved = resolve_here(&args.settings)?;
     let mut findings = Findings::default();
     let looked = match args.command.is_empty() {
         true => None,

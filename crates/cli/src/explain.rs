@@ -10,11 +10,11 @@ use terrace_core::size::show_bytes;
 use terrace_tool::control_client::running;
 use terrace_tool::failure::{Failure, Result};
 use terrace_tool::outln;
-use terrace_tool::resolve::resolve;
+use terrace_tool::resolve::resolve_here;
 use terrace_tool::table::json;
 
 pub fn explain(args: &PathArgs) -> Result<i32> {
-    let resolved = resolve(&args.settings)?;
+    let resolved = resolve_here(&args.settings)?;
     let agent = running(&resolved.settings)?;
     let settings = match &agent {
         Some(_) => agent_process::in_force(&resolved.settings).unwrap_or_else(|| resolved.settings.clone()),

@@ -12,12 +12,12 @@ use terrace_core::settings::Settings;
 use terrace_core::size::{show_bytes, show_seconds};
 use terrace_tool::control_client::{lost, running, unexpected};
 use terrace_tool::failure::{Failure, Result, code};
-use terrace_tool::resolve::resolve;
+use terrace_tool::resolve::resolve_here;
 use terrace_tool::table::{Table, json};
 use terrace_tool::{out, outln};
 
 pub fn status(args: &StatusArgs) -> Result<i32> {
-    let settings = resolve(&args.settings)?.settings;
+    let settings = resolve_here(&args.settings)?.settings;
     let has_terminal = std::io::stdout().is_terminal() && std::io::stdin().is_terminal();
     if args.watch && !args.json && has_terminal && running(&settings)?.is_some() {
         crate::watch::watch(&settings)?;
@@ -168,7 +168,7 @@ fn print_staging(status: &Status) {
 }
 
 pub fn ls(args: &ListArgs) -> Result<i32> {
-    let settings = resolve(&args.settings)?.settings;
+    let settings = resolve_here(&args.settings)?.settings;
     let prefix = args.path.as_deref().map(|path| below_root(path, &settings)).transpose()?;
     let mut files = match running(&settings)? {
         Some((mut client, _)) => match client.ask(&Request::List { prefix: prefix.clone() }, |_| {}).map_err(lost)? {

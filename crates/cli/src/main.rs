@@ -38,6 +38,7 @@ mod private_mount;
 mod program;
 mod programs;
 mod progress;
+mod reach;
 mod recover;
 mod report;
 mod run;

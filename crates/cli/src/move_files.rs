@@ -12,10 +12,10 @@ use terrace_core::size::show_bytes;
 use terrace_tool::control_client::{Client, Moved, lost, running, unexpected};
 use terrace_tool::failure::{Failure, Result, code, warn};
 use terrace_tool::outln;
-use terrace_tool::resolve::resolve;
+use terrace_tool::resolve::resolve_here;
 
 pub fn flush(args: &FlushArgs) -> Result<i32> {
-    let settings = resolve(&args.settings)?.settings;
+    let settings = resolve_here(&args.settings)?.settings;
     let paths = all_below_root(&args.paths, &settings)?;
     let all = args.all || !paths.is_empty();
     let request = Request::Flush { all, paths: paths.clone(), end_of_run: false };
@@ -60,13 +60,13 @@ fn flush_elsewhere(settings: &Settings, request: &Request) -> Result<Vec<NodeFlu
 }
 
 pub fn evict(args: &PathsArgs) -> Result<i32> {
-    let settings = resolve(&args.settings)?.settings;
+    let settings = resolve_here(&args.settings)?.settings;
     let request = Request::Evict { paths: all_below_root(&args.paths, &settings)? };
     tell(ask_an_agent(&settings, &request, "evicting", args.quiet)?, "evicted", args.quiet)
 }
 
 pub fn prefetch(args: &PathsArgs) -> Result<i32> {
-    let settings = resolve(&args.settings)?.settings;
+    let settings = resolve_here(&args.settings)?.settings;
     let Some((mut client, _)) = running(&settings)? else {
         return Err(Failure::new(format!(
             "no agent serves {}, and replicas live only as long as one",

@@ -1,45 +1,23 @@
 //! `terrace stat`, `get`, `put`, `tag`, `rm`: objects from the command line.
 
-use crate::agent_process::{self, ensure};
 use crate::args::{GetArgs, ObjectsArgs, PutArgs, RemoveArgs, TagArgs};
-use crate::{check, npy};
+use crate::npy;
+use crate::reach::reach;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::path::Path;
 use terrace_client::{Array, ArraySpec, Create, ObjectKind, Region, Session, Status, TagMatch, TagQuery, TagValue};
-use terrace_core::settings::Settings;
 use terrace_core::size::show_bytes;
 use terrace_tool::failure::{Failure, Result};
 use terrace_tool::outln;
-use terrace_tool::resolve::{named_agent, resolve};
+use terrace_tool::setting_args::SettingArgs;
 use terrace_tool::table::json;
 
 /// Bytes that are moved at a time.
 const PIECE: usize = 16 << 20;
 
-/// A session with the agent of these settings; one is started if none runs, and leaves when nobody needs it.
-fn session(args: &terrace_tool::setting_args::SettingArgs) -> Result<Session> {
-    if let Some(index) = named_agent(args) {
-        return Ok(Session::open(&index)?);
-    }
-    let settings = resolve(args)?.settings;
-    if has_several_agents(&settings) {
-        return Ok(Session::connect(&settings.root.to_string_lossy())?);
-    }
-    let is_there = terrace_tool::control_client::running(&settings)?.is_some();
-    let settings = match is_there {
-        true => settings,
-        false => agent_process::in_force(&settings).unwrap_or(settings),
-    };
-    check::settings(&settings, true)?;
-    let _connection = ensure(&settings, false)?;
-    Ok(Session::open(&settings.index())?)
-}
-
-/// Agents of several nodes serve the root, and none that knows of no others.
-pub fn has_several_agents(settings: &Settings) -> bool {
-    let first = terrace_core::members::directory(&settings.root, terrace_index::PRIVATE_DIR).join("0");
-    first.exists() && !settings.index().exists()
+fn session(args: &SettingArgs) -> Result<Session> {
+    reach(args)?.session()
 }
 
 pub fn stat(args: &ObjectsArgs) -> Result<i32> {

@@ -12,14 +12,14 @@ use terrace_core::settings::Settings;
 use terrace_tool::control_client::{lost, running};
 use terrace_tool::failure::{Failure, Result, code};
 use terrace_tool::outln;
-use terrace_tool::resolve::resolve;
+use terrace_tool::resolve::resolve_here;
 use terrace_tool::table::json;
 
 /// How long an agent may take to begin or to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn recover(args: &RecoverArgs) -> Result<i32> {
-    let resolved = resolve(&args.settings)?;
+    let resolved = resolve_here(&args.settings)?;
     check::root(&resolved.settings.root)?;
     if !args.node_is_gone.is_empty() {
         return declare_gone(args, &resolved.settings);

@@ -43,7 +43,7 @@ const ELSEWHERE_PATIENCE: Duration = Duration::from_secs(1);
 
 pub fn run(args: &RunArgs) -> Result<i32> {
     let begun_at = (Instant::now(), SystemTime::now());
-    let mut resolved = resolve::resolve(&args.settings)?;
+    let mut resolved = resolve::resolve_here(&args.settings)?;
     if !args.quiet {
         resolved.print_warnings();
     }

@@ -3,17 +3,14 @@
 //!
 //! A program of its own, because its library (DataFusion) would make every other command several times as large.
 
-use crate::agent_process::{self, ensure};
 use crate::args::{AskedArgs, SqlArgs};
-use crate::check;
 use crate::programs::beside;
+use crate::reach::reach;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
-use terrace_index::INDEX_ENV;
 use terrace_tool::failure::{Failure, Result, code};
-use terrace_tool::resolve::{named_agent, resolve};
 
 pub fn sql(args: &SqlArgs) -> Result<i32> {
     let mut told = Told::of(&args.asked);
@@ -67,28 +64,16 @@ fn call(language: &str, mut told: Told, asked: &AskedArgs) -> Result<i32> {
     let program = beside("terrace-query")?;
     let mut command = Command::new(&program);
     command.arg(language);
-    // Kept open into the program: the agent stays for as long as somebody is connected.
-    let mut connection = None;
-    match &asked.connect {
+    // Kept into the program.
+    let reached = match &asked.connect {
         Some(target) => {
             command.args(["--connect", target]);
+            None
         }
-        // It is in the environment already.
-        None if named_agent(&asked.settings).is_some() => {}
-        None => {
-            let settings = resolve(&asked.settings)?.settings;
-            let settings = match terrace_tool::control_client::running(&settings)? {
-                Some(_) => settings,
-                None => agent_process::in_force(&settings).unwrap_or(settings),
-            };
-            check::settings(&settings, true)?;
-            let kept = ensure(&settings, false)?;
-            kept.keep_through_exec().map_err(|error| Failure::new(format!("can't keep the agent: {error}")))?;
-            command.env(INDEX_ENV, settings.index());
-            connection = Some(kept);
-        }
-    }
+        None => Some(reach(&asked.settings)?),
+    };
+    reached.as_ref().map(|reached| reached.tell(&mut command)).transpose()?;
     let error = command.args(told.0).exec();
-    drop(connection);
+    drop(reached);
     Err(Failure::io("run", &program, error).code(code::NOT_EXECUTABLE))
 }

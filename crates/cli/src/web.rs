@@ -2,11 +2,9 @@
 //!
 //! A program of its own: its library (an HTTP server) stays out of every other command, and what is sent to it harms no agent.
 
-use crate::agent_process::{self, ensure};
 use crate::args::{ServeArgs, WebArgs};
-use crate::check;
-use crate::objects::has_several_agents;
 use crate::programs::beside;
+use crate::reach::{Reached, reach};
 use crate::serve::listening;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -21,7 +19,7 @@ use terrace_core::settings::{ListenSettings, Protection};
 use terrace_index::INDEX_ENV;
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, code, warn};
-use terrace_tool::resolve::{named_agent, resolve};
+use terrace_tool::resolve::resolve;
 use terrace_tool::setting_args::SettingArgs;
 
 /// Where programs of an environment find the store and the page.
@@ -29,48 +27,33 @@ pub const URL_ENV: &str = "TERRACE_HTTP";
 const PROGRAM: &str = "terrace-web";
 
 pub fn web(args: &WebArgs) -> Result<i32> {
-    let named = named_agent(&args.settings);
-    let mut settings = match &named {
-        // What is kept for its root: the token.
-        Some(index) if args.connect.is_none() => {
+    // Kept into the program.
+    let reached = match &args.connect {
+        Some(_) => None,
+        None => Some(reach(&args.settings)?),
+    };
+    // What is kept for the root: the token.
+    let settings = match &reached {
+        Some(Reached::Root(settings)) => settings.clone(),
+        Some(Reached::Kept(settings, _)) => (**settings).clone(),
+        Some(Reached::Index(index)) => {
             let root = Some(Session::open(index)?.root().as_os_str().to_owned());
             resolve(&SettingArgs { root, ..args.settings.clone() })?.settings
         }
-        _ => resolve(&args.settings)?.settings,
+        None => resolve(&args.settings)?.settings,
     };
-    let mut command;
-    // Kept open into the program: the agent stays for as long as somebody is connected.
-    let mut connection = None;
-    let listen =
-        |settings| listening::for_http(&args.listen, args.token_file.as_deref(), args.tls, args.plain, settings);
-    match &args.connect {
-        Some(target) => {
-            command = program(&listen(&settings)?)?;
+    let listen = listening::for_http(&args.listen, args.token_file.as_deref(), args.tls, args.plain, &settings)?;
+    let mut command = program(&listen)?;
+    match (&args.connect, &reached) {
+        (Some(target), _) => {
             command.args(["--connect", target]);
         }
-        // It is in the environment already.
-        None if named.is_some() => command = program(&listen(&settings)?)?,
-        None if has_several_agents(&settings) => {
-            command = program(&listen(&settings)?)?;
-            command.arg("--connect").arg(&settings.root);
-            // Where this node's one of them keeps its index, if there is one.
-            command.envs(settings.runtime.parent().map(|base| ("TERRACE_RUNTIME", base)));
-        }
-        None => {
-            if terrace_tool::control_client::running(&settings)?.is_none() {
-                settings = agent_process::in_force(&settings).unwrap_or(settings);
-            }
-            check::settings(&settings, true)?;
-            command = program(&listen(&settings)?)?;
-            let kept = ensure(&settings, false)?;
-            kept.keep_through_exec().map_err(|error| Failure::new(format!("can't keep the agent: {error}")))?;
-            command.env(INDEX_ENV, settings.index());
-            connection = Some(kept);
-        }
+        (None, Some(reached)) => reached.tell(&mut command)?,
+        (None, None) => {}
     }
     limit(&mut command, &args.query_memory, &args.query_timeout, args.query_spill.as_deref());
     let error = command.exec();
-    drop(connection);
+    drop(reached);
     Err(Failure::io("run", Path::new(PROGRAM), error).code(code::NOT_EXECUTABLE))
 }
 

@@ -1,6 +1,7 @@
 //! An array object, as a program uses it.
 
 use crate::hooks::{Hooks, When};
+use crate::identity::Identity;
 use crate::remote::RemoteArray;
 use crate::rpc::Stream;
 use crate::session::Session;
@@ -18,6 +19,8 @@ pub struct Array {
     session: Session,
     pub(crate) backend: Arc<Backend>,
     pub(crate) hooks: Arc<Hooks>,
+    /// What its name led to, where that is asked for later.
+    identity: Option<Identity>,
 }
 
 #[allow(clippy::large_enum_variant)] // it lies in an `Arc`, and nearly all are the large one
@@ -53,16 +56,31 @@ impl RegionLock {
 
 impl Array {
     pub(crate) fn new(session: Session, backend: Backend) -> Array {
-        Array { session, backend: Arc::new(backend), hooks: Arc::default() }
+        Array { session, backend: Arc::new(backend), hooks: Arc::default(), identity: None }
     }
 
     /// The array's name below the root; of one of this node its path.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match &*self.backend {
             Backend::Here(handle) => handle.directory().display().to_string(),
             Backend::Elsewhere(array) => array.path.clone(),
             Backend::Spread(array) => array.path().to_owned(),
         }
+    }
+
+    /// The same array, which knows what its name led to before it was opened.
+    pub fn identified(self, identity: Identity) -> Array {
+        Array { identity: Some(identity), ..self }
+    }
+
+    /// Its name leads to what it led to before it was opened, as far as that is known: nobody has made another one in its place.
+    pub fn is_its_name(&self) -> bool {
+        let Some(identity) = self.identity else { return true };
+        let now = match &*self.backend {
+            Backend::Here(handle) => Identity::of(handle.directory()).ok(),
+            Backend::Elsewhere(_) | Backend::Spread(_) => self.session.identity(&self.name()).ok(),
+        };
+        now == Some(identity)
     }
 
     /// The same open array, or a clone of it.

@@ -1,26 +1,22 @@
 //! The agents of a root, as they have written themselves down in it.
 
 use std::path::Path;
-use terrace_core::members::{AGENTS_MAX, Member, Registered, TOKEN, directory, number_of};
+use terrace_core::members::{AGENTS_MAX, Member, Registered, TOKEN, directory, number_of, registered};
 use terrace_core::objects::{Kind, ObjectError, Result};
 use terrace_index::PRIVATE_DIR;
 use terrace_objects::Place;
 use terrace_objects::array::STAGED;
 
-fn read(directory: &Path, number: u32) -> Option<Registered> {
-    serde_json::from_slice(&std::fs::read(directory.join(number.to_string())).ok()?).ok()
-}
-
 /// All agents of a root, in order; `None`: it has none that know of each other.
 pub fn of_root(root: &Path) -> Result<Option<Vec<Member>>> {
     let directory = directory(root, PRIVATE_DIR);
-    let Some(first) = read(&directory, 0) else { return Ok(None) };
+    let Some(first) = registered(&directory, 0) else { return Ok(None) };
     let of = first.membership.of.clamp(1, AGENTS_MAX);
     (0..of)
         .map(|number| {
             let same =
                 |found: &Registered| found.membership.of == of && found.membership.launch == first.membership.launch;
-            read(&directory, number).filter(same).map(|found| found.member).ok_or_else(|| {
+            registered(&directory, number).filter(same).map(|found| found.member).ok_or_else(|| {
                 ObjectError::new(
                     Kind::NoAgent,
                     format!("agent {number} of {of} of {} is not there yet", root.display()),
@@ -32,17 +28,43 @@ pub fn of_root(root: &Path) -> Result<Option<Vec<Member>>> {
         .map(Some)
 }
 
+/// Refuses, to an agent alone, an array of which others have cells: they serve the root together, and it knows nothing of them.
+pub fn check_no_others_keep(place: &Place, array: &Path) -> Result<()> {
+    let agents = directory(place.root(), PRIVATE_DIR);
+    if place.member().is_some() || !agents.exists() {
+        return Ok(());
+    }
+    let names = std::fs::read_dir(array).into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| name.starts_with(STAGED));
+    let Some(found) = names.filter_map(|name| number_of(&name)).find_map(|number| registered(&agents, number)) else {
+        return Ok(());
+    };
+    let (root, Registered { membership, member }) = (place.root().display(), found);
+    Err(ObjectError::new(
+        Kind::NoAgent,
+        format!(
+            "agent {} of {}, at {}, has cells of {}, and this program uses another one, which can't read them",
+            membership.number,
+            membership.of,
+            member.address,
+            array.display()
+        ),
+    )
+    .hint(format!("set TERRACE_ROOT={root}, and not TERRACE_INDEX: that leads to all agents of the root")))
+}
+
 /// Refuses an array of which an agent that is no more has cells staged: it was killed, and fewer agents were started after it, or
 /// one alone where there were several. Without this, its cells would read as they were before, or as the fill value.
 pub fn check_all_stages_have_agents(place: &Place, array: &Path) -> Result<()> {
     let of = match place.member() {
         None => 0,
         // An agent that has not written itself down yet knows of nobody.
-        Some(number) => match read(&directory(place.root(), PRIVATE_DIR), number) {
+        Some(number) => match registered(&directory(place.root(), PRIVATE_DIR), number) {
             Some(found) => found.membership.of,
             None => return Ok(()),
         },
     };
+    check_no_others_keep(place, array)?;
     let Ok(entries) = std::fs::read_dir(array) else { return Ok(()) };
     for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
         let Some(rest) = name.strip_prefix(STAGED) else { continue };

@@ -8,6 +8,8 @@ use crate::remote::{RemoteFile, status};
 use crate::rpc::{Agent, Security, unexpected};
 use crate::session::{Create, Session, check_same};
 use crate::spread::SpreadArray;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,6 +21,8 @@ use terrace_objects::placed;
 /// How long agents that are not all there yet are waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
+/// A look whether an agent elsewhere listens.
+const REACH_PATIENCE: Duration = Duration::from_secs(3);
 
 /// The agents around one; waits until all are there.
 pub fn around(agent: &Arc<Agent>, is_here: bool) -> Result<Option<Arc<Cluster>>> {
@@ -35,25 +39,53 @@ fn patiently<T>(mut ask: impl FnMut() -> Result<T>) -> Result<T> {
     }
 }
 
+/// The agent with this index answers.
+fn is_served(index: &Path) -> bool {
+    UnixStream::connect(index.with_file_name(terrace_core::settings::OBJECTS_SOCKET)).is_ok()
+}
+
+fn is_reached(address: &str) -> bool {
+    let found = address.to_socket_addrs().into_iter().flatten();
+    found.into_iter().any(|socket| TcpStream::connect_timeout(&socket, REACH_PATIENCE).is_ok())
+}
+
 impl Session {
-    /// The agents that a root's directory tells of: this node's if there is one, else the first.
+    /// The agents that a root's directory tells of: this node's if there is one, else the first. One that is alone on this node, as
+    /// `terrace run` starts it, can't read what they keep: it comes last.
     pub(crate) fn connect_by_root(root: &Path) -> Result<Session> {
-        let index = crate::session::index_of(root, None)?;
+        let alone = crate::session::index_of(root, None)?;
         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         let open = |index: &Path| Session::open(index).map_err(|error| Session::explained_by_owner(&root, error));
-        if index.exists() || !terrace_core::members::directory(&root, terrace_index::PRIVATE_DIR).exists() {
-            return open(&index);
+        if !terrace_core::members::directory(&root, terrace_index::PRIVATE_DIR).exists() {
+            return open(&alone);
         }
-        let Some(agents) = patiently(|| members::of_root(&root))? else { return open(&index) };
+        let Some(agents) = patiently(|| members::of_root(&root))? else { return open(&alone) };
         for number in 0..agents.len() as u32 {
             let index = crate::session::index_of(&root, Some(number))?;
-            if index.exists() {
+            if is_served(&index) {
                 return Session::open(&index);
             }
         }
         let first = &agents[0];
+        if is_served(&alone) && !is_reached(&first.address) {
+            return open(&alone);
+        }
         let security = first.fingerprint.clone().map_or(Security::Plain, Security::Tls);
-        Session::connect_by(&first.address, &members::token_of_root(&root)?, security)
+        Session::connect_by(&first.address, &members::token_of_root(&root)?, security).map_err(|error| {
+            let written = terrace_core::members::directory(&root, terrace_index::PRIVATE_DIR);
+            let (of, root, address) = (agents.len(), root.display(), &first.address);
+            match error.kind {
+                Kind::NoAgent => ObjectError::new(
+                    Kind::NoAgent,
+                    format!("{of} agents serve {root}, and the first, at {address}, does not answer: {}", error.message),
+                )
+                .hint(format!(
+                    "if they were killed, start them again (terrace serve), which makes durable what they kept; or remove {}, and that is given up",
+                    written.display()
+                )),
+                _ => error,
+            }
+        })
     }
 
     /// Where the root's agents listen, ADDRESS:PORT, in their order. Empty: there is one, on this node, which may listen nowhere.

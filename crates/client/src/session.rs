@@ -4,7 +4,7 @@ use crate::array::{Array, Backend};
 use crate::bytes::{Bytes, File};
 use crate::cluster::Cluster;
 use crate::creating::with_parents;
-use crate::members::check_all_stages_have_agents;
+use crate::members::{check_all_stages_have_agents, check_no_others_keep};
 use crate::remote::{RemoteArray, status};
 use crate::routing;
 use crate::rpc::{Address, Agent, Security, security_for, unexpected};
@@ -345,6 +345,7 @@ impl Session {
             placed::remove(&place, &path)?;
             return self.forget_tags(name);
         }
+        self.check_no_others_keep_below(name)?;
         if matches!(array::read_metadata(&path), Ok(Some(Metadata { array: Some(_), .. }))) {
             array::remove_directory(&place, &path)?;
             return self.forget_tags(name);
@@ -365,6 +366,22 @@ impl Session {
             if errno == rustix::io::Errno::NOTEMPTY { error.hint("remove it with its contents") } else { error }
         })?;
         self.forget_tags(name)
+    }
+
+    /// Of an array, or of all that a container has.
+    fn check_no_others_keep_below(&self, name: &str) -> Result<()> {
+        let place = self.place();
+        let agents = terrace_core::members::directory(self.root(), PRIVATE_DIR);
+        if place.member().is_some() || !agents.exists() {
+            return Ok(());
+        }
+        let path = self.full_path(name)?;
+        if matches!(array::read_metadata(&path), Ok(Some(Metadata { array: Some(_), .. }))) {
+            return check_no_others_keep(&place, &path);
+        }
+        let entries = self.list(name)?;
+        let below = entries.iter().filter(|entry| entry.kind != ObjectKind::Bytes);
+        below.map(|entry| format!("{name}/{}", entry.name)).try_for_each(|name| self.check_no_others_keep_below(&name))
     }
 
     /// What an object that is not there, and all below it, was tagged with goes: it was removed, or is to be made. Programs remove

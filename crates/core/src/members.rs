@@ -45,6 +45,11 @@ pub fn directory(root: &Path, private: &str) -> PathBuf {
     root.join(private).join("agents")
 }
 
+/// What the agent of this number has written down; `None`: it is not there, or not ready.
+pub fn registered(directory: &Path, number: u32) -> Option<Registered> {
+    serde_json::from_slice(&std::fs::read(directory.join(number.to_string())).ok()?).ok()
+}
+
 /// The file with the address at which parts of queries are answered beside an agent.
 pub fn queries(number: u32) -> String {
     format!("{number}.queries")

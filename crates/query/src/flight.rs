@@ -86,9 +86,10 @@ fn status(error: Error) -> Status {
 /// What a query's own end is told as, and other errors.
 fn status_of(control: &Control, error: Error) -> Status {
     match control.wanted_end() {
-        None => status(error),
+        // Whatever else computes for a query that has failed is let go of.
+        None | Some(End::Left) => status(error),
         Some(End::TimedOut) => Status::deadline_exceeded(status(error).message()),
-        Some(End::Cancelled | End::Left) => Status::cancelled(error.message),
+        Some(End::Cancelled) => Status::cancelled(error.message),
     }
 }
 

@@ -49,6 +49,13 @@ pub fn named_agent(args: &SettingArgs) -> Option<PathBuf> {
     variable(INDEX_ENV).map(PathBuf::from)
 }
 
+/// As `resolve`; where several agents serve the root and one of them is on this node, of that one.
+pub fn resolve_here(args: &SettingArgs) -> Result<Resolved> {
+    let mut resolved = resolve(args)?;
+    crate::this_node::join(&mut resolved.settings);
+    Ok(resolved)
+}
+
 pub fn resolve(args: &SettingArgs) -> Result<Resolved> {
     let mut warnings = vec![];
     let mut wanted = Wanted::defaults();

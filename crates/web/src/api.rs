@@ -83,7 +83,7 @@ fn array(store: &Store, name: &str) -> Answer<Value> {
     let coordinates = spec.dimensions.iter().map(|dimension| coordinate(store, name, dimension));
     let coordinates = coordinates.collect::<Answer<Vec<Option<String>>>>()?;
     Ok(json!({
-        "name": name, "type": spec.data_type.name(), "shape": shape, "begun": array.shape()?, "unlimited": spec.unlimited,
+        "name": name, "type": spec.data_type.name(), "shape": shape, "begun": array.shape()?, "identity": store.identity(name)?, "unlimited": spec.unlimited,
         "dimensions": spec.dimensions, "coordinates": coordinates, "chunks": spec.chunks, "tags": tags,
     }))
 }

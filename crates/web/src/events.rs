@@ -37,9 +37,14 @@ pub fn stream(app: &App, query: Option<&str>) -> Answer<Response> {
     let full = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open");
     let place = Semaphore::try_acquire_owned(app.watchers.clone()).map_err(|_| full())?;
     let array = parameter(query, "array").filter(|name| !name.is_empty());
-    let array = array.map(|name| parts(&name.replace('%', "%25")).map(|parts| parts.join("/"))).transpose()?;
-    let watch =
-        Watch { store: app.store.clone(), array, shape: Value::Null, looks: 0, ready: VecDeque::new(), _place: place };
+    let named = array.map(|name| parts(&name.replace('%', "%25")).map(|parts| parts.join("/"))).transpose();
+    let (store, ready) = (app.store.clone(), VecDeque::new());
+    let mut watch = Watch { store, array: None, shape: Value::Null, looks: 0, ready, _place: place };
+    match named {
+        Ok(name) => watch.array = name,
+        // The page goes on with all else.
+        Err(refusal) => watch.tell("shape", Err(refusal)),
+    }
     let events = stream::unfold(watch, |mut watch| async move {
         while watch.ready.is_empty() {
             if watch.looks > 0 {
@@ -80,5 +85,5 @@ impl Watch {
 fn shape(store: &Store, name: &str) -> Answer<Value> {
     let array = store.array(name)?.ok_or_else(|| Refusal::not_found(format!("`{name}` is not there")))?;
     let shape = store.shape(&array, &store.steps(parent(name).0)?)?;
-    Ok(json!({"name": name, "shape": shape, "begun": array.shape()?}))
+    Ok(json!({"name": name, "shape": shape, "begun": array.shape()?, "identity": store.identity(name)?}))
 }

@@ -9,6 +9,7 @@ use axum::body::Bytes;
 use axum::http::StatusCode;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -180,6 +181,13 @@ impl Store {
         let found = std::fs::metadata(&path)
             .map_err(|error| ObjectError::new(Kind::NotFound, format!("`{name}` is not an array: {error}")))?;
         Ok((found.ino(), found.mtime(), found.mtime_nsec()))
+    }
+
+    /// What another array that is made in this one's place has not.
+    pub fn identity(&self, name: &str) -> Answer<String> {
+        let mut hasher = DefaultHasher::new();
+        self.session.identity(name)?.hash(&mut hasher);
+        Ok(format!("{:016x}", hasher.finish()))
     }
 
     /// The array of this name as it is there now, open; `None`: there is no array, or its chunks are encoded.

@@ -9,7 +9,7 @@ use terrace_client::{
 };
 use terrace_core::members::number_of;
 use terrace_core::nodes::split_tag;
-use terrace_tests::{Agents, Http, Random, Served, Wish, Workplace, compare_at_random, wait_until};
+use terrace_tests::{Agents, Http, Outcome, Random, Served, Wish, Workplace, compare_at_random, wait_until};
 
 /// Agents that have segments of arrays in their tier.
 fn agents_with_segments(place: &Workplace) -> Vec<u32> {
@@ -406,4 +406,86 @@ fn a_start_that_waits_for_an_agent_of_an_earlier_launch_says_so() {
     unsafe { libc::kill(second.id() as i32, libc::SIGTERM) };
     assert!(wait_until(100, || second.try_wait().unwrap().is_some()));
     drop(first);
+}
+
+/// As a user of one of the nodes types them: with the root, and no word of agents.
+#[test]
+fn commands_reach_the_agents_that_serve_the_root_and_start_none_of_their_own() {
+    let place = kept();
+    let agents = Agents::start(&place, 2);
+    let values = counting(&agents.beside(1), "c/a", 3);
+    let command = |subcommand: &str, arguments: &[&str], runtime: Option<&Path>| {
+        let mut command = place.terrace(subcommand);
+        command.args(arguments).envs(runtime.map(|runtime| ("TERRACE_RUNTIME", runtime)));
+        Outcome::within(100, &mut command)
+    };
+    let sum: i32 = values.iter().sum();
+    let file = place.scratch().join("a.npy");
+    let file = file.to_str().unwrap();
+    let other_node = place.scratch().join("other");
+    for (turn, runtime) in [None, Some(other_node.as_path())].into_iter().enumerate() {
+        let told = command("stat", &["c/a"], runtime).ok();
+        assert!(told.stdout.contains("array of int32 [40, 50]") && told.stdout.contains("not yet durable"), "{told:?}");
+        let answer = command("sql", &["--format", "csv", "SELECT sum(a) AS s FROM c"], runtime).ok();
+        assert_eq!(answer.stdout, format!("s\n{sum}\n"));
+        command("get", &["c/a", file], runtime).ok();
+        command("put", &[file, &format!("copy{turn}")], runtime).ok();
+        assert_eq!(whole(&agents.beside(0), &format!("copy{turn}")), values);
+        command("tag", &[&format!("copy{turn}"), "of=a"], runtime).ok();
+        assert_eq!(agents.beside(1).get_tag(&format!("copy{turn}"), "of").unwrap(), Some(TagValue::parse("a")));
+        command("rm", &[&format!("copy{turn}")], runtime).ok();
+        assert!(!agents.beside(1).exists(&format!("copy{turn}")).unwrap());
+    }
+    // On a node of theirs, what concerns the node's agent too: programs that are run there use it.
+    let told = command("status", &["--json"], None).ok();
+    let status: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
+    assert!(status.to_string().contains("agent_pid"), "{status}");
+    let ran = place.sh("echo $TERRACE_INDEX; echo written > file").ok();
+    assert_eq!(ran.stdout.trim(), agents.index(0).to_str().unwrap());
+    let again = command("serve", &["--quiet"], None);
+    assert!(again.code != 0 && again.stderr.contains("number 0 of 2 is on this node"), "{again:?}");
+    assert!(!place.runtime().exists() && !other_node.exists(), "an agent alone was started");
+    assert_eq!(whole(&agents.beside(0), "c/a"), values);
+    agents.end();
+    assert_eq!(place.settled_tree().bytes("file"), b"written\n");
+}
+
+/// A run that was there before them has an agent of its own: it can't read what the others keep, and says so; it removes nothing of it.
+#[test]
+fn an_agent_alone_leaves_what_others_keep_to_them() {
+    let place = kept();
+    let run = place.start("touch $SCRATCH/begun; until [ -e $SCRATCH/end ]; do sleep 0.05; done");
+    assert!(wait_until(60, || place.scratch().join("begun").exists()));
+    let alone = place.runtime().join("index");
+    let agents = Agents::start(&place, 2);
+    let values = counting(&agents.beside(1), "c/a", 3);
+    let session = Session::open(&alone).unwrap();
+    let refused = session.open_array("c/a", false).err().unwrap();
+    assert_eq!(refused.kind, Kind::NoAgent);
+    assert!(refused.message.contains("of 2, at 127.0.0."), "{refused}");
+    assert!(refused.hint.as_ref().is_some_and(|hint| hint.contains("TERRACE_ROOT")), "{refused:?}");
+    assert_eq!(session.remove("c/a", false).err().unwrap().kind, Kind::NoAgent);
+    assert_eq!(session.remove("c", true).err().unwrap().kind, Kind::NoAgent);
+    // By the root's name they are reached, whoever else is on this node.
+    let told = Outcome::within(100, place.terrace("stat").arg("c/a")).ok();
+    assert!(told.stdout.contains("not yet durable"), "{told:?}");
+    assert_eq!(whole(&agents.beside(0), "c/a"), values);
+    std::fs::write(place.scratch().join("end"), "").unwrap();
+    Outcome::of_child(100, run).ok();
+    drop(session);
+    agents.end();
+}
+
+#[test]
+fn agents_that_were_killed_are_named_to_who_asks_by_the_root() {
+    let place = kept();
+    let agents = Agents::start(&place, 2);
+    counting(&agents.beside(1), "c/a", 3);
+    agents.kill();
+    let told = Outcome::within(100, place.terrace("stat").arg("c/a"));
+    assert!(
+        told.code != 0 && told.stderr.contains("does not answer") && told.stderr.contains("terrace serve"),
+        "{told:?}"
+    );
+    Agents::start(&place, 2).end();
 }

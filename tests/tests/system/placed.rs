@@ -613,7 +613,11 @@ fn a_killed_agent_leaves_a_directory_that_the_next_one_takes_over() {
 /// Kills a run, its agent, and its programs, which go on without them.
 pub fn kill_all(place: &Workplace, mut run: std::process::Child) {
     let pid = place.status().unwrap().agent_pid;
-    Command::new("kill").args(["-9", &run.id().to_string(), &pid.to_string()]).status().unwrap();
+    let both = [&pid.to_string(), &run.id().to_string()];
+    // Neither sees the other's end: an agent whose run has ended gives everything back, and a run starts its agent again.
+    for signal in ["-STOP", "-KILL"] {
+        Command::new("kill").arg(signal).args(both).status().unwrap();
+    }
     let programs = format!(
         "for p in /proc/[0-9]*; do if cat $p/environ 2>/dev/null | tr '\\0' '\\n' | grep -qx 'SCRATCH={}'; then kill -9 ${{p#/proc/}}; fi; done; true",
         place.scratch().display()

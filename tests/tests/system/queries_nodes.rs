@@ -1,5 +1,6 @@
 //! Queries on arrays that several agents share: parts of them are answered beside the agents, with the answers of one.
 
+use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use terrace_client::{ArraySpec, Create, DataType, Region, Session, TagValue};
@@ -209,6 +210,38 @@ fn an_array_that_is_removed_and_made_again_is_the_new_one_to_every_node() {
         }
         drop(array);
         session.remove("again", true).unwrap();
+    }
+    drop(session);
+    agents.end();
+}
+
+/// Cells that other nodes keep are read by the array's name.
+#[test]
+fn a_query_of_which_an_array_is_replaced_meanwhile_has_no_answer() {
+    let place = kept();
+    let agents = Agents::start(&place, 2);
+    let session = agents.beside(1);
+    let whole = Region::whole(&SHAPE).unwrap();
+    let make = |name: &str, value: i32| {
+        let spec = ArraySpec::new(DataType::Int32, &SHAPE).chunks(&[1, 10, 10]);
+        let array = session.create_array(name, &spec, Create::New).unwrap();
+        array.put_values(&whole, &vec![value; whole.cells() as usize]).unwrap();
+    };
+    for (turn, flags) in [&[][..], &["--generic"], &["--threads", "1"]].into_iter().enumerate() {
+        make("swapped/u", 1);
+        let mut asked = query(&agents, 0, flags);
+        asked.arg("SELECT * FROM swapped").stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = asked.spawn().unwrap();
+        // It waits for who reads its rows.
+        let mut first = [0; 16];
+        running.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+        make("other", 2);
+        session.remove("swapped/u", false).unwrap();
+        session.rename("other", "swapped/u").unwrap();
+        let outcome = Outcome::of(running.wait_with_output().unwrap());
+        assert!(outcome.code != 0 && outcome.stderr.contains("swapped/u"), "turn {turn}: {}", outcome.stderr);
+        assert_eq!(answer(&agents, 0, &["SELECT min(u) AS u FROM swapped"]), "u\n2\n");
+        session.remove("swapped", true).unwrap();
     }
     drop(session);
     agents.end();

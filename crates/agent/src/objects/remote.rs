@@ -5,11 +5,10 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant, SystemTime};
-use terrace_client::{Array, Bytes, Create, LockMode, RegionLock, Session};
+use std::time::{Duration, Instant};
+use terrace_client::{Array, Bytes, Create, Identity, LockMode, RegionLock, Session};
 use terrace_core::objects::wire::{FileRef, PAYLOAD_BYTES_MAX, Request, Response};
 use terrace_core::objects::{Kind, ObjectError, Region, Result, few};
 
@@ -20,14 +19,11 @@ const OPEN_MAX: usize = 64;
 /// Files that all clients together may have open; of those that are closed for want of room the name leads on.
 const FILES_MAX: usize = 4096;
 
-/// Which file or directory a name leads to: inodes are given again, so when it was made, too.
-type Identity = (u64, Option<SystemTime>);
-
 /// Arrays that connections have open. They share them, so that room of cells which one of them has put is used again by all: memory
 /// that was touched before is several times as fast. And files that clients have open, by whatever connection they come.
 #[derive(Default)]
 pub struct Opened {
-    arrays: Mutex<HashMap<String, (Identity, Weak<Array>)>>,
+    arrays: Mutex<HashMap<String, (Option<Identity>, Weak<Array>)>>,
     files: Mutex<HashMap<u64, File>>,
 }
 
@@ -42,7 +38,12 @@ struct File {
 }
 
 impl Opened {
-    fn array(&self, path: &str, identity: Identity, open: impl FnOnce() -> Result<Array>) -> Result<Arc<Array>> {
+    fn array(
+        &self,
+        path: &str,
+        identity: Option<Identity>,
+        open: impl FnOnce() -> Result<Array>,
+    ) -> Result<Arc<Array>> {
         if let Some(array) = self.known(path, identity) {
             return Ok(array);
         }
@@ -65,7 +66,7 @@ impl Opened {
         self.arrays.lock().unwrap().remove(path);
     }
 
-    fn known(&self, path: &str, identity: Identity) -> Option<Arc<Array>> {
+    fn known(&self, path: &str, identity: Option<Identity>) -> Option<Arc<Array>> {
         let known = self.arrays.lock().unwrap();
         known.get(path).filter(|(found, _)| *found == identity).and_then(|(_, array)| array.upgrade())
     }
@@ -75,7 +76,7 @@ pub struct RemoteClient {
     session: Session,
     opened: Arc<Opened>,
     /// With what the name led to.
-    arrays: HashMap<String, (Identity, Arc<Array>)>,
+    arrays: HashMap<String, (Option<Identity>, Arc<Array>)>,
     /// Files that came by this connection.
     files: HashSet<u64>,
     /// Released when the connection ends.
@@ -288,9 +289,8 @@ impl RemoteClient {
     }
 
     /// Which file or directory the name leads to now: others remove and make objects as well.
-    fn identity(&self, path: &str) -> Identity {
-        let found = std::fs::metadata(self.session.root().join(path));
-        found.map_or((0, None), |found| (found.ino(), found.created().ok()))
+    fn identity(&self, path: &str) -> Option<Identity> {
+        Identity::of(&self.session.root().join(path)).ok()
     }
 
     fn array(&mut self, path: &str) -> Result<&Array> {

@@ -96,6 +96,10 @@ pub trait Source: Send + Sync {
     fn keeper(&self, _cell: &[u64]) -> Option<u32> {
         None
     }
+    /// The array, of which cells are read by its name while a query runs; `None`: all of them are held, or computed.
+    fn read_by_name(&self) -> Option<&terrace_client::Array> {
+        None
+    }
 }
 
 impl Source for ArrayView {
@@ -166,6 +170,10 @@ impl Source for ArrayView {
     fn keeper(&self, cell: &[u64]) -> Option<u32> {
         self.array().keeper(cell)
     }
+    fn read_by_name(&self) -> Option<&terrace_client::Array> {
+        // What lies in memory is held; the base is read chunk by chunk, and what is on other nodes where it is.
+        Some(self.array()).filter(|array| self.has_base || array.shared_name().is_some())
+    }
 }
 
 /// An array without dimensions, as one of one dimension that has one cell.
@@ -207,6 +215,9 @@ impl Source for OneCell {
     }
     fn fill(&self) -> &[u8] {
         self.view.fill()
+    }
+    fn read_by_name(&self) -> Option<&terrace_client::Array> {
+        self.view.read_by_name()
     }
 }
 

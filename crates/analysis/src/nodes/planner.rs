@@ -7,8 +7,8 @@ use super::worker::QUERY_HEADER;
 use crate::error::Result;
 use crate::exact;
 use crate::exec::{ArrayExec, Seen, Work};
-use crate::reduce::{Merge, Partial, ReducedTable, Run};
-use crate::scan::GridTable;
+use crate::names::grid_of;
+use crate::reduce::{Merge, Partial, Run};
 use crate::tables::Objects;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -16,7 +16,6 @@ use datafusion::catalog::Session;
 use datafusion::common::display::{PlanType, StringifiedPlan};
 use datafusion::common::internal_err;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::datasource::source_as_provider;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
@@ -129,13 +128,7 @@ fn reads_shared(plan: &LogicalPlan, state: &SessionState) -> DataFusionResult<bo
     };
     let (mut is_shared, mut is_bound) = (false, false);
     plan.apply_with_subqueries(|plan| {
-        if let LogicalPlan::TableScan(scan) = plan
-            && let Ok(provider) = source_as_provider(&scan.source)
-        {
-            let grid = provider.downcast_ref::<GridTable>().map(|table| &table.0);
-            let reduced = provider.downcast_ref::<ReducedTable>().map(|table| &table.0.grid);
-            is_shared |= grid.or(reduced).is_some_and(|grid| grid.is_shared());
-        }
+        is_shared |= grid_of(plan).is_some_and(|grid| grid.is_shared());
         for expr in plan.expressions() {
             let is_untold = |expr: &Expr| matches!(expr, Expr::ScalarFunction(called) if !is_told(called.func.name()));
             is_bound |= expr.exists(|expr| Ok(is_untold(expr)))?;

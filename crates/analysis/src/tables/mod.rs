@@ -89,11 +89,12 @@ impl Objects {
 
     /// The array as it is there now; the one that is open already, if that is the same.
     pub fn array(&self, name: &str) -> Result<Array> {
-        let opened = || self.session.open_array(name, false);
+        // Before it is opened: whatever is made in its place later is another one.
+        let identity = self.session.identity(name)?;
         let mut arrays = self.arrays.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(known) = arrays.get(name) {
             let found = self.session.stat(name)?;
-            let is_its_name = known.shared_name().is_none_or(|(_, identity)| identity == found.identity);
+            let is_its_name = known.is_its_name();
             let is_same = found.spec.is_some_and(|now| {
                 let known = known.spec();
                 is_its_name
@@ -104,7 +105,7 @@ impl Objects {
                 return Ok(known.clone());
             }
         }
-        let array = opened()?;
+        let array = self.session.open_array(name, false)?.identified(identity);
         arrays.insert(name.into(), array.clone());
         Ok(array)
     }

@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const TELL: Duration = Duration::from_millis(500);
 
 pub fn join(args: &JoinArgs) -> Result<i32> {
-    let mut resolved = resolve::resolve(&args.run.settings)?;
+    let mut resolved = resolve::resolve_here(&args.run.settings)?;
     let board = match &args.launch {
         Some(launch) => Some(Board::of(&resolved.settings.root, launch)?),
         None => None,

@@ -82,12 +82,24 @@ fn membership(text: &str, launch: Option<&str>) -> Result<Membership> {
 }
 
 fn serve_one(args: &ServeArgs, member: Option<Membership>) -> Result<i32> {
-    let mut resolved = resolve::resolve(&args.settings)?;
+    let mut resolved = match &member {
+        Some(_) => resolve::resolve(&args.settings)?,
+        None => resolve::resolve_here(&args.settings)?,
+    };
     if !args.quiet {
         resolved.print_warnings();
     }
-    if let Some(member) = member {
-        resolved.settings.join(member);
+    match (member, &resolved.settings.member) {
+        (Some(member), _) => resolved.settings.join(member),
+        (None, Some(one)) => {
+            let root = resolved.settings.root.display();
+            return Err(Failure::new(format!(
+                "several agents serve {root} already, and number {} of {} is on this node",
+                one.number, one.of
+            ))
+            .hint(format!("programs reach them by TERRACE_ROOT={root}")));
+        }
+        (None, None) => {}
     }
     leaving::await_earlier(&resolved.settings)?;
     let is_there = terrace_tool::control_client::running(&resolved.settings)?.is_some();

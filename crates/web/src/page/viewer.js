@@ -100,14 +100,14 @@ export class Viewer {
   }
 
   // The array has another shape now, or is gone, or there again.
-  async grown({ name, shape, begun, error }) {
+  async grown({ name, shape, begun, identity, error }) {
     if (error) {
       this.isGone = true;
       return this.tell(new Error(error));
     }
     if (this.wanted !== name) return undefined;
     // One that was made anew may be of other dimensions, and has fewer steps than the one that is shown.
-    const isAnother = !this.array || shape.length !== this.array.shape.length || shape.some((extent, d) => extent < this.array.shape[d]);
+    const isAnother = !this.array || identity !== this.array.identity || shape.length !== this.array.shape.length || shape.some((extent, d) => extent < this.array.shape[d]);
     if (this.isGone || isAnother) return this.choose(name);
     const isSame = String(this.array.shape) === String(shape);
     this.array = { ...this.array, shape, begun };

@@ -1,0 +1,64 @@
+//! A query of which an array was replaced while it ran has no answer: what was read by the array's name may be of either.
+//!
+//! Reason: cells in this node's memory are held for as long as a query reads them. Those in the root, and those that other nodes keep, are
+//! read by name, piece by piece. So names are looked at again when all is read.
+
+use crate::error::{Error, Result};
+use crate::grid::Grid;
+use crate::reduce::ReducedTable;
+use crate::scan::GridTable;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::datasource::source_as_provider;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::StreamExt;
+use std::sync::Arc;
+use terrace_client::{Array, Kind};
+
+/// The grid that a plan's leaf reads.
+pub fn grid_of(plan: &LogicalPlan) -> Option<Arc<Grid>> {
+    let LogicalPlan::TableScan(scan) = plan else { return None };
+    let provider = source_as_provider(&scan.source).ok()?;
+    let grid = provider.downcast_ref::<GridTable>().map(|table| &table.0);
+    grid.or(provider.downcast_ref::<ReducedTable>().map(|table| &table.0.grid)).cloned()
+}
+
+/// Arrays that a plan reads by their names.
+pub fn read_by_name(plan: &LogicalPlan) -> Result<Vec<Array>> {
+    let mut arrays = vec![];
+    plan.apply_with_subqueries(|plan| {
+        if let Some(grid) = grid_of(plan) {
+            arrays.extend(grid.columns.iter().filter_map(|column| column.source.read_by_name().cloned()));
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(arrays)
+}
+
+/// The same rows, and an error after them if one of the arrays was replaced meanwhile.
+pub fn checked(rows: SendableRecordBatchStream, arrays: Vec<Array>) -> SendableRecordBatchStream {
+    if arrays.is_empty() {
+        return rows;
+    }
+    let schema = rows.schema();
+    let end = async move {
+        // The file system may take its time.
+        let looked = tokio::task::spawn_blocking(move || look(&arrays));
+        looked.await.unwrap_or_else(|error| Err(DataFusionError::External(Box::new(error)))).err().map(Err)
+    };
+    let end = futures::stream::once(end).filter_map(std::future::ready);
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows.chain(end)))
+}
+
+fn look(arrays: &[Array]) -> DataFusionResult<()> {
+    match arrays.iter().find(|array| !array.is_its_name()) {
+        None => Ok(()),
+        Some(array) => {
+            let message =
+                format!("the array `{}` was removed, or replaced by another one, while the query ran", array.name());
+            Err(Error::new(Kind::NotFound, message).hint("ask again").into())
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What commands on objects talk to: the agent that the environment names, those that serve the root together, or the root's own, which is
+//! started if none runs.
+
+use crate::agent_process::{self, ensure};
+use crate::check;
+use std::path::PathBuf;
+use std::process::Command;
+use terrace_client::Session;
+use terrace_core::settings::Settings;
+use terrace_index::{INDEX_ENV, PRIVATE_DIR};
+use terrace_tool::control_client::{Client, running};
+use terrace_tool::failure::{Failure, Result};
+use terrace_tool::resolve::{named_agent, resolve_here};
+use terrace_tool::setting_args::SettingArgs;
+
+pub enum Reached {
+    /// The agent with this index, which runs.
+    Index(PathBuf),
+    /// Those that have written themselves down in the root; none of them is on this node.
+    Root(Settings),
+    /// It stays for as long as somebody is connected.
+    Kept(Box<Settings>, Client),
+}
+
+pub fn reach(args: &SettingArgs) -> Result<Reached> {
+    if let Some(index) = named_agent(args) {
+        return Ok(Reached::Index(index));
+    }
+    let settings = resolve_here(args)?.settings;
+    if settings.member.is_some() {
+        return Ok(Reached::Index(settings.index()));
+    }
+    // Before one that is alone here: arrays of the root are theirs.
+    if are_elsewhere(&settings) {
+        return Ok(Reached::Root(settings));
+    }
+    let settings = match running(&settings)? {
+        Some(_) => settings,
+        None => agent_process::in_force(&settings).unwrap_or(settings),
+    };
+    check::settings(&settings, true)?;
+    let kept = ensure(&settings, false)?;
+    Ok(Reached::Kept(Box::new(settings), kept))
+}
+
+/// Several agents serve the root, and none of them is on this node.
+pub fn are_elsewhere(settings: &Settings) -> bool {
+    let agents = terrace_core::members::directory(&settings.root, PRIVATE_DIR);
+    settings.member.is_none() && terrace_core::members::registered(&agents, 0).is_some()
+}
+
+impl Reached {
+    pub fn session(&self) -> Result<Session> {
+        Ok(match self {
+            Reached::Index(index) => Session::open(index)?,
+            Reached::Root(settings) => Session::connect(&settings.root.to_string_lossy())?,
+            Reached::Kept(settings, _) => Session::open(&settings.index())?,
+        })
+    }
+
+    /// Tells a program that this process becomes; it goes on being connected.
+    pub fn tell(&self, command: &mut Command) -> Result<()> {
+        match self {
+            Reached::Index(index) => {
+                command.env(INDEX_ENV, index);
+            }
+            Reached::Root(settings) => {
+                command.arg("--connect").arg(&settings.root);
+                // Where agents of this node keep their indexes.
+                command.envs(settings.runtime.parent().map(|base| ("TERRACE_RUNTIME", base)));
+            }
+            Reached::Kept(settings, kept) => {
+                kept.keep_through_exec().map_err(|error| Failure::new(format!("can't keep the agent: {error}")))?;
+                command.env(INDEX_ENV, settings.index());
+            }
+        }
+        Ok(())
+    }
+}

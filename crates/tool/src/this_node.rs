@@ -1,0 +1,41 @@
+//! The agent of this node, where several serve a root: each keeps its index and its sockets under a name with its number.
+
+use crate::control_client::Client;
+use terrace_core::members::number_of;
+use terrace_core::settings::{Settings, root_id};
+
+/// Makes the settings those of the agent that answers here, if it is one of several. One that is alone, as `terrace run` starts it, comes
+/// first; where nobody answers, nothing is changed.
+pub fn join(settings: &mut Settings) {
+    let others = numbers(settings);
+    if others.is_empty() || Client::connect(settings).is_ok() {
+        return;
+    }
+    for number in others {
+        if let Some(found) = in_force(settings, number).filter(|found| Client::connect(found).is_ok()) {
+            // An agent that dies under a run is started again as it was.
+            settings.listen = found.listen;
+            settings.join(found.member.expect("it is one of several"));
+            return;
+        }
+    }
+}
+
+/// Of agents that are, or were, on this node.
+fn numbers(settings: &Settings) -> Vec<u32> {
+    let id = root_id(&settings.root);
+    let beside = settings.runtime.parent().map(std::fs::read_dir).into_iter().flatten().flatten().flatten();
+    let names = beside.filter_map(|entry| entry.file_name().into_string().ok());
+    let mut numbers: Vec<u32> =
+        names.filter(|name| name.starts_with(&id)).filter_map(|name| number_of(&name)).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+/// What the agent of this number was started with.
+fn in_force(settings: &Settings, number: u32) -> Option<Settings> {
+    let mut wanted = settings.clone();
+    wanted.state.set_file_name(root_id(&settings.root) + &terrace_core::members::suffix(number));
+    let found: Settings = serde_json::from_slice(&std::fs::read(wanted.in_force()).ok()?).ok()?;
+    (found.root == settings.root && found.member.is_some()).then_some(found)
+}
