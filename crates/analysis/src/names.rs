@@ -14,7 +14,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::StreamExt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use terrace_client::{Array, Kind};
 
 /// The grid that a plan's leaf reads.
@@ -25,31 +25,41 @@ pub fn grid_of(plan: &LogicalPlan) -> Option<Arc<Grid>> {
     grid.or(provider.downcast_ref::<ReducedTable>().map(|table| &table.0.grid)).cloned()
 }
 
-/// Arrays that a plan reads by their names.
-pub fn read_by_name(plan: &LogicalPlan) -> Result<Vec<Array>> {
-    let mut arrays = vec![];
-    plan.apply_with_subqueries(|plan| {
-        if let Some(grid) = grid_of(plan) {
-            arrays.extend(grid.columns.iter().filter_map(|column| column.source.read_by_name().cloned()));
-        }
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    Ok(arrays)
-}
+/// Arrays that a query reads by their names; known when it is planned.
+#[derive(Clone, Default)]
+pub struct ReadByName(Arc<OnceLock<Vec<Array>>>);
 
-/// The same rows, and an error after them if one of the arrays was replaced meanwhile.
-pub fn checked(rows: SendableRecordBatchStream, arrays: Vec<Array>) -> SendableRecordBatchStream {
-    if arrays.is_empty() {
-        return rows;
+impl ReadByName {
+    /// A deep plan is walked where there is room for it: where plans are made.
+    pub fn learn(&self, plan: &LogicalPlan) -> Result<()> {
+        if self.0.get().is_some() {
+            return Ok(());
+        }
+        let mut arrays = vec![];
+        plan.apply_with_subqueries(|plan| {
+            if let Some(grid) = grid_of(plan) {
+                arrays.extend(grid.columns.iter().filter_map(|column| column.source.read_by_name().cloned()));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        let _ = self.0.set(arrays);
+        Ok(())
     }
-    let schema = rows.schema();
-    let end = async move {
-        // The file system may take its time.
-        let looked = tokio::task::spawn_blocking(move || look(&arrays));
-        looked.await.unwrap_or_else(|error| Err(DataFusionError::External(Box::new(error)))).err().map(Err)
-    };
-    let end = futures::stream::once(end).filter_map(std::future::ready);
-    Box::pin(RecordBatchStreamAdapter::new(schema, rows.chain(end)))
+
+    /// The same rows, and an error after them if one of the arrays was replaced meanwhile.
+    pub fn checked(self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        if self.0.get().is_none_or(Vec::is_empty) {
+            return rows;
+        }
+        let schema = rows.schema();
+        let end = async move {
+            // The file system may take its time.
+            let looked = tokio::task::spawn_blocking(move || look(self.0.get().map_or(&[], Vec::as_slice)));
+            looked.await.unwrap_or_else(|error| Err(DataFusionError::External(Box::new(error)))).err().map(Err)
+        };
+        let end = futures::stream::once(end).filter_map(std::future::ready);
+        Box::pin(RecordBatchStreamAdapter::new(schema, rows.chain(end)))
+    }
 }
 
 fn look(arrays: &[Array]) -> DataFusionResult<()> {

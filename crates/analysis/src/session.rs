@@ -8,7 +8,7 @@ use crate::exact;
 use crate::exec::STACK_BYTES;
 use crate::extreme::extremes;
 use crate::interpolate::{self, interpolate};
-use crate::names;
+use crate::names::ReadByName;
 use crate::nesting;
 use crate::nodes::Nodes;
 use crate::parameters::Values;
@@ -26,7 +26,7 @@ use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::{FairSpillPool, MemoryLimit, TrackConsumersPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -192,16 +192,20 @@ pub async fn plan_with(context: &SessionContext, text: &str, values: Values) -> 
 ///
 /// What several agents share is read beside them.
 pub async fn stream(frame: DataFrame) -> Result<SendableRecordBatchStream> {
-    let (state, plan) = frame.into_parts();
-    // A deep plan is walked where there is room for it.
-    let (plan, arrays) = aside(async move { names::read_by_name(&plan).map(|arrays| (plan, arrays)) }).await?;
-    Ok(names::checked(unchecked(state, plan).await?, arrays))
+    let read = ReadByName::default();
+    let rows = unchecked(frame, &read).await?;
+    Ok(read.checked(rows))
 }
 
-async fn unchecked(mut state: SessionState, plan: LogicalPlan) -> Result<SendableRecordBatchStream> {
+async fn unchecked(frame: DataFrame, read: &ReadByName) -> Result<SendableRecordBatchStream> {
+    let (mut state, plan) = frame.into_parts();
     if let Some(nodes) = state.config().get_extension::<Nodes>() {
-        let (state, plan) = (state.clone(), plan.clone());
-        if let Some(planned) = aside(async move { nodes.planned(&state, &plan).await }).await? {
+        let (state, plan, read) = (state.clone(), plan.clone(), read.clone());
+        let planning = async move {
+            read.learn(&plan)?;
+            nodes.planned(&state, &plan).await
+        };
+        if let Some(planned) = aside(planning).await? {
             let rows = run(planned.task, std::future::ready(Ok(planned.plan))).await?;
             // Else it is done here, which can do with less.
             if let Some(rows) = unless_exhausted(rows).await {
@@ -214,12 +218,12 @@ async fn unchecked(mut state: SessionState, plan: LogicalPlan) -> Result<Sendabl
         || matches!(environment.memory_pool.memory_limit(), MemoryLimit::Finite(_));
     let may_sort = is_limited && environment.disk_manager.tmp_files_enabled() && has_join(&plan);
     if !may_sort {
-        return stream_once(DataFrame::new(state, plan)).await;
+        return stream_once(DataFrame::new(state, plan), read).await;
     }
     let options = &mut state.config_mut().options_mut().optimizer;
     // All of one side is held before the first row comes.
     options.repartition_joins = false;
-    let rows = stream_once(DataFrame::new(state.clone(), plan.clone())).await?;
+    let rows = stream_once(DataFrame::new(state.clone(), plan.clone()), read).await?;
     if let Some(rows) = unless_exhausted(rows).await {
         return Ok(rows);
     }
@@ -229,7 +233,7 @@ async fn unchecked(mut state: SessionState, plan: LogicalPlan) -> Result<Sendabl
     // With one the engine sorts no side.
     let threads = config.target_partitions().max(2);
     config.options_mut().execution.target_partitions = threads;
-    stream_once(DataFrame::new(state, plan)).await
+    stream_once(DataFrame::new(state, plan), read).await
 }
 
 /// `None`: there was not enough memory for the first row, and all of it is given back.
@@ -267,8 +271,13 @@ fn is_plain(expression: &Expr) -> bool {
     !expression.exists(is_subquery).unwrap_or(true)
 }
 
-async fn stream_once(frame: DataFrame) -> Result<SendableRecordBatchStream> {
-    run(frame.task_ctx(), async move { Ok(frame.create_physical_plan().await?) }).await
+async fn stream_once(frame: DataFrame, read: &ReadByName) -> Result<SendableRecordBatchStream> {
+    let (task, read) = (frame.task_ctx(), read.clone());
+    let planning = async move {
+        read.learn(frame.logical_plan())?;
+        Ok(frame.create_physical_plan().await?)
+    };
+    run(task, planning).await
 }
 
 async fn run(
