@@ -38,6 +38,13 @@ pub fn interpolate() -> ScalarUDF {
     ScalarUDF::new_from_impl(Interpolate { signature: Signature::user_defined(Volatility::Immutable), field: None })
 }
 
+/// What a call of `interpolate` reads.
+pub fn grid_of(expr: &Expr) -> Option<Arc<Grid>> {
+    let Expr::ScalarFunction(called) = expr else { return None };
+    let function = called.func.inner().downcast_ref::<Interpolate>()?;
+    function.field.as_ref().map(|field| field.grid.clone())
+}
+
 #[derive(Debug)]
 struct Interpolate {
     signature: Signature,

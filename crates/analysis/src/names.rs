@@ -5,9 +5,10 @@
 
 use crate::error::{Error, Result};
 use crate::grid::Grid;
+use crate::interpolate;
 use crate::reduce::ReducedTable;
 use crate::scan::GridTable;
-use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::datasource::source_as_provider;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::SendableRecordBatchStream;
@@ -37,9 +38,15 @@ impl ReadByName {
         }
         let mut arrays = vec![];
         plan.apply_with_subqueries(|plan| {
-            if let Some(grid) = grid_of(plan) {
-                arrays.extend(grid.columns.iter().filter_map(|column| column.source.read_by_name().cloned()));
+            let mut grids: Vec<Arc<Grid>> = grid_of(plan).into_iter().collect();
+            for expr in plan.expressions() {
+                expr.apply(|expr| {
+                    grids.extend(interpolate::grid_of(expr));
+                    Ok(TreeNodeRecursion::Continue)
+                })?;
             }
+            let columns = grids.iter().flat_map(|grid| &grid.columns);
+            arrays.extend(columns.filter_map(|column| column.source.read_by_name().cloned()));
             Ok(TreeNodeRecursion::Continue)
         })?;
         let _ = self.0.set(arrays);

@@ -63,17 +63,31 @@ fn files_elsewhere(settings: &Settings) -> Vec<crate::elsewhere::Elsewhere> {
 }
 
 fn no_agent(settings: &Settings, as_json: bool) -> Result<i32> {
+    // Of several, those that are on other nodes.
+    let agents: Vec<String> = terrace_client::agents_of(&settings.root)
+        .ok()
+        .flatten()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|agent| agent.address)
+        .collect();
     if as_json {
         outln!(
             "{}",
             json(&serde_json::json!({
-                "running": false, "root": settings.root.to_string_lossy(), "elsewhere": files_elsewhere(settings),
+                "running": false, "root": settings.root.to_string_lossy(), "agents": agents, "elsewhere": files_elsewhere(settings),
             }))
         );
         return Ok(code::FAILED);
     }
     let elsewhere = crate::elsewhere::in_words(settings).map_or(String::new(), |words| format!("\n  {words}"));
-    Err(Failure::new(format!("no agent serves {}{elsewhere}", settings.root.display()))
+    let root = settings.root.display();
+    if !agents.is_empty() {
+        let told =
+            format!("no agent of this node serves {root}; {} of others do, at {}", agents.len(), agents.join(", "));
+        return Err(Failure::new(told + &elsewhere).hint("ask on a node of theirs; programs reach them from here, too"));
+    }
+    Err(Failure::new(format!("no agent serves {root}{elsewhere}"))
         .hint("one runs as long as a `terrace run` there does; `terrace ls` shows what the tiers still hold"))
 }
 

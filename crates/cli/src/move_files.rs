@@ -6,6 +6,7 @@ use crate::check;
 use crate::elsewhere;
 use crate::places::all_below_root;
 use crate::progress::Progress;
+use crate::reach::are_elsewhere;
 use terrace_core::control::{NodeFlushed, Request, Response};
 use terrace_core::settings::Settings;
 use terrace_core::size::show_bytes;
@@ -82,6 +83,12 @@ pub fn prefetch(args: &PathsArgs) -> Result<i32> {
 fn an_agent(settings: &Settings) -> Result<Client> {
     if let Some((client, _)) = running(settings)? {
         return Ok(client);
+    }
+    if are_elsewhere(settings) {
+        warn(format!(
+            "agents of other nodes serve {}: what they keep is theirs, and this is about what is on this node",
+            settings.root.display()
+        ));
     }
     let last = agent_process::in_force(settings).unwrap_or_else(|| settings.clone());
     check::settings(&last, true)?;

@@ -53,7 +53,7 @@ impl Reached {
     pub fn session(&self) -> Result<Session> {
         Ok(match self {
             Reached::Index(index) => Session::open(index)?,
-            Reached::Root(settings) => Session::connect(&settings.root.to_string_lossy())?,
+            Reached::Root(settings) => Session::connect_by_root(&settings.root, settings.runtime.parent())?,
             Reached::Kept(settings, _) => Session::open(&settings.index())?,
         })
     }

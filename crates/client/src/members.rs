@@ -1,5 +1,6 @@
 //! The agents of a root, as they have written themselves down in it.
 
+use crate::session::token_of_environment;
 use std::path::Path;
 use terrace_core::members::{AGENTS_MAX, Member, Registered, TOKEN, directory, number_of, registered};
 use terrace_core::objects::{Kind, ObjectError, Result};
@@ -28,29 +29,29 @@ pub fn of_root(root: &Path) -> Result<Option<Vec<Member>>> {
         .map(Some)
 }
 
-/// Refuses, to an agent alone, an array of which others have cells: they serve the root together, and it knows nothing of them.
-pub fn check_no_others_keep(place: &Place, array: &Path) -> Result<()> {
-    let agents = directory(place.root(), PRIVATE_DIR);
-    if place.member().is_some() || !agents.exists() {
+/// Refuses, to an agent alone, an object of which others have cells or bytes: they serve the root together, and it knows nothing of them.
+pub fn check_no_others_keep(place: &Place, object: &Path) -> Result<()> {
+    if place.member().is_some() {
         return Ok(());
     }
-    let names = std::fs::read_dir(array).into_iter().flatten().flatten();
+    let names = std::fs::read_dir(object).into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok()).filter(|name| name.starts_with(STAGED));
-    let Some(found) = names.filter_map(|name| number_of(&name)).find_map(|number| registered(&agents, number)) else {
-        return Ok(());
-    };
-    let (root, Registered { membership, member }) = (place.root().display(), found);
-    Err(ObjectError::new(
-        Kind::NoAgent,
-        format!(
-            "agent {} of {}, at {}, has cells of {}, and this program uses another one, which can't read them",
-            membership.number,
-            membership.of,
-            member.address,
-            array.display()
-        ),
-    )
-    .hint(format!("set TERRACE_ROOT={root}, and not TERRACE_INDEX: that leads to all agents of the root")))
+    // A bytes object is one link.
+    let mut numbers = names.filter_map(|name| number_of(&name)).chain(terrace_objects::placed::member_of(object));
+    numbers.find_map(|number| kept_by(place, object, number)).map_or(Ok(()), Err)
+}
+
+/// That the agent of this number, which serves the root with others, has what is newest of an object; `None`: it does not serve.
+fn kept_by(place: &Place, object: &Path, number: u32) -> Option<ObjectError> {
+    let root = place.root();
+    let Registered { membership, member } = registered(&directory(root, PRIVATE_DIR), number)?;
+    let (of, address, object) = (membership.of, member.address, object.display());
+    let message = format!(
+        "agent {number} of {of}, at {address}, has what is newest of {object}, and this program uses another one, which can't read it"
+    );
+    let hint =
+        format!("set TERRACE_ROOT={}, and not TERRACE_INDEX: that leads to all agents of the root", root.display());
+    Some(ObjectError::new(Kind::NoAgent, message).hint(hint))
 }
 
 /// Refuses an array of which an agent that is no more has cells staged: it was killed, and fewer agents were started after it, or
@@ -64,7 +65,6 @@ pub fn check_all_stages_have_agents(place: &Place, array: &Path) -> Result<()> {
             None => return Ok(()),
         },
     };
-    check_no_others_keep(place, array)?;
     let Ok(entries) = std::fs::read_dir(array) else { return Ok(()) };
     for name in entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()) {
         let Some(rest) = name.strip_prefix(STAGED) else { continue };
@@ -75,6 +75,11 @@ pub fn check_all_stages_have_agents(place: &Place, array: &Path) -> Result<()> {
             (false, Some(number), _) => format!("{} agents or more", number + 1),
             (false, None, _) => continue,
         };
+        if let Some(kept) =
+            number_of(&name).filter(|_| place.member().is_none()).and_then(|number| kept_by(place, array, number))
+        {
+            return Err(kept);
+        }
         let link = array.join(&name);
         return Err(ObjectError::new(
             Kind::NoAgent,
@@ -92,8 +97,9 @@ pub fn check_all_stages_have_agents(place: &Place, array: &Path) -> Result<()> {
 /// The token that all agents of a root want to see.
 pub fn token_of_root(root: &Path) -> Result<String> {
     let file = directory(root, PRIVATE_DIR).join(TOKEN);
-    let text = std::fs::read_to_string(&file).map_err(|error| {
-        ObjectError::new(Kind::Denied, format!("the token {} can't be read: {error}", file.display()))
-    })?;
-    Ok(text.trim().to_owned())
+    match std::fs::read_to_string(&file) {
+        Ok(text) => Ok(text.trim().to_owned()),
+        // Agents with a token file of the user's own write none.
+        Err(_) => token_of_environment(),
+    }
 }

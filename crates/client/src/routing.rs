@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(20);
 /// A look whether an agent elsewhere listens.
 const REACH_PATIENCE: Duration = Duration::from_secs(3);
+/// So long agents that do not answer are waited for: they may be being started again.
+const AWAY_MAX: Duration = Duration::from_secs(20);
 
 /// The agents around one; waits until all are there.
 pub fn around(agent: &Arc<Agent>, is_here: bool) -> Result<Option<Arc<Cluster>>> {
@@ -51,41 +53,52 @@ fn is_reached(address: &str) -> bool {
 
 impl Session {
     /// The agents that a root's directory tells of: this node's if there is one, else the first. One that is alone on this node, as
-    /// `terrace run` starts it, can't read what they keep: it comes last.
-    pub(crate) fn connect_by_root(root: &Path) -> Result<Session> {
-        let alone = crate::session::index_of(root, None)?;
+    /// `terrace run` starts it, can't read what they keep: it comes last. `runtime`: where agents of this node keep their indexes; by itself, what
+    /// `TERRACE_RUNTIME` says, or the user's own place in memory.
+    pub fn connect_by_root(root: &Path, runtime: Option<&Path>) -> Result<Session> {
+        let alone = crate::session::index_of(root, runtime, None)?;
         let root = root.canonicalize().unwrap_or_else(|_| root.to_owned());
         let open = |index: &Path| Session::open(index).map_err(|error| Session::explained_by_owner(&root, error));
         if !terrace_core::members::directory(&root, terrace_index::PRIVATE_DIR).exists() {
             return open(&alone);
         }
-        let Some(agents) = patiently(|| members::of_root(&root))? else { return open(&alone) };
-        for number in 0..agents.len() as u32 {
-            let index = crate::session::index_of(&root, Some(number))?;
-            if is_served(&index) {
-                return Session::open(&index);
+        let (begun, mut were_there) = (Instant::now(), false);
+        loop {
+            // Each time anew: agents that were killed are written down for as long as nobody starts them again, and then elsewhere.
+            let agents = match patiently(|| members::of_root(&root))? {
+                Some(agents) => agents,
+                // They are being started again.
+                None if were_there && begun.elapsed() < PATIENCE => {
+                    std::thread::sleep(LOOK);
+                    continue;
+                }
+                None => return open(&alone),
+            };
+            were_there = true;
+            for number in 0..agents.len() as u32 {
+                let index = crate::session::index_of(&root, runtime, Some(number))?;
+                if is_served(&index) {
+                    return Session::open(&index);
+                }
             }
-        }
-        let first = &agents[0];
-        if is_served(&alone) && !is_reached(&first.address) {
-            return open(&alone);
-        }
-        let security = first.fingerprint.clone().map_or(Security::Plain, Security::Tls);
-        Session::connect_by(&first.address, &members::token_of_root(&root)?, security).map_err(|error| {
-            let written = terrace_core::members::directory(&root, terrace_index::PRIVATE_DIR);
-            let (of, root, address) = (agents.len(), root.display(), &first.address);
-            match error.kind {
-                Kind::NoAgent => ObjectError::new(
+            let first = &agents[0];
+            if is_reached(&first.address) {
+                let security = first.fingerprint.clone().map_or(Security::Plain, Security::Tls);
+                return Session::connect_by(&first.address, &members::token_of_root(&root)?, security);
+            }
+            if is_served(&alone) {
+                return open(&alone);
+            }
+            if begun.elapsed() > AWAY_MAX {
+                let (of, root, address) = (agents.len(), root.display(), &first.address);
+                return Err(ObjectError::new(
                     Kind::NoAgent,
-                    format!("{of} agents serve {root}, and the first, at {address}, does not answer: {}", error.message),
+                    format!("{of} agents have written down that they serve {root}, and the first, at {address}, does not answer"),
                 )
-                .hint(format!(
-                    "if they were killed, start them again (terrace serve), which makes durable what they kept; or remove {}, and that is given up",
-                    written.display()
-                )),
-                _ => error,
+                .hint("if they were killed, start as many again (terrace serve): they make durable what was kept"));
             }
-        })
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Where the root's agents listen, ADDRESS:PORT, in their order. Empty: there is one, on this node, which may listen nowhere.

@@ -64,7 +64,7 @@ impl Session {
             "" => match (std::env::var_os(INDEX_ENV), std::env::var_os(AGENT_ENV), std::env::var_os("TERRACE_ROOT")) {
                 (Some(index), ..) => PathBuf::from(index),
                 (None, Some(agent), _) if !agent.is_empty() => return Session::connect(&agent.to_string_lossy()),
-                (None, _, Some(root)) => return Session::connect_by_root(Path::new(&root)),
+                (None, _, Some(root)) => return Session::connect_by_root(Path::new(&root), None),
                 (None, _, None) => {
                     return Err(ObjectError::new(
                         Kind::NoAgent,
@@ -78,7 +78,7 @@ impl Session {
                     let security = security_of(scheme, address, fingerprint_of_environment)?;
                     return Session::connect_by(address, &token_of_environment()?, security);
                 }
-                None => return Session::connect_by_root(Path::new(target)),
+                None => return Session::connect_by_root(Path::new(target), None),
             },
         };
         Session::open(&index)
@@ -341,6 +341,9 @@ impl Session {
             return self.0.agent.done(&Request::Remove { path: self.name_of(name)?, with_contents });
         }
         let place = self.place();
+        if placed::member_of(&path).is_some() {
+            check_no_others_keep(&place, &path)?;
+        }
         if !placed::look(&place, &path)?.is_directory() {
             placed::remove(&place, &path)?;
             return self.forget_tags(name);
@@ -368,7 +371,7 @@ impl Session {
         self.forget_tags(name)
     }
 
-    /// Of an array, or of all that a container has.
+    /// Of an object, and of all that a container has.
     fn check_no_others_keep_below(&self, name: &str) -> Result<()> {
         let place = self.place();
         let agents = terrace_core::members::directory(self.root(), PRIVATE_DIR);
@@ -376,12 +379,12 @@ impl Session {
             return Ok(());
         }
         let path = self.full_path(name)?;
-        if matches!(array::read_metadata(&path), Ok(Some(Metadata { array: Some(_), .. }))) {
-            return check_no_others_keep(&place, &path);
+        check_no_others_keep(&place, &path)?;
+        if !path.is_dir() || matches!(array::read_metadata(&path), Ok(Some(Metadata { array: Some(_), .. }))) {
+            return Ok(());
         }
-        let entries = self.list(name)?;
-        let below = entries.iter().filter(|entry| entry.kind != ObjectKind::Bytes);
-        below.map(|entry| format!("{name}/{}", entry.name)).try_for_each(|name| self.check_no_others_keep_below(&name))
+        let below = self.list(name)?.into_iter().map(|entry| format!("{name}/{}", entry.name));
+        below.into_iter().try_for_each(|name| self.check_no_others_keep_below(&name))
     }
 
     /// What an object that is not there, and all below it, was tagged with goes: it was removed, or is to be made. Programs remove
@@ -466,6 +469,7 @@ impl Session {
                     return Ok(found);
                 }
                 (Err(error), Create::Replace) if error.kind == Kind::Exists => {
+                    check_no_others_keep(&self.place(), &path)?;
                     match array::remove_directory(&self.place(), &path) {
                         Err(error) if error.kind != Kind::NotFound => return Err(error),
                         _ => {}
@@ -638,7 +642,7 @@ fn fingerprint_of_environment() -> Result<Option<String>> {
     }
 }
 
-fn token_of_environment() -> Result<String> {
+pub(crate) fn token_of_environment() -> Result<String> {
     if let Ok(token) = std::env::var("TERRACE_TOKEN") {
         return Ok(token);
     }
@@ -656,13 +660,14 @@ fn tier_name(tier: Option<u32>) -> String {
 }
 
 /// Where the agent of a root keeps its index, unless its settings say otherwise (then `TERRACE_RUNTIME` must say so here too).
-pub(crate) fn index_of(root: &Path, member: Option<u32>) -> Result<PathBuf> {
+pub(crate) fn index_of(root: &Path, runtime: Option<&Path>, member: Option<u32>) -> Result<PathBuf> {
     let canonical = root.canonicalize().map_err(|error| {
         ObjectError::new(Kind::NotFound, format!("the root {} can't be used: {error}", root.display()))
     })?;
-    let base = match std::env::var_os("TERRACE_RUNTIME") {
-        Some(base) => PathBuf::from(base),
-        None => user_dir(Path::new("/dev/shm"), rustix::process::geteuid().as_raw()),
+    let base = match (runtime, std::env::var_os("TERRACE_RUNTIME")) {
+        (Some(base), _) => base.to_owned(),
+        (None, Some(base)) => PathBuf::from(base),
+        (None, None) => user_dir(Path::new("/dev/shm"), rustix::process::geteuid().as_raw()),
     };
     let id = root_id(&canonical) + &member.map_or(String::new(), terrace_core::members::suffix);
     Ok(base.join(id).join("index"))

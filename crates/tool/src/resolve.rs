@@ -52,7 +52,7 @@ pub fn named_agent(args: &SettingArgs) -> Option<PathBuf> {
 /// As `resolve`; where several agents serve the root and one of them is on this node, of that one.
 pub fn resolve_here(args: &SettingArgs) -> Result<Resolved> {
     let mut resolved = resolve(args)?;
-    crate::this_node::join(&mut resolved.settings);
+    crate::this_node::join(&mut resolved.settings, &resolved.wanted);
     Ok(resolved)
 }
 

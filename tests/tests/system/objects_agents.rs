@@ -9,7 +9,9 @@ use terrace_client::{
 };
 use terrace_core::members::number_of;
 use terrace_core::nodes::split_tag;
-use terrace_tests::{Agents, Http, Outcome, Random, Served, Wish, Workplace, compare_at_random, wait_until};
+use terrace_tests::{
+    Agents, Http, Outcome, Random, Served, Wish, Workplace, compare_at_random, terrace_binary, wait_until,
+};
 
 /// Agents that have segments of arrays in their tier.
 fn agents_with_segments(place: &Workplace) -> Vec<u32> {
@@ -436,12 +438,23 @@ fn commands_reach_the_agents_that_serve_the_root_and_start_none_of_their_own() {
         command("rm", &[&format!("copy{turn}")], runtime).ok();
         assert!(!agents.beside(1).exists(&format!("copy{turn}")).unwrap());
     }
+    let told = command("status", &[], Some(&other_node));
+    assert!(
+        told.code != 0 && told.stderr.contains("127.0.0.2:") && told.stderr.contains("no agent of this node"),
+        "{told:?}"
+    );
     // On a node of theirs, what concerns the node's agent too: programs that are run there use it.
     let told = command("status", &["--json"], None).ok();
     let status: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
     assert!(status.to_string().contains("agent_pid"), "{status}");
     let ran = place.sh("echo $TERRACE_INDEX; echo written > file").ok();
     assert_eq!(ran.stdout.trim(), agents.index(0).to_str().unwrap());
+    // Who runs programs need not say what the agents were started with.
+    let mut plain = Command::new(terrace_binary());
+    plain.args(["run", "--quiet", "--root"]).arg(place.root());
+    plain.arg("--state").arg(place.state().parent().unwrap()).arg("--runtime").arg(place.runtime().parent().unwrap());
+    plain.args(["--", "sh", "-c", "echo $TERRACE_INDEX"]).current_dir("/");
+    assert_eq!(Outcome::within(100, &mut plain).ok().stdout, ran.stdout);
     let again = command("serve", &["--quiet"], None);
     assert!(again.code != 0 && again.stderr.contains("number 0 of 2 is on this node"), "{again:?}");
     assert!(!place.runtime().exists() && !other_node.exists(), "an agent alone was started");
@@ -464,8 +477,12 @@ fn an_agent_alone_leaves_what_others_keep_to_them() {
     assert_eq!(refused.kind, Kind::NoAgent);
     assert!(refused.message.contains("of 2, at 127.0.0."), "{refused}");
     assert!(refused.hint.as_ref().is_some_and(|hint| hint.contains("TERRACE_ROOT")), "{refused:?}");
+    let spec = ArraySpec::new(DataType::Int32, &[2]);
+    assert_eq!(session.create_array("c/a", &spec, Create::Replace).err().unwrap().kind, Kind::NoAgent);
     assert_eq!(session.remove("c/a", false).err().unwrap().kind, Kind::NoAgent);
     assert_eq!(session.remove("c", true).err().unwrap().kind, Kind::NoAgent);
+    agents.beside(0).create_bytes("c/b", Create::New).unwrap().append(b"bytes").unwrap();
+    assert_eq!(session.remove("c/b", false).err().unwrap().kind, Kind::NoAgent);
     // By the root's name they are reached, whoever else is on this node.
     let told = Outcome::within(100, place.terrace("stat").arg("c/a")).ok();
     assert!(told.stdout.contains("not yet durable"), "{told:?}");
@@ -487,5 +504,10 @@ fn agents_that_were_killed_are_named_to_who_asks_by_the_root() {
         told.code != 0 && told.stderr.contains("does not answer") && told.stderr.contains("terrace serve"),
         "{told:?}"
     );
-    Agents::start(&place, 2).end();
+    // Who waits when they are started again has an answer.
+    let waiting = place.terrace("stat").arg("c/a").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let again = Agents::start(&place, 2);
+    let told = Outcome::of_child(100, waiting).ok();
+    assert!(told.stdout.contains("array of int32"), "{told:?}");
+    again.end();
 }

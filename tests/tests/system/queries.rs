@@ -1,5 +1,6 @@
 //! Containers as tables, through the whole system: a client that puts, an agent, `terrace sql`.
 
+use std::io::Read;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use terrace_client::{Array, ArraySpec, Create, DataType, Region, Session, TagValue};
@@ -67,6 +68,41 @@ fn a_container_is_a_table_staged_flushed_and_evicted() {
             "staged" => session.flush("study").unwrap(),
             _ => session.evict("study").unwrap(),
         }
+    }
+    drop(session);
+    shell.ends_and_leaves();
+}
+
+/// Durable cells are read by the array's name.
+#[test]
+fn a_query_of_which_a_durable_array_is_replaced_meanwhile_has_no_answer() {
+    let place = Workplace::new();
+    let shell = place.shell();
+    let session = session(&place);
+    let make = |name: &str, value: f64| {
+        let array = create(&session, name, &ArraySpec::new(DataType::Float64, &[40, 50]).dimensions(&["y", "x"]));
+        array.put_values(&region(&[0, 0], &[40, 50]), &vec![value; 2000]).unwrap();
+        drop(array);
+        session.evict(name).unwrap();
+    };
+    for query in [
+        "SELECT y, x, v FROM swapped, generate_series(1, 40)",
+        "SELECT interpolate('swapped', 'v', i % 30, i % 40) AS v FROM generate_series(1, 200000) t(i)",
+    ] {
+        make("swapped/v", 1.0);
+        make("next/v", 2.0);
+        let mut asked = place.terrace("sql");
+        asked.args(["--format", "csv", query]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = asked.spawn().unwrap();
+        // It waits for who reads its rows.
+        running.stdout.as_mut().unwrap().read_exact(&mut [0; 16]).unwrap();
+        session.remove("swapped/v", false).unwrap();
+        session.rename("next/v", "swapped/v").unwrap();
+        let outcome = Outcome::of(running.wait_with_output().unwrap());
+        assert!(outcome.code != 0 && outcome.stderr.contains("swapped/v"), "{query}: {}", outcome.stderr);
+        assert_eq!(rows(&place, "SELECT min(v), max(v) FROM swapped"), ["2.0,2.0"]);
+        session.remove("swapped", true).unwrap();
+        session.remove("next", true).unwrap();
     }
     drop(session);
     shell.ends_and_leaves();

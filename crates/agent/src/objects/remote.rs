@@ -19,11 +19,14 @@ const OPEN_MAX: usize = 64;
 /// Files that all clients together may have open; of those that are closed for want of room the name leads on.
 const FILES_MAX: usize = 4096;
 
+/// By their names, each with what the name led to.
+type Arrays<T> = HashMap<String, (Option<Identity>, T)>;
+
 /// Arrays that connections have open. They share them, so that room of cells which one of them has put is used again by all: memory
 /// that was touched before is several times as fast. And files that clients have open, by whatever connection they come.
 #[derive(Default)]
 pub struct Opened {
-    arrays: Mutex<HashMap<String, (Option<Identity>, Weak<Array>)>>,
+    arrays: Mutex<Arrays<Weak<Array>>>,
     files: Mutex<HashMap<u64, File>>,
 }
 
@@ -75,8 +78,7 @@ impl Opened {
 pub struct RemoteClient {
     session: Session,
     opened: Arc<Opened>,
-    /// With what the name led to.
-    arrays: HashMap<String, (Option<Identity>, Arc<Array>)>,
+    arrays: Arrays<Arc<Array>>,
     /// Files that came by this connection.
     files: HashSet<u64>,
     /// Released when the connection ends.
