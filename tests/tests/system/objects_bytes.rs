@@ -43,6 +43,43 @@ fn a_bytes_object_is_an_ordinary_file_to_programs_and_the_other_way_round() {
     shell.ends_and_leaves();
 }
 
+/// Each makes durable what it has written as soon as it has, while another one is just opening the file: several want the replica current again
+/// at once, and who waits for the agent meanwhile must not have the file as it was.
+#[test]
+fn what_several_write_and_flush_at_once_is_all_there() {
+    const WRITERS: u64 = 4;
+    const PART: usize = 4096;
+    let place = Workplace::new();
+    let shell = place.shell();
+    let session = session(&place);
+    for round in 0..200 {
+        let name = format!("shared{round}");
+        let begun = std::sync::Barrier::new(WRITERS as usize);
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                let (place, name, begun) = (&place, &name, &begun);
+                scope.spawn(move || {
+                    let own = self::session(place);
+                    begun.wait();
+                    let file = own.create_bytes(name, Create::IfMissing).unwrap();
+                    file.write_at(writer * PART as u64, &[writer as u8 + 1; PART]).unwrap();
+                    file.close().unwrap();
+                    own.flush(name).unwrap();
+                });
+            }
+        });
+        let file = session.open_bytes(&name, false).unwrap();
+        let mut found = vec![0; WRITERS as usize * PART];
+        file.read_exact_at(0, &mut found).unwrap();
+        let firsts: Vec<u8> = found.chunks(PART).map(|part| part[0]).collect();
+        assert_eq!(firsts, [1, 2, 3, 4], "round {round}");
+        drop(file);
+        session.remove(&name, false).unwrap();
+    }
+    drop(session);
+    shell.ends_and_leaves();
+}
+
 fn text_of(file: &Bytes) -> String {
     let mut text = vec![0; file.len().unwrap() as usize];
     let got = file.read_at(0, &mut text).unwrap();

@@ -96,7 +96,15 @@ impl BytesFile {
         }
         self.replica = None;
         self.record = None;
-        let opened = calls::open(&self.path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty());
+        let evictions = &place.index().header.evictions_seq;
+        let opened = loop {
+            let before = evictions.load(Acquire);
+            let opened = calls::open(&self.path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty());
+            // It may have waited while the name was given to the object again: then it has an old one.
+            if evictions.load(Acquire) == before {
+                break opened;
+            }
+        };
         // Under this name there may be another file by now; of the old one there is nothing but what we have.
         let is_it = |fd: &OwnedFd| calls::fstat(fd).is_ok_and(|found| found.st_ino == replica.durable_ino);
         if let Some(durable) = opened.ok().filter(is_it) {

@@ -304,6 +304,10 @@ pub fn open(place: &Place, path: &Path, writable: bool) -> Result<BytesFile> {
             Err(Errno::NOENT) if index.header.evictions_seq.load(Acquire) != evictions => continue,
             Err(errno) => return Err(system("open", path, errno)),
         };
+        if index.header.evictions_seq.load(Acquire) != evictions {
+            // While this open waited for the agent's lease, the root's file may have been replaced by a link: then it has the old one.
+            continue;
+        }
         let stat = calls::fstat(&fd).context("look at", path)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {}
