@@ -17,7 +17,7 @@ pub enum Reached {
     /// The agent with this index, which runs.
     Index(PathBuf),
     /// Those that have written themselves down in the root; none of them is on this node.
-    Root(Settings),
+    Root(Box<Settings>),
     /// It stays for as long as somebody is connected.
     Kept(Box<Settings>, Client),
 }
@@ -32,7 +32,7 @@ pub fn reach(args: &SettingArgs) -> Result<Reached> {
     }
     // Before one that is alone here: arrays of the root are theirs.
     if are_elsewhere(&settings) {
-        return Ok(Reached::Root(settings));
+        return Ok(Reached::Root(Box::new(settings)));
     }
     let settings = match running(&settings)? {
         Some(_) => settings,

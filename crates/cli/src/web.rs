@@ -34,8 +34,7 @@ pub fn web(args: &WebArgs) -> Result<i32> {
     };
     // What is kept for the root: the token.
     let settings = match &reached {
-        Some(Reached::Root(settings)) => settings.clone(),
-        Some(Reached::Kept(settings, _)) => (**settings).clone(),
+        Some(Reached::Root(settings) | Reached::Kept(settings, _)) => (**settings).clone(),
         Some(Reached::Index(index)) => {
             let root = Some(Session::open(index)?.root().as_os_str().to_owned());
             resolve(&SettingArgs { root, ..args.settings.clone() })?.settings
