@@ -17,7 +17,7 @@ use terrace_tool::table::json;
 const PIECE: usize = 16 << 20;
 
 fn session(args: &SettingArgs) -> Result<Session> {
-    reach(args)?.session()
+    reach(None, args)?.session()
 }
 
 pub fn stat(args: &ObjectsArgs) -> Result<i32> {

@@ -1,5 +1,5 @@
-//! What commands on objects talk to: the agent that the environment names, those that serve the root together, or the root's own, which is
-//! started if none runs.
+//! What commands on objects talk to: who the command line names, the agent that the environment names, those that serve the root together, or
+//! the root's own, which is started if none runs.
 
 use crate::agent_process::{self, ensure};
 use crate::check;
@@ -14,6 +14,8 @@ use terrace_tool::resolve::{named_agent, resolve_here};
 use terrace_tool::setting_args::SettingArgs;
 
 pub enum Reached {
+    /// By `--connect`.
+    Target(String),
     /// The agent with this index, which runs.
     Index(PathBuf),
     /// Those that have written themselves down in the root; none of them is on this node.
@@ -22,7 +24,10 @@ pub enum Reached {
     Kept(Box<Settings>, Client),
 }
 
-pub fn reach(args: &SettingArgs) -> Result<Reached> {
+pub fn reach(connect: Option<&str>, args: &SettingArgs) -> Result<Reached> {
+    if let Some(target) = connect {
+        return Ok(Reached::Target(target.to_owned()));
+    }
     if let Some(index) = named_agent(args) {
         return Ok(Reached::Index(index));
     }
@@ -52,6 +57,7 @@ pub fn are_elsewhere(settings: &Settings) -> bool {
 impl Reached {
     pub fn session(&self) -> Result<Session> {
         Ok(match self {
+            Reached::Target(target) => Session::connect(target)?,
             Reached::Index(index) => Session::open(index)?,
             Reached::Root(settings) => Session::connect_by_root(&settings.root, settings.runtime.parent())?,
             Reached::Kept(settings, _) => Session::open(&settings.index())?,
@@ -61,6 +67,9 @@ impl Reached {
     /// Tells a program that this process becomes; it goes on being connected.
     pub fn tell(&self, command: &mut Command) -> Result<()> {
         match self {
+            Reached::Target(target) => {
+                command.args(["--connect", target]);
+            }
             Reached::Index(index) => {
                 command.env(INDEX_ENV, index);
             }

@@ -65,14 +65,8 @@ fn call(language: &str, mut told: Told, asked: &AskedArgs) -> Result<i32> {
     let mut command = Command::new(&program);
     command.arg(language);
     // Kept into the program.
-    let reached = match &asked.connect {
-        Some(target) => {
-            command.args(["--connect", target]);
-            None
-        }
-        None => Some(reach(&asked.settings)?),
-    };
-    reached.as_ref().map(|reached| reached.tell(&mut command)).transpose()?;
+    let reached = reach(asked.connect.as_deref(), &asked.settings)?;
+    reached.tell(&mut command)?;
     let error = command.args(told.0).exec();
     drop(reached);
     Err(Failure::io("run", &program, error).code(code::NOT_EXECUTABLE))

@@ -28,28 +28,19 @@ const PROGRAM: &str = "terrace-web";
 
 pub fn web(args: &WebArgs) -> Result<i32> {
     // Kept into the program.
-    let reached = match &args.connect {
-        Some(_) => None,
-        None => Some(reach(&args.settings)?),
-    };
+    let reached = reach(args.connect.as_deref(), &args.settings)?;
     // What is kept for the root: the token.
     let settings = match &reached {
-        Some(Reached::Root(settings) | Reached::Kept(settings, _)) => (**settings).clone(),
-        Some(Reached::Index(index)) => {
+        Reached::Root(settings) | Reached::Kept(settings, _) => (**settings).clone(),
+        Reached::Index(index) => {
             let root = Some(Session::open(index)?.root().as_os_str().to_owned());
             resolve(&SettingArgs { root, ..args.settings.clone() })?.settings
         }
-        None => resolve(&args.settings)?.settings,
+        Reached::Target(_) => resolve(&args.settings)?.settings,
     };
     let listen = listening::for_http(&args.listen, args.token_file.as_deref(), args.tls, args.plain, &settings)?;
     let mut command = program(&listen)?;
-    match (&args.connect, &reached) {
-        (Some(target), _) => {
-            command.args(["--connect", target]);
-        }
-        (None, Some(reached)) => reached.tell(&mut command)?,
-        (None, None) => {}
-    }
+    reached.tell(&mut command)?;
     limit(&mut command, &args.query_memory, &args.query_timeout, args.query_spill.as_deref());
     let error = command.exec();
     drop(reached);
