@@ -67,12 +67,23 @@ impl Agents {
     }
 
     /// Kills everything, as a power cut does.
-    pub fn kill(mut self) {
+    pub fn kill(self) {
+        self.killed(true);
+    }
+
+    /// Kills the launch with all that it started but the agents, which end by themselves when no program is connected to them.
+    pub fn kill_launch(self) {
+        self.killed(false);
+    }
+
+    fn killed(mut self, with_agents: bool) {
         let serves = children_of(self.process.id());
         let beside: Vec<u32> = serves.iter().flat_map(|&serve| children_of(serve)).collect();
-        let agents: Vec<u32> = beside.iter().copied().filter(|&pid| name_of(pid) != "terrace-query").collect();
+        let (queries, agents): (Vec<u32>, Vec<u32>) =
+            beside.into_iter().partition(|&pid| name_of(pid) == "terrace-query");
         assert!(serves.len() == self.count && agents.len() == self.count, "{serves:?} {agents:?}");
-        for pid in [self.process.id()].into_iter().chain(serves).chain(beside) {
+        let agents = agents.into_iter().filter(|_| with_agents);
+        for pid in [self.process.id()].into_iter().chain(serves).chain(queries).chain(agents) {
             // SAFETY: processes that this test has started.
             unsafe { libc::kill(pid as i32, libc::SIGKILL) };
         }

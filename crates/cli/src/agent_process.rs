@@ -187,16 +187,3 @@ pub fn await_end(pid: u32) {
     let patience = rustix::event::Timespec { tv_sec: LAST_STEPS.as_secs() as i64, tv_nsec: 0 };
     let _ = rustix::event::poll(&mut fds, Some(&patience));
 }
-
-/// The settings of the agent that serves, or last served, this root.
-pub fn in_force(settings: &Settings) -> Option<Settings> {
-    read_settings(&settings.in_force()).ok()
-}
-
-pub fn read_settings(file: &Path) -> Result<Settings> {
-    let text = std::fs::read(file).map_err(|error| Failure::io("read the settings", file, error))?;
-    serde_json::from_slice(&text).map_err(|error| {
-        Failure::new(format!("{} is not settings of this version: {error}", file.display()))
-            .hint("remove it; it is written again")
-    })
-}

@@ -269,7 +269,7 @@ fn limits(findings: &mut Findings, resolved: &Resolved) {
 
 fn left_behind(findings: &mut Findings, resolved: &Resolved) {
     findings.good("agent", format!("none runs; its log is {}", resolved.settings.log().display()));
-    let settings = crate::agent_process::in_force(&resolved.settings).unwrap_or_else(|| resolved.settings.clone());
+    let settings = terrace_tool::settings_file::last_in_force(&resolved.settings);
     let links = crate::places::links_into_tiers(&settings);
     let lost = links.iter().filter(|(_, object)| !object.exists()).count();
     match links.len() {

@@ -5,7 +5,6 @@
 //!
 //! Invariant: all of it is done as the user: root gives its rights away before it looks at anything of theirs.
 
-use crate::agent_process::read_settings;
 use crate::args::{DrainArgs, RecoverArgs};
 use crate::recover::recover_alone;
 use std::path::Path;
@@ -15,6 +14,7 @@ use terrace_tool::control_client::{lost, running};
 use terrace_tool::failure::{Failure, Result, code};
 use terrace_tool::outln;
 use terrace_tool::resolve::uid;
+use terrace_tool::settings_file::read_settings;
 
 pub fn drain(args: &DrainArgs) -> Result<i32> {
     if let Some(user) = args.uid.filter(|user| *user != uid()) {

@@ -81,8 +81,7 @@ fn add(total: &mut (u64, u64), size: u64) {
 }
 
 fn leads_to_a_tier(resolved: &Resolved, link: &std::path::Path) -> bool {
-    let directories = crate::places::object_directories(
-        &crate::agent_process::in_force(&resolved.settings).unwrap_or_else(|| resolved.settings.clone()),
-    );
+    let directories =
+        crate::places::object_directories(&terrace_tool::settings_file::last_in_force(&resolved.settings));
     std::fs::read_link(link).is_ok_and(|target| directories.iter().any(|directory| target.starts_with(directory)))
 }

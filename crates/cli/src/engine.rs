@@ -6,7 +6,7 @@ use terrace_tool::failure::Result;
 
 /// `terrace agent --settings FILE`: serves until its work is done. Another agent that was faster is no failure.
 pub fn serve(file: &Path) -> Result<()> {
-    match terrace_agent::serve(crate::agent_process::read_settings(file)?) {
+    match terrace_agent::serve(terrace_tool::settings_file::read_settings(file)?) {
         Err(terrace_agent::Error::AlreadyServed { .. }) => Ok(()),
         done => Ok(done?),
     }

@@ -1,6 +1,5 @@
 //! `terrace explain PATH`: which rule decides, what happens to the file, where it would be placed, where it is now.
 
-use crate::agent_process;
 use crate::args::PathArgs;
 use crate::places::{below_root, object_directories};
 use terrace_core::control::{Request, Response, Status};
@@ -11,13 +10,14 @@ use terrace_tool::control_client::running;
 use terrace_tool::failure::{Failure, Result};
 use terrace_tool::outln;
 use terrace_tool::resolve::resolve_here;
+use terrace_tool::settings_file::last_in_force;
 use terrace_tool::table::json;
 
 pub fn explain(args: &PathArgs) -> Result<i32> {
     let resolved = resolve_here(&args.settings)?;
     let agent = running(&resolved.settings)?;
     let settings = match &agent {
-        Some(_) => agent_process::in_force(&resolved.settings).unwrap_or_else(|| resolved.settings.clone()),
+        Some(_) => last_in_force(&resolved.settings),
         None => resolved.settings.clone(),
     };
     let path = below_root(&args.path, &settings)?;

@@ -1,6 +1,5 @@
 //! `terrace status` and `terrace ls`: what an agent does, and where files are.
 
-use crate::agent_process;
 use crate::args::{ListArgs, StatusArgs};
 use crate::places::{below_root, directories_of, links_into_tiers};
 use std::io::IsTerminal;
@@ -13,6 +12,7 @@ use terrace_core::size::{show_bytes, show_seconds};
 use terrace_tool::control_client::{lost, running, unexpected};
 use terrace_tool::failure::{Failure, Result, code};
 use terrace_tool::resolve::resolve_here;
+use terrace_tool::settings_file::last_in_force;
 use terrace_tool::table::{Table, json};
 use terrace_tool::{out, outln};
 
@@ -235,7 +235,7 @@ pub fn shown(path: &Path) -> String {
 
 /// What the tree says when no agent runs.
 fn left_in_tiers(settings: &Settings, prefix: Option<&Path>) -> Result<Vec<FileEntry>> {
-    let settings = agent_process::in_force(settings).unwrap_or_else(|| settings.clone());
+    let settings = last_in_force(settings);
     let policy = Policy::compile(&settings.policy).map_err(terrace_core::refusal::Refusal::from)?;
     let entry = |(path, object): (PathBuf, PathBuf)| {
         let tier = settings

@@ -1,6 +1,6 @@
 //! `terrace flush`, `evict`, `prefetch`: moves that the user asks for.
 
-use crate::agent_process::{self, ensure};
+use crate::agent_process::ensure;
 use crate::args::{FlushArgs, PathsArgs};
 use crate::check;
 use crate::elsewhere;
@@ -14,6 +14,7 @@ use terrace_tool::control_client::{Client, Moved, lost, running, unexpected};
 use terrace_tool::failure::{Failure, Result, code, warn};
 use terrace_tool::outln;
 use terrace_tool::resolve::resolve_here;
+use terrace_tool::settings_file::last_in_force;
 
 pub fn flush(args: &FlushArgs) -> Result<i32> {
     let settings = resolve_here(&args.settings)?.settings;
@@ -90,7 +91,7 @@ fn an_agent(settings: &Settings) -> Result<Client> {
             settings.root.display()
         ));
     }
-    let last = agent_process::in_force(settings).unwrap_or_else(|| settings.clone());
+    let last = last_in_force(settings);
     check::settings(&last, true)?;
     ensure(&last, false)
 }

@@ -10,7 +10,6 @@
 //!
 //! The program itself has neither library nor supervisor: by the mount it gets files, and would look for links in vain.
 
-use crate::agent_process::read_settings;
 use crate::keeper::Keeper;
 use crate::supervision::{
     ENDED, LAST_STEPS, MESSAGE_MAX, PATIENCE, Supervised, inherit, inherited, log_of, own_program, pair, receive,
@@ -26,6 +25,7 @@ use terrace_core::control::Request;
 use terrace_tool::control_client::Client;
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, warn};
+use terrace_tool::settings_file::{last_in_force, read_settings};
 use terrace_view::{Namespace, Refused};
 
 const MOUNTED: u8 = b'M';
@@ -234,7 +234,7 @@ fn go_on(
     told: bool,
     events: &mpsc::Receiver<Event>,
 ) -> Result<()> {
-    let in_force = crate::agent_process::in_force(settings).unwrap_or_else(|| settings.clone());
+    let in_force = last_in_force(settings);
     let held = Keeper::hold(&in_force, "(what a run left behind)", true);
     if told {
         let _ = send(socket.as_fd(), HOLDING, &[], None);

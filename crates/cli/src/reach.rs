@@ -1,7 +1,7 @@
 //! What commands on objects talk to: who the command line names, the agent that the environment names, those that serve the root together, or
 //! the root's own, which is started if none runs.
 
-use crate::agent_process::{self, ensure};
+use crate::agent_process::ensure;
 use crate::check;
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,6 +12,7 @@ use terrace_tool::control_client::{Client, running};
 use terrace_tool::failure::{Failure, Result};
 use terrace_tool::resolve::{named_agent, resolve_here};
 use terrace_tool::setting_args::SettingArgs;
+use terrace_tool::settings_file::last_in_force;
 
 pub enum Reached {
     /// By `--connect`.
@@ -41,7 +42,7 @@ pub fn reach(connect: Option<&str>, args: &SettingArgs) -> Result<Reached> {
     }
     let settings = match running(&settings)? {
         Some(_) => settings,
-        None => agent_process::in_force(&settings).unwrap_or(settings),
+        None => last_in_force(&settings),
     };
     check::settings(&settings, true)?;
     let kept = ensure(&settings, false)?;

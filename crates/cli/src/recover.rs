@@ -1,6 +1,5 @@
 //! `terrace recover`: makes durable what a dead agent left, and names what is lost.
 
-use crate::agent_process;
 use crate::args::RecoverArgs;
 use crate::check;
 use crate::places::links_into_tiers;
@@ -13,6 +12,7 @@ use terrace_tool::control_client::{lost, running};
 use terrace_tool::failure::{Failure, Result, code};
 use terrace_tool::outln;
 use terrace_tool::resolve::resolve_here;
+use terrace_tool::settings_file::in_force;
 use terrace_tool::table::json;
 
 /// How long an agent may take to begin or to end.
@@ -47,7 +47,7 @@ pub fn recover(args: &RecoverArgs) -> Result<i32> {
 /// `None`: an agent was there first.
 pub fn recover_alone(args: &RecoverArgs, wanted: &Settings) -> Result<Option<i32>> {
     // Where the dead agent had its tiers; those of now may be others.
-    let settings = match agent_process::in_force(wanted) {
+    let settings = match in_force(wanted) {
         Some(last) => Settings { library: wanted.library.clone(), ..last },
         None => wanted.clone(),
     };

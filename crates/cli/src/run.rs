@@ -34,6 +34,7 @@ use terrace_tool::control_client::{Client, Moved, running};
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, code, warn};
 use terrace_tool::resolve::{self, Resolved};
+use terrace_tool::settings_file::last_in_force;
 
 /// A prefetch that takes longer goes on beside the program.
 const PREFETCH_PATIENCE: Duration = Duration::from_secs(1);
@@ -538,7 +539,7 @@ pub fn flush(settings: &Settings, mut progress: impl FnMut(&Response)) -> Result
     let request = Request::Flush { paths: vec![], all: false, end_of_run: true };
     let mut last = None;
     for attempt in 0..FLUSH_TRIES {
-        let in_force = agent_process::in_force(settings).unwrap_or_else(|| settings.clone());
+        let in_force = last_in_force(settings);
         let mut connection = ensure(&in_force, attempt > 0)?;
         match connection.move_files(&request, &mut progress) {
             Ok(moved) => return Ok(moved),

@@ -10,7 +10,6 @@
 //! `H` says that keeper and supervisor were both killed.
 //! Reason for two processes: see `terrace_supervise::keep`. The keeper outlives the run if one of its programs does.
 
-use crate::agent_process::read_settings;
 use crate::keeper::Keeper;
 use crate::service::SuperviseArgs;
 use std::io::{self, Write};
@@ -29,6 +28,7 @@ use terrace_supervise::{Filter, HOPELESS};
 use terrace_tool::control_client::Client;
 use terrace_tool::errln;
 use terrace_tool::failure::{Failure, Result, code, warn};
+use terrace_tool::settings_file::{last_in_force, read_settings};
 
 const LISTENER: u8 = b'L';
 pub const ENDED: u8 = b'E';
@@ -210,7 +210,7 @@ pub fn keep(settings: &Path, socket: RawFd) -> Result<()> {
             return Ok(());
         }
     }
-    let in_force = crate::agent_process::in_force(&settings).unwrap_or_else(|| settings.clone());
+    let in_force = last_in_force(&settings);
     let words = ["(what a run left behind)".to_owned()];
     let held = Keeper::begin(&in_force, &words, true);
     if told {

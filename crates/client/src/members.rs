@@ -100,6 +100,12 @@ pub fn token_of_root(root: &Path) -> Result<String> {
     match std::fs::read_to_string(&file) {
         Ok(text) => Ok(text.trim().to_owned()),
         // Agents with a token file of the user's own write none.
-        Err(_) => token_of_environment(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => token_of_environment(),
+        Err(error) => {
+            let kind = if error.kind() == std::io::ErrorKind::PermissionDenied { Kind::Denied } else { Kind::System };
+            let message =
+                format!("can't read the token of the agents of {}, {}: {error}", root.display(), file.display());
+            Err(ObjectError::new(kind, message).hint("agents serve the user who started them"))
+        }
     }
 }

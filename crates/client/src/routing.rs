@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use terrace_core::members::Member;
 use terrace_core::objects::wire::{ObjectKind, Request, Response, Status};
 use terrace_core::objects::{ArraySpec, Kind, ObjectError, Placement, Result};
 use terrace_objects::array::{self, ArrayHandle, Metadata};
@@ -20,30 +21,45 @@ use terrace_objects::placed;
 
 /// How long agents that are not all there yet are waited for.
 const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK: Duration = Duration::from_millis(20);
+const LOOK: Duration = Duration::from_millis(10);
+const LOOK_MAX: Duration = Duration::from_millis(320);
 /// A look whether an agent elsewhere listens.
 const REACH_PATIENCE: Duration = Duration::from_secs(3);
 /// So long agents that do not answer are waited for: they may be being started again.
 const AWAY_MAX: Duration = Duration::from_secs(20);
 
-/// The agents around one; waits until all are there.
-pub fn around(agent: &Arc<Agent>, is_here: bool) -> Result<Option<Arc<Cluster>>> {
-    patiently(|| Cluster::around(agent, is_here)).map(|cluster| cluster.map(Arc::new))
-}
-
-fn patiently<T>(mut ask: impl FnMut() -> Result<T>) -> Result<T> {
-    let begun = Instant::now();
+/// One agent with the others of its root; waits until all are there. Meanwhile nobody stays connected: one of earlier settings is started
+/// again with others only when its last client has left.
+pub fn with_all(open: impl Fn() -> Result<Session>) -> Result<Session> {
+    let (begun, mut rest) = (Instant::now(), LOOK);
+    // Where nobody is, nobody is waited for.
+    let mut alone = Ok(open()?);
     loop {
-        match ask() {
-            Err(error) if error.kind == Kind::NoAgent && begun.elapsed() < PATIENCE => std::thread::sleep(LOOK),
+        match alone.and_then(Session::with_those_around) {
+            Err(error) if error.kind == Kind::NoAgent && begun.elapsed() < PATIENCE => pause(&mut rest),
             result => return result,
         }
+        alone = open();
     }
+}
+
+/// Longer from time to time.
+fn pause(rest: &mut Duration) {
+    std::thread::sleep(*rest);
+    *rest = (*rest * 2).min(LOOK_MAX);
 }
 
 /// The agent with this index answers.
 fn is_served(index: &Path) -> bool {
     UnixStream::connect(index.with_file_name(terrace_core::settings::OBJECTS_SOCKET)).is_ok()
+}
+
+fn no_answer(root: &Path, agents: &[Member]) -> ObjectError {
+    let (of, root, address) = (agents.len(), root.display(), &agents[0].address);
+    let message =
+        format!("{of} agents have written down that they serve {root}, and the first, at {address}, does not answer");
+    ObjectError::new(Kind::NoAgent, message)
+        .hint("if they were killed, start as many again (terrace serve): they make durable what was kept")
 }
 
 fn is_reached(address: &str) -> bool {
@@ -62,43 +78,46 @@ impl Session {
         if !terrace_core::members::directory(&root, terrace_index::PRIVATE_DIR).exists() {
             return open(&alone);
         }
-        let (begun, mut were_there) = (Instant::now(), false);
+        let (begun, mut rest, mut were_there) = (Instant::now(), LOOK, false);
         loop {
             // Each time anew: agents that were killed are written down for as long as nobody starts them again, and then elsewhere.
-            let agents = match patiently(|| members::of_root(&root))? {
-                Some(agents) => agents,
-                // They are being started again.
-                None if were_there && begun.elapsed() < PATIENCE => {
-                    std::thread::sleep(LOOK);
-                    continue;
+            let failed = match members::of_root(&root) {
+                Ok(None) if were_there && begun.elapsed() < PATIENCE => None,
+                Ok(None) => return open(&alone),
+                Ok(Some(agents)) => {
+                    were_there = true;
+                    match Session::to_one_of(&root, &agents, runtime) {
+                        Ok(Some(session)) => return Ok(session),
+                        Ok(None) if is_served(&alone) => return open(&alone),
+                        Ok(None) if begun.elapsed() > AWAY_MAX => return Err(no_answer(&root, &agents)),
+                        Ok(None) => None,
+                        Err(error) => Some(error),
+                    }
                 }
-                None => return open(&alone),
+                Err(error) => Some(error),
             };
-            were_there = true;
-            for number in 0..agents.len() as u32 {
-                let index = crate::session::index_of(&root, runtime, Some(number))?;
-                if is_served(&index) {
-                    return Session::open(&index);
-                }
+            // Not all are there yet.
+            if let Some(error) = failed.filter(|error| error.kind != Kind::NoAgent || begun.elapsed() > PATIENCE) {
+                return Err(error);
             }
-            let first = &agents[0];
-            if is_reached(&first.address) {
-                let security = first.fingerprint.clone().map_or(Security::Plain, Security::Tls);
-                return Session::connect_by(&first.address, &members::token_of_root(&root)?, security);
-            }
-            if is_served(&alone) {
-                return open(&alone);
-            }
-            if begun.elapsed() > AWAY_MAX {
-                let (of, root, address) = (agents.len(), root.display(), &first.address);
-                return Err(ObjectError::new(
-                    Kind::NoAgent,
-                    format!("{of} agents have written down that they serve {root}, and the first, at {address}, does not answer"),
-                )
-                .hint("if they were killed, start as many again (terrace serve): they make durable what was kept"));
-            }
-            std::thread::sleep(LOOK);
+            pause(&mut rest);
         }
+    }
+
+    /// Of several agents the one of this node, else the first; `None`: they don't answer. An error (`NoAgent`): not all are there.
+    fn to_one_of(root: &Path, agents: &[Member], runtime: Option<&Path>) -> Result<Option<Session>> {
+        for number in 0..agents.len() as u32 {
+            let index = crate::session::index_of(root, runtime, Some(number))?;
+            if is_served(&index) {
+                return Session::open_alone(&index)?.with_those_around().map(Some);
+            }
+        }
+        let first = &agents[0];
+        if !is_reached(&first.address) {
+            return Ok(None);
+        }
+        let security = first.fingerprint.clone().map_or(Security::Plain, Security::Tls);
+        Session::connect_alone(&first.address, &members::token_of_root(root)?, security)?.with_those_around().map(Some)
     }
 
     /// Where the root's agents listen, ADDRESS:PORT, in their order. Empty: there is one, on this node, which may listen nowhere.

@@ -86,12 +86,17 @@ impl Session {
 
     /// By the path of the shared index.
     pub fn open(index: &Path) -> Result<Session> {
-        let alone = Session::open_alone(index)?;
-        if alone.place().member().is_none() {
-            return Ok(alone);
+        routing::with_all(|| Session::open_alone(index))
+    }
+
+    /// The same agent, and the others of its root; they may not all be there yet.
+    pub(crate) fn with_those_around(self) -> Result<Session> {
+        let is_here = self.0.place.is_some();
+        if self.0.place.as_ref().is_some_and(|place| place.member().is_none()) {
+            return Ok(self);
         }
-        let cluster = routing::around(&alone.0.agent, true)?;
-        let (place, root, agent) = (alone.0.place.clone(), alone.0.root.clone(), alone.0.agent.clone());
+        let cluster = Cluster::around(&self.0.agent, is_here)?.map(Arc::new);
+        let (place, root, agent) = (self.0.place.clone(), self.0.root.clone(), self.0.agent.clone());
         Ok(Session(Arc::new(Shared { place, root, agent, cluster })))
     }
 
@@ -131,9 +136,13 @@ impl Session {
     }
 
     pub(crate) fn connect_by(address: &str, token: &str, security: Security) -> Result<Session> {
+        routing::with_all(|| Session::connect_alone(address, token, security.clone()))
+    }
+
+    pub(crate) fn connect_alone(address: &str, token: &str, security: Security) -> Result<Session> {
         let agent = Arc::new(Agent::elsewhere(address, token.into(), security)?);
-        let (root, cluster) = (agent.root().to_owned(), routing::around(&agent, false)?);
-        Ok(Session(Arc::new(Shared { place: None, root, agent, cluster })))
+        let root = agent.root().to_owned();
+        Ok(Session(Arc::new(Shared { place: None, root, agent, cluster: None })))
     }
 
     pub(crate) fn agent(&self) -> &Arc<Agent> {

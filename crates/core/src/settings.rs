@@ -283,10 +283,14 @@ impl Settings {
     }
     /// One of several agents: what it keeps on its node has a name of its own, for two may share a node.
     pub fn join(&mut self, membership: Membership) {
-        let id = root_id(&self.root) + &members::suffix(membership.number);
+        self.go_by_number(membership.number);
+        self.member = Some(membership);
+    }
+    /// Where the agent of this number keeps what it has on its node.
+    pub fn go_by_number(&mut self, number: u32) {
+        let id = root_id(&self.root) + &members::suffix(number);
         self.state.set_file_name(&id);
         self.runtime.set_file_name(&id);
-        self.member = Some(membership);
     }
     /// The name of the root, of the agent where there are several, and of the node, in tiers.
     pub fn id(&self) -> String {

@@ -14,6 +14,7 @@ mod paths;
 pub mod resolve;
 pub mod server_args;
 pub mod setting_args;
+pub mod settings_file;
 pub mod table;
 mod this_node;
 

@@ -1,6 +1,7 @@
 //! The agent of this node, where several serve a root: each keeps its index and its sockets under a name with its number.
 
 use crate::control_client::Client;
+use crate::settings_file::in_force;
 use terrace_core::declared::SETTINGS;
 use terrace_core::members::number_of;
 use terrace_core::settings::{Settings, root_id};
@@ -14,7 +15,7 @@ pub fn join(settings: &mut Settings, wanted: &Wanted) {
         return;
     }
     for number in others {
-        if let Some(found) = in_force(settings, number).filter(|found| Client::connect(found).is_ok()) {
+        if let Some(found) = in_force_of(settings, number).filter(|found| Client::connect(found).is_ok()) {
             // An agent that dies under a run is started again as it was.
             settings.listen = found.listen.clone();
             settings.join(found.member.clone().expect("it is one of several"));
@@ -58,9 +59,8 @@ fn numbers(settings: &Settings) -> Vec<u32> {
 }
 
 /// What the agent of this number was started with.
-fn in_force(settings: &Settings, number: u32) -> Option<Settings> {
-    let mut wanted = settings.clone();
-    wanted.state.set_file_name(root_id(&settings.root) + &terrace_core::members::suffix(number));
-    let found: Settings = serde_json::from_slice(&std::fs::read(wanted.in_force()).ok()?).ok()?;
-    (found.root == settings.root && found.member.is_some()).then_some(found)
+fn in_force_of(settings: &Settings, number: u32) -> Option<Settings> {
+    let mut theirs = settings.clone();
+    theirs.go_by_number(number);
+    in_force(&theirs).filter(|found| found.root == settings.root && found.member.is_some())
 }

@@ -511,3 +511,24 @@ fn agents_that_were_killed_are_named_to_who_asks_by_the_root() {
     assert!(told.stdout.contains("array of int32"), "{told:?}");
     again.end();
 }
+
+/// The launch is killed while a program waits for the second of its agents. The first one is held by nobody but the waiting one: it ends, and
+/// both come again.
+#[test]
+fn who_waits_for_an_agent_keeps_no_other_one_from_being_started_again() {
+    let place = kept();
+    let agents = Agents::start(&place, 2);
+    let values = counting(&agents.beside(1), "c/a", 3);
+    // As it is while the second one is being started again.
+    let second = place.root().join(terrace_index::PRIVATE_DIR).join("agents/1");
+    std::fs::remove_file(second).unwrap();
+    let (index, (said, heard)) = (agents.index(0), std::sync::mpsc::channel());
+    std::thread::scope(|scope| {
+        scope.spawn(move || said.send(Session::open(&index).map(|session| whole(&session, "c/a"))));
+        assert!(heard.recv_timeout(Duration::from_millis(500)).is_err(), "it waits");
+        agents.kill_launch();
+        let again = Agents::start(&place, 2);
+        assert_eq!(heard.recv().unwrap().unwrap(), values);
+        again.end();
+    });
+}

@@ -3,7 +3,6 @@
 //! Reason: an agent stays for as long as programs use it, and a while longer. Whoever met one of an earlier launch would join it, and
 //! wait for ever for one of its own.
 
-use crate::agent_process::in_force;
 use crate::signals::Signals;
 use std::fs::File;
 use std::path::Path;
@@ -11,6 +10,7 @@ use std::time::{Duration, Instant};
 use terrace_core::settings::Settings;
 use terrace_tool::control_client::running;
 use terrace_tool::failure::{Failure, Result, warn};
+use terrace_tool::settings_file::in_force;
 
 const LOOK: Duration = Duration::from_millis(20);
 /// Who waits longer says for whom.
