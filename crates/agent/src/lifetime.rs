@@ -380,6 +380,8 @@ impl Running {
             let _ = thread.join();
         }
         self.agent.clear_up();
+        // This process may go on, with other settings: who waited for that hears of it.
+        self.agent.runs.lock().unwrap().end_waiting();
     }
 }
 

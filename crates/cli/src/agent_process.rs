@@ -181,9 +181,25 @@ fn own_settings(settings: &Settings) -> PathBuf {
 
 /// Waits until a process has ended, and with it all that it held. Not for ever, and not at all for one that can't be seen.
 pub fn await_end(pid: u32) {
-    let Some(pid) = rustix::process::Pid::from_raw(pid as i32) else { return };
-    let Ok(process) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return };
+    has_ended_within(pid, LAST_STEPS);
+}
+
+/// The same; or until an agent serves the root again, which may be this process: it deals with what an earlier agent left by that one's
+/// settings, and then goes on by its own.
+pub fn await_next(settings: &Settings, pid: u32) {
+    let begun = Instant::now();
+    while !has_ended_within(pid, LOOK_MAX) && begun.elapsed() < LAST_STEPS {
+        if Client::connect(settings).is_ok_and(|mut client| client.status().is_ok()) {
+            return;
+        }
+    }
+}
+
+fn has_ended_within(pid: u32, patience: Duration) -> bool {
+    let Some(pid) = rustix::process::Pid::from_raw(pid as i32) else { return true };
+    let Ok(process) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else { return true };
     let mut fds = [rustix::event::PollFd::new(&process, rustix::event::PollFlags::IN)];
-    let patience = rustix::event::Timespec { tv_sec: LAST_STEPS.as_secs() as i64, tv_nsec: 0 };
-    let _ = rustix::event::poll(&mut fds, Some(&patience));
+    let patience =
+        rustix::event::Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+    rustix::event::poll(&mut fds, Some(&patience)) != Ok(0)
 }

@@ -7,7 +7,7 @@
 //!
 //! Invariant: when `end` returns and no other run is there, nothing of Terrace is in the root.
 
-use crate::agent_process::{await_end, ensure};
+use crate::agent_process::{await_end, await_next, ensure};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
@@ -170,7 +170,7 @@ fn begin(wanted: &Wanted, again: bool) -> Result<(Client, Begun)> {
             }
             Ok((_, Response::Leaving)) => match client.wait_for_word_within(SILENCE) {
                 Ok(Some(Response::Error { message, hint })) => return Err(refused(message, hint)),
-                Ok(_) => await_end(pid),
+                Ok(_) => await_next(settings, pid),
                 Err(_) if is_told => {}
                 // It is asked again: it leaves for whoever waits.
                 Err(_) => {
@@ -186,7 +186,7 @@ fn begin(wanted: &Wanted, again: bool) -> Result<(Client, Begun)> {
             // It was just about to end.
             Err(error) => {
                 last = Some(error);
-                await_end(pid);
+                await_next(settings, pid);
             }
         }
     }

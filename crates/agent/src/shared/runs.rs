@@ -5,6 +5,7 @@
 
 use super::ended::now_ns;
 use std::collections::BTreeMap;
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex};
@@ -140,6 +141,15 @@ impl Runs {
         );
     }
 
+    /// The agent has left: nobody begins anything with it, and who waits for the next one asks that.
+    pub fn end_waiting(&mut self) {
+        self.is_over = true;
+        for waiting in self.waiting.drain(..) {
+            // Fails where nobody is at the other end any more.
+            let _ = waiting.connection.shutdown(Shutdown::Both);
+        }
+    }
+
     fn refuse_waiting(&mut self, is_meant: impl Fn(&Waiting) -> bool, reason: &str) {
         let refusal = Response::Error {
             message: format!(
@@ -187,5 +197,25 @@ impl<'a> Serving<'a> {
 impl Drop for Serving<'_> {
     fn drop(&mut self) {
         self.0.lock().unwrap().end_request();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    /// The process may live on: it deals with what was left by the settings of that, and then serves by its own.
+    #[test]
+    fn who_waits_for_other_settings_hears_when_the_agent_has_left() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let kept_by_its_conversation = near.try_clone().unwrap();
+        let mut runs = Runs::default();
+        runs.wait(near, true);
+        assert!(runs.gives_way());
+        runs.end_waiting();
+        assert_eq!(far.read(&mut [0]).unwrap(), 0);
+        assert!(runs.is_over && !runs.has_waiting());
+        drop(kept_by_its_conversation);
     }
 }
