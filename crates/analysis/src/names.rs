@@ -1,4 +1,5 @@
-//! A query of which an array was replaced while it ran has no answer: what was read by the array's name may be of either.
+//! A query of which an array was replaced while it ran, or made smaller, has no answer: what was read by the array's name may be of either, and
+//! what was cut off reads as the fill value.
 //!
 //! Reason: cells in this node's memory are held for as long as a query reads them. Those in the root, and those that other nodes keep, are
 //! read by name, piece by piece. So names are looked at again when all is read.
@@ -28,7 +29,10 @@ pub fn grid_of(plan: &LogicalPlan) -> Option<Arc<Grid>> {
 
 /// Arrays that a query reads by their names; known when it is planned.
 #[derive(Clone, Default)]
-pub struct ReadByName(Arc<OnceLock<Vec<Array>>>);
+pub struct ReadByName(Arc<OnceLock<Vec<Read>>>);
+
+/// An array, and its shape as it was planned with.
+type Read = (Array, Vec<u64>);
 
 impl ReadByName {
     /// A deep plan is walked where there is room for it: where plans are made.
@@ -46,7 +50,8 @@ impl ReadByName {
                 })?;
             }
             let columns = grids.iter().flat_map(|grid| &grid.columns);
-            arrays.extend(columns.filter_map(|column| column.source.read_by_name().cloned()));
+            let read = columns.filter_map(|column| column.source.read_by_name());
+            arrays.extend(read.map(|(array, shape)| (array.clone(), shape.to_owned())));
             Ok(TreeNodeRecursion::Continue)
         })?;
         let _ = self.0.set(arrays);
@@ -69,13 +74,17 @@ impl ReadByName {
     }
 }
 
-fn look(arrays: &[Array]) -> DataFusionResult<()> {
-    match arrays.iter().find(|array| !array.is_its_name()) {
-        None => Ok(()),
-        Some(array) => {
-            let message =
-                format!("the array `{}` was removed, or replaced by another one, while the query ran", array.name());
-            Err(Error::new(Kind::NotFound, message).hint("ask again").into())
-        }
+fn look(arrays: &[Read]) -> DataFusionResult<()> {
+    for (array, planned) in arrays {
+        let what = if !array.is_its_name() {
+            "removed, renamed, or replaced by another one"
+        } else if array.shape().map_err(Error::from)?.iter().zip(planned).any(|(now, planned)| now < planned) {
+            "made smaller"
+        } else {
+            continue;
+        };
+        let message = format!("the array `{}` was {what}, while the query ran", array.name());
+        return Err(Error::new(Kind::NotFound, message).hint("ask again").into());
     }
+    Ok(())
 }

@@ -4,6 +4,7 @@ use crate::array::{Array, Backend};
 use crate::bytes::{Bytes, File};
 use crate::cluster::Cluster;
 use crate::creating::with_parents;
+use crate::identity::made_ns;
 use crate::members::{check_all_stages_have_agents, check_no_others_keep};
 use crate::remote::{RemoteArray, status};
 use crate::routing;
@@ -276,8 +277,9 @@ impl Session {
             index.devices().get(device).map(|device| device.tier.load(Relaxed))
         });
         if found.is_directory() {
+            let made_ns = made_ns(&path);
             if let Some(Metadata { array: Some(array), .. }) = array::read_metadata(&path)? {
-                return self.stat_array(&path, &array, found.stat.st_ino);
+                return Ok(Status { made_ns, ..self.stat_array(&path, &array, found.stat.st_ino)? });
             }
             return Ok(Status {
                 kind: ObjectKind::Container,
@@ -286,6 +288,7 @@ impl Session {
                 tier: "root".into(),
                 is_durable: true,
                 identity: found.stat.st_ino,
+                made_ns,
             });
         }
         Ok(Status {
@@ -295,6 +298,7 @@ impl Session {
             tier: tier_name(tier),
             is_durable: tier.is_none(),
             identity: found.stat.st_ino,
+            made_ns: None,
         })
     }
 
@@ -321,6 +325,7 @@ impl Session {
             tier,
             is_durable: !handle.is_dirty()?,
             identity,
+            made_ns: None,
             spec: Some(spec),
         })
     }

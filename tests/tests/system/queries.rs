@@ -109,6 +109,29 @@ fn a_query_of_which_a_durable_array_is_replaced_meanwhile_has_no_answer() {
 }
 
 #[test]
+fn a_query_of_which_a_durable_array_is_made_smaller_meanwhile_has_no_answer() {
+    let place = Workplace::new();
+    let shell = place.shell();
+    let session = session(&place);
+    let spec = ArraySpec::new(DataType::Float64, &[400, 500]).chunks(&[1, 500]).dimensions(&["y", "x"]);
+    for (rows_left, succeeds) in [(10, false), (500, true)] {
+        let array = session.create_array("cut/v", &spec, Create::Replace).unwrap();
+        array.put_values(&region(&[0, 0], &[400, 500]), &vec![1.5; 200_000]).unwrap();
+        session.evict("cut/v").unwrap();
+        let mut asked = place.terrace("sql");
+        asked.args(["--format", "csv", "SELECT y, x, v FROM cut"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = asked.spawn().unwrap();
+        running.stdout.as_mut().unwrap().read_exact(&mut [0; 16]).unwrap();
+        array.resize(&[rows_left, 500]).unwrap();
+        let outcome = Outcome::of(running.wait_with_output().unwrap());
+        assert_eq!(outcome.code == 0, succeeds, "{}", outcome.stderr);
+        assert!(succeeds || outcome.stderr.contains("cut/v` was made smaller"), "{}", outcome.stderr);
+    }
+    drop(session);
+    shell.ends_and_leaves();
+}
+
+#[test]
 fn rows_are_written_in_every_format() {
     let place = Workplace::new();
     let shell = place.shell();

@@ -243,6 +243,19 @@ fn a_query_of_which_an_array_is_replaced_meanwhile_has_no_answer() {
         assert_eq!(answer(&agents, 0, &["SELECT min(u) AS u FROM swapped"]), "u\n2\n");
         session.remove("swapped", true).unwrap();
     }
+    // Asked on no node of theirs. The directory that is made in its place mostly has the same inode.
+    for _ in 0..3 {
+        make("swapped/u", 1);
+        let mut asked = place.terrace("sql");
+        asked.env("TERRACE_RUNTIME", place.scratch().join("other")).args(["--format", "csv", "SELECT * FROM swapped"]);
+        let mut running = asked.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        running.stdout.as_mut().unwrap().read_exact(&mut [0; 16]).unwrap();
+        session.remove("swapped/u", false).unwrap();
+        make("swapped/u", 2);
+        let outcome = Outcome::of(running.wait_with_output().unwrap());
+        assert!(outcome.code != 0 && outcome.stderr.contains("swapped/u"), "{}", outcome.stderr);
+        session.remove("swapped", true).unwrap();
+    }
     drop(session);
     agents.end();
 }

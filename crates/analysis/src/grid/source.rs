@@ -96,8 +96,9 @@ pub trait Source: Send + Sync {
     fn keeper(&self, _cell: &[u64]) -> Option<u32> {
         None
     }
-    /// The array, of which cells are read by its name while a query runs; `None`: all of them are held, or computed.
-    fn read_by_name(&self) -> Option<&terrace_client::Array> {
+    /// The array, of which cells are read by its name while a query runs, and its shape when that was planned; `None`: all cells are held, or
+    /// computed.
+    fn read_by_name(&self) -> Option<(&terrace_client::Array, &[u64])> {
         None
     }
 }
@@ -170,9 +171,9 @@ impl Source for ArrayView {
     fn keeper(&self, cell: &[u64]) -> Option<u32> {
         self.array().keeper(cell)
     }
-    fn read_by_name(&self) -> Option<&terrace_client::Array> {
+    fn read_by_name(&self) -> Option<(&terrace_client::Array, &[u64])> {
         // What lies in memory is held; the base is read chunk by chunk, and what is on other nodes where it is.
-        Some(self.array()).filter(|array| self.has_base || array.shared_name().is_some())
+        (self.has_base || self.array().shared_name().is_some()).then(|| (self.array(), self.shape.as_slice()))
     }
 }
 
@@ -216,7 +217,7 @@ impl Source for OneCell {
     fn fill(&self) -> &[u8] {
         self.view.fill()
     }
-    fn read_by_name(&self) -> Option<&terrace_client::Array> {
+    fn read_by_name(&self) -> Option<(&terrace_client::Array, &[u64])> {
         self.view.read_by_name()
     }
 }

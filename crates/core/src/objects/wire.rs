@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// `TER` and the version of this language.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"TER\x04");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"TER\x05");
 pub const FRAME_BYTES: usize = 16;
 pub const MESSAGE_BYTES_MAX: u32 = 16 << 20;
 /// A payload is one transfer's bytes; larger transfers go in several.
@@ -371,8 +371,10 @@ pub struct Status {
     pub tier: String,
     /// Nothing is newer than what the root's own storage has.
     pub is_durable: bool,
-    /// The same for as long as the object is there, whatever it is called.
+    /// The same for as long as the object is there, whatever it is called. File systems give it again to what is made later.
     pub identity: u64,
+    /// When the directory of an array or container was made, in ns since 1970, where the file system tells.
+    pub made_ns: Option<u64>,
 }
 
 #[cfg(test)]
