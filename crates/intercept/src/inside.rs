@@ -18,7 +18,9 @@ use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
 use twox_hash::XxHash3_128;
 
-const DIRECTORIES: usize = 16;
+/// So many that the directories in which the threads of a program are at work seldom take one another's place.
+const DIRECTORIES: usize = 64;
+const FILES: usize = 64;
 
 /// A directory on a file system that has a tier.
 #[derive(Clone, Copy)]
@@ -51,6 +53,51 @@ const FROM_WORKING_DIRECTORY: u64 = u64::MAX;
 static KNOWN: [Remembered<Known>; DIRECTORIES] = [const {
     Remembered::new(Known { directory: Directory { dev: 0, base: 0 }, start: FROM_ROOT, now: 0, ways: 0, text: 0 })
 }; DIRECTORIES];
+
+/// A file as it was looked at last. Whoever renames it, or gives its inode to another one, gives it another time of change.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    dev: u64,
+    ino: u64,
+    changed: (i64, i64),
+    now: u32,
+    ways: u32,
+}
+
+impl Seen {
+    /// `None`: another look at it may lead elsewhere.
+    fn of(index: Index, status: &libc::stat) -> Option<Seen> {
+        let is_plain = matches!(status.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR);
+        (is_plain && !spill::any(index)).then(|| Seen {
+            dev: status.st_dev,
+            ino: status.st_ino,
+            changed: (status.st_ctime, status.st_ctime_nsec),
+            now: index.header.now.load(Relaxed),
+            ways: index.header.ways.load(Acquire),
+        })
+    }
+
+    fn slot(&self) -> &'static Remembered<(Seen, u64)> {
+        &SEEN[self.ino as usize % FILES]
+    }
+}
+
+/// Files, each with the base of the directory that it is in.
+static SEEN: [Remembered<(Seen, u64)>; FILES] =
+    [const { Remembered::new((Seen { dev: 0, ino: 0, changed: (0, 0), now: 0, ways: 0 }, 0)) }; FILES];
+
+/// The base of the directory that this file is in, if it was looked at just now. Who opens a file looks at it more than once.
+pub fn base_of_seen(index: Index, status: &libc::stat) -> Option<u64> {
+    let seen = Seen::of(index, status)?;
+    seen.slot().read(|(known, base)| (*known == seen).then_some(*base))
+}
+
+/// This file, as the kernel tells of it, is in a directory of this base.
+pub fn remember_seen(index: Index, status: &libc::stat, base: u64) {
+    if let Some(seen) = Seen::of(index, status) {
+        seen.slot().write((seen, base));
+    }
+}
 
 /// A path up to its last component: a hash of its text (XXH3, of 128 bits: two texts of one are not to be expected), and its start.
 struct Key {
