@@ -1,5 +1,6 @@
 //! Several agents of one root: arrays spread over them, restarted as more and as fewer, and seen from each.
 
+use crate::objects_bytes::text_of;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -461,6 +462,34 @@ fn commands_reach_the_agents_that_serve_the_root_and_start_none_of_their_own() {
     assert_eq!(whole(&agents.beside(0), "c/a"), values);
     agents.end();
     assert_eq!(place.settled_tree().bytes("file"), b"written\n");
+}
+
+#[test]
+fn a_handle_of_a_prefetched_bytes_object_reads_what_a_program_of_another_agent_writes() {
+    let place = kept();
+    let agents = Agents::start(&place, 2);
+    let [near, far] = [0, 1].map(|number| agents.beside(number));
+    for (number, maker) in [&near, &far].into_iter().enumerate() {
+        let name = format!("file{number}");
+        let made = maker.create_bytes(&name, Create::New).unwrap();
+        made.write_at(0, b"count=1").unwrap();
+        made.close().unwrap();
+        maker.flush(&name).unwrap();
+        near.prefetch(&name).unwrap();
+        let handles = [near.open_bytes(&name, false).unwrap(), far.open_bytes(&name, false).unwrap()];
+        assert_eq!(handles.each_ref().map(text_of), ["count=1", "count=1"]);
+        for (count, writer) in [&far, &near, &far].into_iter().enumerate() {
+            let written = writer.open_bytes(&name, true).unwrap();
+            written.write_at(6, format!("{}", count + 2).as_bytes()).unwrap();
+            written.close().unwrap();
+            let wanted = format!("count={}", count + 2);
+            for handle in &handles {
+                assert!(wait_until(5, || text_of(handle) == wanted), "{name}: {} for {wanted}", text_of(handle));
+            }
+        }
+    }
+    drop((near, far));
+    agents.end();
 }
 
 /// A run that was there before them has an agent of its own: it can't read what the others keep, and says so; it removes nothing of it.

@@ -80,7 +80,7 @@ fn what_several_write_and_flush_at_once_is_all_there() {
     shell.ends_and_leaves();
 }
 
-fn text_of(file: &Bytes) -> String {
+pub fn text_of(file: &Bytes) -> String {
     let mut text = vec![0; file.len().unwrap() as usize];
     let got = file.read_at(0, &mut text).unwrap();
     String::from_utf8_lossy(&text[..got]).into_owned()

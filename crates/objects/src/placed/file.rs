@@ -4,6 +4,7 @@
 //! compared with the last one seen (one load), and the descriptor exchanged if it is not the file's any more.
 
 use crate::agent_call::{About, call};
+use super::names;
 use crate::calls;
 use crate::failure::{Context, system};
 use crate::place::{Place, sleep_us};
@@ -89,9 +90,15 @@ impl BytesFile {
     fn leave_replica(&mut self, place: &Place) {
         let Some((replica, number)) = self.replica.zip(self.record) else { return };
         let record = &place.index().records[number as usize];
-        if record.random.load(Acquire) == replica.random
-            && !matches!(record.state(), State::Durable | State::Dead | State::Free | State::New)
-        {
+        let is_kept = record.random.load(Acquire) == replica.random
+            && !matches!(record.state(), State::Durable | State::Dead | State::Free | State::New);
+        // Where there are other nodes, one of their programs may write to the root's file, and tells nobody.
+        let is_written_elsewhere = || {
+            place.index().header.others.load(Acquire) > 0
+                && record.state() == State::Clean
+                && !calls::lstat(&self.path).is_ok_and(|stat| names::is_equal_to(record, &stat))
+        };
+        if is_kept && !is_written_elsewhere() {
             return;
         }
         self.replica = None;

@@ -17,7 +17,7 @@ use terrace_index::calls::CallKind;
 use terrace_index::guard::Domain;
 use terrace_index::ring::{EventKind, NO_RECORD};
 use terrace_index::table::root_key;
-use terrace_index::{FLAG_UNLINKED, NAME_LEN, State, write_name};
+use terrace_index::{FLAG_UNLINKED, NAME_LEN, Record, State, write_name};
 
 /// A device with less than this free takes no new files.
 const ROOM_MIN: i64 = 64 << 10;
@@ -377,6 +377,16 @@ fn promote(place: &Place, path: &Path, number: u32) -> Result<()> {
     Ok(())
 }
 
+/// The root's file, which looks so, is as it was when the record's replica was made.
+pub(super) fn is_equal_to(record: &Record, stat: &Stat) -> bool {
+    let nanoseconds = |seconds: i64, rest: u64| seconds.wrapping_mul(1_000_000_000).wrapping_add(rest as i64);
+    record.state() == State::Clean
+        && record.durable_ino.load(Acquire) == stat.st_ino
+        && record.durable_size.load(Relaxed) == stat.st_size as u64
+        && record.durable_mtime_ns.load(Relaxed) == nanoseconds(stat.st_mtime, stat.st_mtime_nsec)
+        && record.durable_ctime_ns.load(Relaxed) == nanoseconds(stat.st_ctime, stat.st_ctime_nsec)
+}
+
 /// The clean replica of a durable file, if a tier has one that is still equal.
 fn replica_of(place: &Place, stat: &Stat) -> Option<(OwnedFd, u32, Replica)> {
     let index = place.index();
@@ -385,15 +395,7 @@ fn replica_of(place: &Place, stat: &Stat) -> Option<(OwnedFd, u32, Replica)> {
     }
     let number = index.record_of_root_ino(stat.st_ino)?;
     let record = &index.records[number as usize];
-    let nanoseconds = |seconds: i64, rest: u64| seconds.wrapping_mul(1_000_000_000).wrapping_add(rest as i64);
-    let is_same = || {
-        record.state() == State::Clean
-            && record.durable_ino.load(Acquire) == stat.st_ino
-            && record.durable_size.load(Relaxed) == stat.st_size as u64
-            && record.durable_mtime_ns.load(Relaxed) == nanoseconds(stat.st_mtime, stat.st_mtime_nsec)
-            && record.durable_ctime_ns.load(Relaxed) == nanoseconds(stat.st_ctime, stat.st_ctime_nsec)
-    };
-    if !is_same() {
+    if !is_equal_to(record, stat) {
         return None;
     }
     let mut name = [0; NAME_LEN];
@@ -407,7 +409,7 @@ fn replica_of(place: &Place, stat: &Stat) -> Option<(OwnedFd, u32, Replica)> {
     let is_equal = replica.st_size == stat.st_size
         && (replica.st_mtime, replica.st_mtime_nsec) == (stat.st_mtime, stat.st_mtime_nsec)
         && record.object_ino.load(Acquire) == replica.st_ino
-        && is_same();
+        && is_equal_to(record, stat);
     is_equal.then_some((fd, number, Replica { random, durable_ino: stat.st_ino }))
 }
 
