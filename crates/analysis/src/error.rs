@@ -57,7 +57,7 @@ impl From<DataFusionError> for Error {
             DataFusionError::ResourcesExhausted(message) => {
                 let first = message.lines().next().unwrap_or_default();
                 Error::new(Kind::NoSpace, format!("the query needs more memory than it may have: {first}"))
-                    .hint("give it more with --memory, ask for less at once, or let it spill with --spill DIR")
+                    .hint("give it more with --memory, ask for less at once, or, if it does not yet, let it spill with --spill DIR")
             }
             DataFusionError::Internal(message) => internal(message),
             root => {

@@ -2,7 +2,7 @@
 
 use crate::cf_time::cf_time;
 use crate::complex;
-use crate::control::{self, Control, Limits, Query, Register, answer, checked, on_behalf, with_memory_of};
+use crate::control::{self, Control, Limits, Query, Register, Shares, answer, checked, on_behalf, with_memory_of};
 use crate::error::{Error, Result};
 use crate::exact;
 use crate::exec::STACK_BYTES;
@@ -24,7 +24,7 @@ use datafusion::common::tree_node::TreeNode;
 use datafusion::error::DataFusionError;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
-use datafusion::execution::memory_pool::{FairSpillPool, MemoryLimit, TrackConsumersPool};
+use datafusion::execution::memory_pool::{MemoryLimit, TrackConsumersPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, TaskContext};
@@ -98,6 +98,11 @@ const MERGE_BYTES_MAX: usize = 10 << 20;
 
 const THREADS_MAX: usize = 1024;
 
+/// What each sort is to merge with.
+pub fn merge_bytes_of(config: &SessionConfig) -> usize {
+    config.options().execution.sort_spill_reservation_bytes
+}
+
 /// A context without any tables, for those who bring their own.
 pub fn context(options: &Options) -> Result<SessionContext> {
     let mut config = SessionConfig::new()
@@ -124,7 +129,7 @@ pub fn context(options: &Options) -> Result<SessionContext> {
         runtime = match options.spill {
             // Each sort, join and aggregate has its part, so that one that spills late leaves the others theirs.
             Some(_) => {
-                let pool = TrackConsumersPool::new(FairSpillPool::new(bytes), CONSUMERS_NAMED);
+                let pool = TrackConsumersPool::new(Shares::new(bytes, merge_bytes_of(&config)), CONSUMERS_NAMED);
                 runtime.with_memory_pool(Arc::new(pool))
             }
             None => runtime.with_memory_limit(bytes, 1.0),
@@ -286,7 +291,7 @@ async fn run(
 ) -> Result<SendableRecordBatchStream> {
     let control = control::current();
     let config = task.session_config().clone().with_extension(control.clone());
-    let environment = with_memory_of(&control, &task.runtime_env());
+    let environment = with_memory_of(&control, &task.runtime_env(), merge_bytes_of(&config));
     let task = Arc::new(task.with_session_config(config).with_runtime(environment));
     let held = Arc::downgrade(&task);
     let stream = aside(async move {

@@ -8,8 +8,10 @@
 //! default, would end the process.
 
 use crate::{Error, Result};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 const F_SETSIG: i32 = 10;
 
@@ -73,6 +75,21 @@ impl Lease {
     }
 }
 
+/// For this long who opens waits for a lease.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// An open with O_NONBLOCK, which waits for no other end of a fifo, and for no lease either (EWOULDBLOCK). A lease of the mover's own is dropped
+/// within milliseconds of the first try: so it is tried again.
+pub fn past_leases<T>(open: impl Fn() -> std::result::Result<T, Errno>) -> std::result::Result<T, Errno> {
+    let begun = Instant::now();
+    loop {
+        match open() {
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(1)),
+            opened => return opened,
+        }
+    }
+}
+
 impl AsFd for Lease {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -91,7 +108,6 @@ mod tests {
     use super::*;
     use std::fs::File;
     use std::io::Write;
-    use std::time::{Duration, Instant};
 
     fn scratch() -> tempfile::NamedTempFile {
         tempfile::NamedTempFile::new_in("/dev/shm").unwrap()
@@ -154,6 +170,24 @@ mod tests {
             writer.join().unwrap();
         });
         assert!(start.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn who_opens_without_waiting_gets_past_a_lease_that_is_dropped_when_it_breaks() {
+        let path = scratch().into_temp_path();
+        let mine = File::open(&path).unwrap();
+        let lease = Lease::exclusive(mine.as_fd()).unwrap().unwrap();
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NONBLOCK;
+        let open = || rustix::fs::open(&*path, flags, rustix::fs::Mode::empty());
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| past_leases(open));
+            while !lease.is_broken() {
+                std::thread::yield_now();
+            }
+            assert_eq!(open().unwrap_err(), Errno::WOULDBLOCK);
+            drop(lease);
+            reader.join().unwrap().unwrap();
+        });
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub use copy::{Begun, Behind, Copied, CopyOptions, copy};
 pub use directory::{DirectoryTier, FileReading};
 pub use error::{Error, Next, Result};
 pub use journal::{Journal, Safety};
-pub use lease::Lease;
+pub use lease::{Lease, past_leases};
 pub use step::{Step, reached};
 pub use tier::{
     Attributes, AttributesReport, Entry, EntryKind, Reading, ReadingExt, Space, Stat, Tier, TierExt, Timestamp,

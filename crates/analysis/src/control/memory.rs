@@ -1,18 +1,18 @@
 //! What one query holds: counted, and kept below what one query may hold, on the way to the pool of all.
 
-use super::Control;
+use super::{Control, Shares};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{FairSpillPool, MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::RuntimeEnv;
 use std::fmt::{Debug, Display, Formatter};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The same environment, with this query's own way to memory.
-pub fn with_memory_of(control: &Arc<Control>, environment: &RuntimeEnv) -> Arc<RuntimeEnv> {
+/// The same environment, with this query's own way to memory. `merge_bytes`: what each of its sorts is to merge with.
+pub fn with_memory_of(control: &Arc<Control>, environment: &RuntimeEnv, merge_bytes: usize) -> Arc<RuntimeEnv> {
     // Each sort, join and aggregate of the query has its part, so that one that spills late leaves the others theirs.
     let spills = environment.disk_manager.tmp_files_enabled();
-    let parts = control.memory_bytes_max.filter(|_| spills).map(FairSpillPool::new);
+    let parts = control.memory_bytes_max.filter(|_| spills).map(|bytes| Shares::new(bytes, merge_bytes));
     let pool = Pool { all: environment.memory_pool.clone(), parts, control: control.clone() };
     let mut environment = environment.clone();
     environment.memory_pool = Arc::new(pool);
@@ -21,7 +21,7 @@ pub fn with_memory_of(control: &Arc<Control>, environment: &RuntimeEnv) -> Arc<R
 
 struct Pool {
     all: Arc<dyn MemoryPool>,
-    parts: Option<FairSpillPool>,
+    parts: Option<Shares>,
     control: Arc<Control>,
 }
 

@@ -12,10 +12,12 @@
 mod checked;
 mod memory;
 mod register;
+mod shares;
 
 pub use checked::checked;
 pub use memory::with_memory_of;
 pub use register::{Limits, Query, Record, Register, answer};
+pub use shares::Shares;
 
 use crate::error::{Error, Result};
 use std::sync::Arc;

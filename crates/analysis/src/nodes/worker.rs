@@ -7,7 +7,7 @@ use crate::control::{checked, of_config, with_memory_of};
 use crate::error::{Error, Result};
 use crate::exact;
 use crate::exec::ArrayExec;
-use crate::session::{Options, context, register_functions};
+use crate::session::{Options, context, merge_bytes_of, register_functions};
 use crate::tables::Objects;
 use crate::{Limits, Query, Register};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
@@ -101,9 +101,10 @@ pub fn worker_service(
             let mut told = told.with_target_partitions(config.target_partitions()).with_batch_size(config.batch_size());
             told.set_extension(control.clone());
             told.set_extension(Arc::new(ForAnotherNode));
+            let environment = with_memory_of(&control, &runtime, merge_bytes_of(&told));
             let mut state: SessionState = builder
                 .with_config(told)
-                .with_runtime_env(with_memory_of(&control, &runtime))
+                .with_runtime_env(environment)
                 .with_distributed_user_codec(Codec { objects })
                 .with_distributed_channel_resolver(channels)
                 .with_distributed_worker_plan_rewrite_handler(ending)

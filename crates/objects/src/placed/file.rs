@@ -3,8 +3,8 @@
 //! A descriptor of a placed file may be left behind when the agent moves the file: before each use the number of moves is
 //! compared with the last one seen (one load), and the descriptor exchanged if it is not the file's any more.
 
-use crate::agent_call::{About, call};
 use super::names;
+use crate::agent_call::{About, call};
 use crate::calls;
 use crate::failure::{Context, system};
 use crate::place::{Place, sleep_us};

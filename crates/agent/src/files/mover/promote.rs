@@ -20,7 +20,7 @@ use terrace_index::State;
 use terrace_index::guard::Domain;
 use terrace_index::table::root_key;
 use terrace_tier::journal::Task;
-use terrace_tier::{FileReading, Lease, Reading, Stat, Step, Tier, reached};
+use terrace_tier::{FileReading, Lease, Reading, Stat, Step, Tier, past_leases, reached};
 
 /// How long a program waits for the mover to be done with the file.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -286,7 +286,7 @@ impl Files {
 
 fn open_durable(path: &[u8]) -> Result<FileReading, i32> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let fd = rustix::fs::open(as_path(path), flags, Mode::empty()).map_err(Errno::raw_os_error)?;
+    let fd = past_leases(|| rustix::fs::open(as_path(path), flags, Mode::empty())).map_err(Errno::raw_os_error)?;
     let file = FileReading::from_fd(fd, as_path(path));
     let stat = file.stat().map_err(|error| error.errno())?;
     if stat.is_file() { Ok(file) } else { Err(libc::EINVAL) }

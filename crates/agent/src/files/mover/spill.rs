@@ -28,7 +28,7 @@ use terrace_core::control::MoveKind;
 use terrace_index::guard::Domain;
 use terrace_index::ring::NO_RECORD;
 use terrace_index::{FLAG_NAMED, FLAG_SPILLED, FLAG_SPILLED_ROOT, FLAG_UNRECORDED, INSIDE_BASE, SPILLS, Spill, State};
-use terrace_tier::{FileReading, Reading, Stat, Step, Tier, reached};
+use terrace_tier::{FileReading, Reading, Stat, Step, Tier, past_leases, reached};
 
 /// The directory above may be renamed while the file is copied.
 const NAMINGS: usize = 3;
@@ -155,7 +155,7 @@ impl Files {
 
     fn move_one_down(&self, device: usize, path: &Path) -> Result<(), i32> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(Errno::raw_os_error)?;
+        let fd = past_leases(|| rustix::fs::open(path, flags, Mode::empty())).map_err(Errno::raw_os_error)?;
         let stat = Stat::from(&rustix::fs::fstat(&fd).map_err(Errno::raw_os_error)?);
         let is_known = self.index.record_of_object(stat.dev, stat.ino, stat.nlink).is_some();
         if !stat.is_file() || stat.nlink != 1 || is_known || is_locked(&stat) || !self.nobody_has(&fd, &stat) {
@@ -179,7 +179,7 @@ impl Files {
             return is_roots.then_some(place).ok_or(libc::EXDEV);
         }
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = rustix::fs::open(as_path(path), flags, Mode::empty()).map_err(raw)?;
+        let fd = past_leases(|| rustix::fs::open(as_path(path), flags, Mode::empty())).map_err(raw)?;
         let stat = Stat::from(&rustix::fs::fstat(&fd).map_err(raw)?);
         let device = self.device_inside(path).ok_or(libc::EXDEV)?;
         let is_known = self.index.record_of_object(stat.dev, stat.ino, stat.nlink).is_some();

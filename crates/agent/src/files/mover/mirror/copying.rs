@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use terrace_tier::{Lease, with_buffer};
+use terrace_tier::{Lease, past_leases, with_buffer};
 use twox_hash::XxHash3_128;
 
 /// What became of a file that was to be copied.
@@ -64,7 +64,7 @@ impl Copier<'_> {
         let is_last = self.how.is_last();
         let left = |why: &'static str| if is_last { Err(io::Error::other(why)) } else { Ok(Done::Left) };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let open = || Ok(File::from(rustix::fs::open(&one.path, flags, Mode::empty())?));
+        let open = || Ok(File::from(past_leases(|| rustix::fs::open(&one.path, flags, Mode::empty()))?));
         let source = match with_rights(&one.path, is_last, open) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return left("it has gone"),
             source => source?,
