@@ -55,8 +55,10 @@ impl From<DataFusionError> for Error {
                 of_text(&text).unwrap_or_else(|| Error::new(Kind::System, text))
             }
             DataFusionError::ResourcesExhausted(message) => {
-                let first = message.lines().next().unwrap_or_default();
-                Error::new(Kind::NoSpace, format!("the query needs more memory than it may have: {first}"))
+                // The pool's own word stands below those who hold most.
+                let of_pool = message.lines().find_map(|line| line.strip_prefix("Error: "));
+                let told = of_pool.or(message.lines().next()).unwrap_or_default();
+                Error::new(Kind::NoSpace, format!("the query needs more memory than it may have: {told}"))
                     .hint("give it more with --memory, ask for less at once, or, if it does not yet, let it spill with --spill DIR")
             }
             DataFusionError::Internal(message) => internal(message),

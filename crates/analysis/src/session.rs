@@ -20,7 +20,7 @@ use crate::sum::exact_sum;
 use crate::tables::{CATALOG, Names, Objects, ROOT_SCHEMA};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::tree_node::TreeNode;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::error::DataFusionError;
 use datafusion::execution::context::SQLOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
@@ -98,6 +98,11 @@ const MERGE_BYTES_MAX: usize = 10 << 20;
 
 const THREADS_MAX: usize = 1024;
 
+/// What each of so many sorts is to merge with: as much as what it sorts.
+fn merge_bytes(bytes: usize, sorts: usize) -> usize {
+    (bytes / sorts / 2).min(MERGE_BYTES_MAX)
+}
+
 /// What each sort is to merge with.
 pub fn merge_bytes_of(config: &SessionConfig) -> usize {
     config.options().execution.sort_spill_reservation_bytes
@@ -122,8 +127,8 @@ pub fn context(options: &Options) -> Result<SessionContext> {
     let bytes_of_query = [options.memory_bytes_max, options.query_memory_bytes_max].into_iter().flatten().min();
     if let Some(bytes) = bytes_of_query {
         let threads = config.target_partitions().min(bytes / THREAD_BYTES_MIN).max(1);
-        let merge_bytes = (bytes / threads / 4).min(MERGE_BYTES_MAX);
-        config = config.with_target_partitions(threads).with_sort_spill_reservation_bytes(merge_bytes);
+        let to_merge = merge_bytes(bytes, 2 * threads);
+        config = config.with_target_partitions(threads).with_sort_spill_reservation_bytes(to_merge);
     }
     if let Some(bytes) = options.memory_bytes_max {
         runtime = match options.spill {
@@ -219,12 +224,16 @@ async fn unchecked(frame: DataFrame, read: &ReadByName) -> Result<SendableRecord
         }
     }
     let environment = state.runtime_env();
-    let is_limited = control::current().memory_bytes_max.is_some()
-        || matches!(environment.memory_pool.memory_limit(), MemoryLimit::Finite(_));
-    let may_sort = is_limited && environment.disk_manager.tmp_files_enabled() && has_join(&plan);
-    if !may_sort {
+    let of_all = match environment.memory_pool.memory_limit() {
+        MemoryLimit::Finite(bytes) => Some(bytes),
+        _ => None,
+    };
+    let limit = control::current().memory_bytes_max.into_iter().chain(of_all).min();
+    let joins = joins(&plan);
+    let may_sort = limit.filter(|_| environment.disk_manager.tmp_files_enabled() && joins > 0);
+    let Some(limit) = may_sort else {
         return stream_once(DataFrame::new(state, plan), read).await;
-    }
+    };
     let options = &mut state.config_mut().options_mut().optimizer;
     // All of one side is held before the first row comes.
     options.repartition_joins = false;
@@ -238,6 +247,7 @@ async fn unchecked(frame: DataFrame, read: &ReadByName) -> Result<SendableRecord
     // With one the engine sorts no side.
     let threads = config.target_partitions().max(2);
     config.options_mut().execution.target_partitions = threads;
+    config.options_mut().execution.sort_spill_reservation_bytes = merge_bytes(limit, 2 * joins * threads);
     stream_once(DataFrame::new(state, plan), read).await
 }
 
@@ -258,11 +268,15 @@ async fn unless_exhausted(mut rows: SendableRecordBatchStream) -> Option<Sendabl
     Some(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
 }
 
-fn has_join(plan: &LogicalPlan) -> bool {
-    let is_join = |plan: &LogicalPlan| Ok(matches!(plan, LogicalPlan::Join(_)));
-    // In a subquery, too. What can't be walked through is run as it is.
-    plan.exists(is_join).unwrap_or(false)
-        || plan.exists(|plan| Ok(!plan.expressions().iter().all(is_plain))).unwrap_or(false)
+/// How many it has; one for each expression with a subquery. What can't be walked through is run as it is.
+fn joins(plan: &LogicalPlan) -> usize {
+    let mut joins = 0;
+    let counted = plan.apply(|plan| {
+        let with_subquery = plan.expressions().iter().filter(|expression| !is_plain(expression)).count();
+        joins += with_subquery + matches!(plan, LogicalPlan::Join(_)) as usize;
+        Ok(TreeNodeRecursion::Continue)
+    });
+    counted.map_or(0, |_| joins)
 }
 
 /// Without a subquery, of which a join is made.

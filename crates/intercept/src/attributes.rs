@@ -30,6 +30,8 @@ macro_rules! xattr_hooks {
     ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty, $own:expr, $through:expr, $elsewhere:expr;)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(path: *const c_char, $($arg: $ty),*) -> $ret {
+            let way = Way::of(CWD, path);
+            let path = way.path();
             if let Some(answer) = elsewhere::answered(CWD, path, false, $elsewhere) {
                 return real::outcome(answer) as $ret;
             }

@@ -54,7 +54,8 @@ static KNOWN: [Remembered<Known>; DIRECTORIES] = [const {
     Remembered::new(Known { directory: Directory { dev: 0, base: 0 }, start: FROM_ROOT, now: 0, ways: 0, text: 0 })
 }; DIRECTORIES];
 
-/// A file as it was looked at last. Whoever renames it, or gives its inode to another one, gives it another time of change.
+/// A file as it was looked at last. Whoever renames it, or gives its inode to another one, gives it another time of change, if that is not of the
+/// same tick of the file system's clock.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Seen {
     dev: u64,
@@ -65,10 +66,13 @@ struct Seen {
 }
 
 impl Seen {
-    /// `None`: another look at it may lead elsewhere.
+    /// `None`: another look at it may lead elsewhere, or to another one of its names.
     fn of(index: Index, status: &libc::stat) -> Option<Seen> {
-        let is_plain = matches!(status.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR);
-        (is_plain && !spill::any(index)).then(|| Seen {
+        let has_one_place = match status.st_mode & libc::S_IFMT {
+            libc::S_IFREG => status.st_nlink <= 1,
+            kind => kind == libc::S_IFDIR,
+        };
+        (has_one_place && !spill::any(index) && is_past(status.st_ctime)).then(|| Seen {
             dev: status.st_dev,
             ino: status.st_ino,
             changed: (status.st_ctime, status.st_ctime_nsec),
@@ -80,6 +84,14 @@ impl Seen {
     fn slot(&self) -> &'static Remembered<(Seen, u64)> {
         &SEEN[self.ino as usize % FILES]
     }
+}
+
+/// Before the tick of any file system's clock that goes on: those of some are a second.
+fn is_past(seconds: i64) -> bool {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it fills what it is given, and asks no kernel.
+    let known = unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut now) } == 0;
+    known && now.tv_sec - seconds >= 2
 }
 
 /// Files, each with the base of the directory that it is in.

@@ -2,6 +2,7 @@
 //!
 //! The errno is chosen where the error is born and travels as its `io::Error` source.
 
+use rustix::io::Errno;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -120,5 +121,11 @@ impl Error {
             _ => return None,
         };
         Some(text)
+    }
+}
+
+impl PartialEq<Errno> for Error {
+    fn eq(&self, errno: &Errno) -> bool {
+        self.errno() == errno.raw_os_error()
     }
 }

@@ -78,13 +78,15 @@ impl Lease {
 /// For this long who opens waits for a lease.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// An open with O_NONBLOCK, which waits for no other end of a fifo, and for no lease either (EWOULDBLOCK). A lease of the mover's own is dropped
-/// within milliseconds of the first try: so it is tried again.
-pub fn past_leases<T>(open: impl Fn() -> std::result::Result<T, Errno>) -> std::result::Result<T, Errno> {
+/// An open with O_NONBLOCK, which waits for no other end of a fifo, and for no lease either (EWOULDBLOCK). A lease of another thread of the mover is
+/// dropped within milliseconds of the first try: so it is tried again. Not for who has a lease on the file.
+pub fn past_leases<T, E: PartialEq<Errno>>(open: impl Fn() -> std::result::Result<T, E>) -> std::result::Result<T, E> {
     let begun = Instant::now();
     loop {
         match open() {
-            Err(Errno::WOULDBLOCK) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(1)),
+            Err(error) if error == Errno::WOULDBLOCK && begun.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(1))
+            }
             opened => return opened,
         }
     }

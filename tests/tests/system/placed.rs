@@ -307,6 +307,7 @@ print(sorted(os.listdir('.')), os.listdir('tmp-1'), open('tmp-1/x').read()); doe
 os.unlink('tmp-4/x'); does(os.rename, 'tmp-3', 'tmp-4'); os.mkdir('tmp-5'); does(os.rename, 'tmp-5', 'tmp-4')
 os.rmdir('tmp-4')
 fd = os.open('work', os.O_RDONLY); os.mkdir('byfd', dir_fd=fd); os.mkdir('../made', dir_fd=fd); os.symlink('t', '../link', dir_fd=fd); os.rename('byfd', '../byfd', src_dir_fd=fd, dst_dir_fd=fd) if 0 else os.rmdir('byfd', dir_fd=fd)
+does(os.listxattr, 'work/../file', follow_symlinks=False); does(os.getxattr, 'work/../file', 'user.no', follow_symlinks=False)
 print(sorted(os.listdir('.')), os.access('work/../file', os.R_OK), os.access('work/../none', os.R_OK)); os.rmdir('work/../made'); os.unlink('work/../link'); os.mkfifo('work/../fifo'); os.unlink('fifo')
 os.unlink('work/f'); os.rmdir('work/a'); os.rmdir('work'); print(sorted(os.listdir('.'))); os.unlink('file')
 END

@@ -46,6 +46,12 @@ fn joins_groups_and_sorts_that_do_not_fit_into_memory_go_on_in_a_directory() {
         ),
         ("SELECT count(*) FROM run WHERE p IN (SELECT q * 2 FROM other)", format!("{}", CELLS.div_ceil(2))),
         ("SELECT count(*), sum(n) FROM (SELECT p, count(*) AS n FROM run GROUP BY p)", format!("{CELLS},{CELLS}")),
+        // Rows of several columns take more to merge than they do.
+        ("SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY p % 1000, x DESC) AS n FROM run)", format!("{CELLS}")),
+        (
+            "SELECT sum(r) FROM (SELECT rank() OVER (PARTITION BY p % 100 ORDER BY p) AS r FROM run)",
+            format!("{}", 100 * (CELLS / 100) * (CELLS / 100 + 1) / 2),
+        ),
         // What array plans make of joins and groups goes on from there.
         (
             "SELECT sum(s), max(n) FROM (SELECT a.p % 2000003 AS k, sum(a.p) AS s, count(*) AS n FROM run a JOIN other b ON a.x = b.x GROUP BY k)",

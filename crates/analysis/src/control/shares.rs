@@ -1,7 +1,7 @@
 //! A limit of memory that is shared so that all who can spill get on, however many they are.
 //!
 //! ```text
-//!   limit = what can't spill + what each sort merges with + equal parts for who can spill
+//!   limit = what can't spill (a 16th at least) + what each sort merges with + equal parts for who can spill
 //! ```
 //!
 //! A sort frees what it merges with whenever it spills, and takes it again. DataFusion's `FairSpillPool` gives it to who asks first: where several
@@ -14,8 +14,13 @@ use std::collections::HashMap;
 use std::fmt::{Display, Formatter};
 use std::sync::Mutex;
 
-/// How DataFusion calls what a sort merges with; the sort itself, which can spill, is another consumer.
-const MERGE: &str = "ExternalSorterMerge";
+/// How DataFusion calls a sort, which can spill, and what it merges with, which is another consumer.
+const SORT: &str = "ExternalSorter[";
+const MERGE: &str = "ExternalSorterMerge[";
+
+/// To merge what a sort holds may take so many times that: before it spills it merges in memory, rows of several columns in a form of their own
+/// beside their cells, and fails where there is less.
+const MERGE_TIMES: usize = 3;
 
 #[derive(Debug)]
 pub struct Shares {
@@ -25,29 +30,36 @@ pub struct Shares {
     state: Mutex<State>,
 }
 
-/// All in bytes, but for `can_spill`.
+/// What is held, in bytes.
 #[derive(Debug, Default)]
 struct State {
-    /// How many can.
-    can_spill: usize,
-    spillable: usize,
-    /// Of each sort, by the consumer's number.
-    merging: HashMap<usize, usize>,
+    spillable: HashMap<ConsumerId, usize>,
+    merging: HashMap<ConsumerId, usize>,
     /// Of all others.
     fixed: usize,
 }
 
+type ConsumerId = usize;
+
 impl State {
     fn held(&mut self, consumer: &MemoryConsumer) -> &mut usize {
         match kind(consumer) {
-            Kind::Spills => &mut self.spillable,
+            Kind::Spills => self.spillable.entry(consumer.id()).or_default(),
             Kind::Merges => self.merging.entry(consumer.id()).or_default(),
             Kind::Other => &mut self.fixed,
         }
     }
+
+    /// Where consumers of this kind are counted by themselves.
+    fn each(&mut self, consumer: &MemoryConsumer) -> Option<&mut HashMap<ConsumerId, usize>> {
+        match kind(consumer) {
+            Kind::Spills => Some(&mut self.spillable),
+            Kind::Merges => Some(&mut self.merging),
+            Kind::Other => None,
+        }
+    }
 }
 
-#[derive(PartialEq)]
 enum Kind {
     Spills,
     Merges,
@@ -67,28 +79,38 @@ impl Shares {
         Shares { limit, merge, state: Mutex::default() }
     }
 
-    /// What is set aside for each sort's merging: half of what there is goes to it, at most.
+    /// What is set aside for each sort's merging: half of what there is, for all of them, at most.
     fn merge_share(&self, state: &State) -> usize {
         let free = self.limit.saturating_sub(state.fixed);
         (free / 2).checked_div(state.merging.len()).map_or(self.merge, |share| share.min(self.merge))
     }
 
-    /// By how much this may hold more than it does.
-    fn most(&self, state: &State, reservation: &MemoryReservation) -> usize {
+    /// How much more this may hold.
+    fn more(&self, state: &State, reservation: &MemoryReservation) -> usize {
+        let consumer = reservation.consumer();
+        let held = |each: &HashMap<ConsumerId, usize>| each.get(&consumer.id()).copied().unwrap_or(0);
         let share = self.merge_share(state);
-        let set_aside = share * state.merging.len();
-        let part = self.limit.saturating_sub(state.fixed + set_aside) / state.can_spill.max(1);
+        let for_others = self.limit / 16;
+        let set_aside = state.fixed.max(for_others) + share * state.merging.len();
+        let part = self.limit.saturating_sub(set_aside) / state.spillable.len().max(1);
         let merging = state.merging.values().map(|&held| held.max(share)).sum::<usize>();
-        let unused = self.limit.saturating_sub(state.fixed + state.spillable + merging);
-        match kind(reservation.consumer()) {
+        let unused = self.limit.saturating_sub(state.fixed + state.spillable.values().sum::<usize>() + merging);
+        match kind(consumer) {
+            // It divides what it holds among what it merges, and can't do without its first rows.
+            Kind::Spills if consumer.name().starts_with(SORT) => match held(&state.spillable) {
+                0 => part,
+                held => {
+                    let of_sort = self.limit.saturating_sub(state.fixed.max(for_others)) / state.merging.len().max(1);
+                    part.min(of_sort / (1 + MERGE_TIMES)).saturating_sub(held)
+                }
+            },
+            // As in DataFusion's pool: an aggregate merges what it has spilled with a reservation beside its own.
             Kind::Spills => part.saturating_sub(reservation.size()),
             Kind::Merges => {
-                // A sort that merges has spilled what it held: beyond its share it takes from its part.
-                let held = state.merging.get(&reservation.consumer().id()).copied().unwrap_or(0);
-                let more = (share.max(held) + unused).min(share + part);
-                more.saturating_sub(held)
+                let held = held(&state.merging);
+                share.max(held) + unused - held
             }
-            Kind::Other => unused,
+            Kind::Other => unused.max(for_others.saturating_sub(state.fixed)),
         }
     }
 }
@@ -104,19 +126,13 @@ impl MemoryPool for Shares {
         "shares"
     }
     fn register(&self, consumer: &MemoryConsumer) {
-        let mut state = self.state.lock().unwrap();
-        match kind(consumer) {
-            Kind::Spills => state.can_spill += 1,
-            Kind::Merges => _ = state.merging.insert(consumer.id(), 0),
-            Kind::Other => {}
+        if let Some(each) = self.state.lock().unwrap().each(consumer) {
+            each.insert(consumer.id(), 0);
         }
     }
     fn unregister(&self, consumer: &MemoryConsumer) {
-        let mut state = self.state.lock().unwrap();
-        match kind(consumer) {
-            Kind::Spills => state.can_spill -= 1,
-            Kind::Merges => _ = state.merging.remove(&consumer.id()),
-            Kind::Other => {}
+        if let Some(each) = self.state.lock().unwrap().each(consumer) {
+            each.remove(&consumer.id());
         }
     }
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
@@ -127,11 +143,11 @@ impl MemoryPool for Shares {
     }
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let mut state = self.state.lock().unwrap();
-        let most = self.most(&state, reservation);
-        if additional > most {
+        let more = self.more(&state, reservation);
+        if additional > more {
             let (name, held) = (reservation.consumer().name(), reservation.size());
             return Err(DataFusionError::ResourcesExhausted(format!(
-                "{name} holds {held} bytes and asks for {additional} more, of which its share has {most}"
+                "{name} holds {held} bytes and asks for {additional} more, of which it may have {more}"
             )));
         }
         *state.held(reservation.consumer()) += additional;
@@ -139,7 +155,7 @@ impl MemoryPool for Shares {
     }
     fn reserved(&self) -> usize {
         let state = self.state.lock().unwrap();
-        state.fixed + state.spillable + state.merging.values().sum::<usize>()
+        state.fixed + state.spillable.values().chain(state.merging.values()).sum::<usize>()
     }
     fn memory_limit(&self) -> MemoryLimit {
         MemoryLimit::Finite(self.limit)
@@ -152,28 +168,44 @@ mod tests {
     use std::sync::Arc;
 
     fn sort(pool: &Arc<dyn MemoryPool>, number: usize) -> [MemoryReservation; 2] {
-        let sorter = MemoryConsumer::new(format!("ExternalSorter[{number}]")).with_can_spill(true);
-        [sorter, MemoryConsumer::new(format!("{MERGE}[{number}]"))].map(|consumer| consumer.register(pool))
+        let sorter = MemoryConsumer::new(format!("{SORT}{number}]")).with_can_spill(true);
+        [sorter, MemoryConsumer::new(format!("{MERGE}{number}]"))].map(|consumer| consumer.register(pool))
     }
 
     #[test]
     fn each_of_two_sorts_has_what_it_merges_with_whenever_it_asks() {
-        let pool: Arc<dyn MemoryPool> = Arc::new(Shares::new(100, 10));
+        let pool: Arc<dyn MemoryPool> = Arc::new(Shares::new(160, 10));
         let ([one, merge_one], [other, merge_other]) = (sort(&pool, 0), sort(&pool, 1));
         merge_one.try_grow(10).unwrap();
-        // The parts are of what is left for them: 100 - 2 * 10, by two.
-        one.try_grow(40).unwrap();
+        // The parts are of what is left for them: 160 - 160 / 16 - 2 * 10, by two.
+        one.try_grow(65).unwrap();
         assert!(one.try_grow(1).is_err());
-        // It spills and merges, with what it held too, and leaves the other one its own.
+        let divided = one.split(60);
+        assert!(one.try_grow(1).is_err(), "what was divided is held still");
+        drop(divided);
+        // It spills, and merges with all that is unused. The other one has its own still.
         one.free();
-        merge_one.try_grow(40).unwrap();
+        merge_one.try_grow(140).unwrap();
         assert!(merge_one.try_grow(1).is_err());
         merge_other.try_grow(10).unwrap();
-        other.try_grow(40).unwrap();
-        assert_eq!(pool.reserved(), 100);
+        assert_eq!(pool.reserved(), 160);
         merge_other.free();
         assert!(merge_one.try_grow(1).is_err(), "what the other one merges with is set aside");
         merge_other.try_grow(10).unwrap();
+        other.try_grow(65).unwrap();
+        // An aggregate without groups, say.
+        MemoryConsumer::new("AggregateStream").register(&pool).try_grow(10).unwrap();
+    }
+
+    #[test]
+    fn a_sort_holds_no_more_than_it_can_merge() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(Shares::new(1000, 10));
+        let sorts = [sort(&pool, 0), sort(&pool, 1)];
+        while sorts.iter().any(|[sorter, _]| sorter.try_grow(1).is_ok()) {}
+        for [sorter, merge] in &sorts {
+            assert!(sorter.size() > 100);
+            merge.try_grow(MERGE_TIMES * sorter.size()).unwrap();
+        }
     }
 
     #[test]
@@ -199,9 +231,9 @@ mod tests {
         let sorts: Vec<_> = (0..8).map(|number| sort(&pool, number)).collect();
         for [sorter, merge] in &sorts {
             merge.try_grow(5).unwrap();
-            sorter.try_grow(5).unwrap();
+            sorter.try_grow(4).unwrap();
         }
-        assert_eq!(pool.reserved(), 80);
-        assert!(sorts.iter().flatten().all(|reservation| reservation.try_grow(1).is_err()));
+        assert!(sorts.iter().all(|[sorter, _]| sorter.try_grow(1).is_err()));
+        assert!(pool.reserved() <= 80);
     }
 }

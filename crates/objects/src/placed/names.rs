@@ -377,11 +377,10 @@ fn promote(place: &Place, path: &Path, number: u32) -> Result<()> {
     Ok(())
 }
 
-/// The root's file, which looks so, is as it was when the record's replica was made.
+/// The root's file, which looks so, is as it was when the record's replica was made. Whether there is one still, the record's state says.
 pub(super) fn is_equal_to(record: &Record, stat: &Stat) -> bool {
     let nanoseconds = |seconds: i64, rest: u64| seconds.wrapping_mul(1_000_000_000).wrapping_add(rest as i64);
-    record.state() == State::Clean
-        && record.durable_ino.load(Acquire) == stat.st_ino
+    record.durable_ino.load(Acquire) == stat.st_ino
         && record.durable_size.load(Relaxed) == stat.st_size as u64
         && record.durable_mtime_ns.load(Relaxed) == nanoseconds(stat.st_mtime, stat.st_mtime_nsec)
         && record.durable_ctime_ns.load(Relaxed) == nanoseconds(stat.st_ctime, stat.st_ctime_nsec)
@@ -395,7 +394,8 @@ fn replica_of(place: &Place, stat: &Stat) -> Option<(OwnedFd, u32, Replica)> {
     }
     let number = index.record_of_root_ino(stat.st_ino)?;
     let record = &index.records[number as usize];
-    if !is_equal_to(record, stat) {
+    let is_same = || record.state() == State::Clean && is_equal_to(record, stat);
+    if !is_same() {
         return None;
     }
     let mut name = [0; NAME_LEN];
@@ -409,7 +409,7 @@ fn replica_of(place: &Place, stat: &Stat) -> Option<(OwnedFd, u32, Replica)> {
     let is_equal = replica.st_size == stat.st_size
         && (replica.st_mtime, replica.st_mtime_nsec) == (stat.st_mtime, stat.st_mtime_nsec)
         && record.object_ino.load(Acquire) == replica.st_ino
-        && is_equal_to(record, stat);
+        && is_same();
     is_equal.then_some((fd, number, Replica { random, durable_ino: stat.st_ino }))
 }
 

@@ -2,7 +2,7 @@
 
 use super::{DirectoryTier, attributes, checked};
 use crate::tier::{Attributes, AttributesReport, Reading, Stat, Timestamp, Writing};
-use crate::{Error, Result, past_leases};
+use crate::{Error, Result};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom, openat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -41,9 +41,9 @@ impl FileReading {
 /// right to read.
 fn open_quietly(directory: &OwnedFd, name: &Path) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let open = |flags| past_leases(|| openat(directory, name, flags, Mode::empty()));
-    match open(flags | OFlags::NOATIME) {
-        Err(Errno::PERM) => open(flags), // somebody else's file
+    let plain = || openat(directory, name, flags, Mode::empty());
+    match openat(directory, name, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => plain(), // somebody else's file
         Err(Errno::ACCESS) => open_own_unreadable(directory, name, flags),
         result => result,
     }
@@ -60,7 +60,7 @@ fn open_own_unreadable(directory: &OwnedFd, name: &Path, flags: OFlags) -> Resul
     }
     let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
     rustix::fs::chmod(&path, mode | Mode::RUSR)?;
-    let opened = past_leases(|| rustix::fs::open(&path, flags.difference(OFlags::NOFOLLOW), Mode::empty()));
+    let opened = rustix::fs::open(&path, flags.difference(OFlags::NOFOLLOW), Mode::empty());
     rustix::fs::chmod(&path, mode)?;
     opened
 }

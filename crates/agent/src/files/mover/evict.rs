@@ -196,7 +196,9 @@ impl Files {
         }
         let latest = self.synchronize(Domain::Names).then(|| reading.stat().ok()).flatten();
         let carried = match (latest.filter(is_same_data), self.durable_path(number, serial)) {
-            (Some(latest), Some(path)) => self.carry_from(number, serial, &path, &latest).map(|()| Some(true)),
+            (Some(latest), Some(path)) => {
+                self.carry_from(number, serial, &path, (reading, &latest)).map(|()| Some(true))
+            }
             _ => Ok(None),
         };
         record.change_state(State::Moving, State::Clean);
@@ -212,14 +214,15 @@ impl Files {
         }
         // What the program did to names before.
         self.drain_events();
-        let object = self.open_object(number).and_then(|object| object.stat()).map_err(|error| error.errno())?;
+        let reading = self.open_object(number).map_err(|error| error.errno())?;
+        let object = reading.stat().map_err(|error| error.errno())?;
         for _ in 0..LOOKS_MAX {
             let Some((path, found)) = self.found_durable(number, serial) else { return Ok(()) };
             let carried = if self.is_durable_version(number, &found) {
-                self.carry_from(number, serial, &path, &object)
+                self.carry_from(number, serial, &path, (&*reading, &object))
             } else if found.size == object.size {
                 // Its times were set by name before: it goes on being no known version.
-                self.carry_attributes(number, &path).map(drop)
+                self.carry_attributes(number, &path, &*reading).map(drop)
             } else {
                 return Ok(()); // somebody wrote it
             };
@@ -231,10 +234,16 @@ impl Files {
         Err(libc::EBUSY)
     }
 
-    /// Gives the root's file the attributes of the replica, which is `object`, and remembers both as equal.
-    pub fn carry_from(&self, number: u32, serial: u64, path: &[u8], object: &Stat) -> terrace_tier::Result<()> {
+    /// Gives the root's file the attributes of the replica, which looks like `object`, and remembers both as equal.
+    pub fn carry_from(
+        &self,
+        number: u32,
+        serial: u64,
+        path: &[u8],
+        (reading, object): (&dyn Reading, &Stat),
+    ) -> terrace_tier::Result<()> {
         let record = self.record(number);
-        let durable = self.carry_attributes(number, path)?;
+        let durable = self.carry_attributes(number, path, reading)?;
         record.ctime_ns.store(object.ctime.as_ns(), Release);
         record.durable_mtime_ns.store(durable.mtime.as_ns(), Release);
         record.durable_ctime_ns.store(durable.ctime.as_ns(), Release);
@@ -242,9 +251,9 @@ impl Files {
         Ok(())
     }
 
-    /// Gives the root's file the object's owner, mode, times and xattrs.
-    pub fn carry_attributes(&self, number: u32, path: &[u8]) -> terrace_tier::Result<Stat> {
-        let attributes = self.open_object(number)?.attributes()?;
+    /// Gives the root's file the object's owner, mode, times and xattrs. Who has a lease on the object has opened it: another open is refused.
+    pub fn carry_attributes(&self, number: u32, path: &[u8], object: &dyn Reading) -> terrace_tier::Result<Stat> {
+        let attributes = object.attributes()?;
         let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::CLOEXEC;
         let fd = rustix::fs::open(as_path(path), flags, rustix::fs::Mode::empty())
             .map_err(|error| terrace_tier::Error::io("open", as_path(path), error))?;

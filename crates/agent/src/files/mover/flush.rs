@@ -516,7 +516,7 @@ impl Files {
         if let Ok(now) = file.reading.stat()
             && may_have_changed(&now, file.stat.ctime.as_ns())
         {
-            match self.carry_attributes(file.number, &file.path) {
+            match self.carry_attributes(file.number, &file.path, &*file.reading) {
                 Ok(stat) => durable = stat,
                 Err(error) => self.warn(format!("{}: {error}", file.relative.display())),
             }

@@ -372,9 +372,11 @@ impl Files {
 
     /// Attributes of the replica `source` that a program changed, and did not yet tell of. False: they could not be carried.
     fn carry_open(&self, number: u32, serial: u64, path: &[u8], source: &OwnedFd) -> bool {
-        let Ok(object) = rustix::fs::fstat(source).map(|found| Stat::from(&found)) else { return false };
+        let Ok(source) = source.try_clone() else { return false };
+        let reading = FileReading::from_fd(source, as_path(path));
+        let Ok(object) = reading.stat() else { return false };
         let known = self.catalogue().get(number, serial).map_or(0, |entry| entry.object_ctime_ns);
-        !may_have_changed(&object, known) || self.carry_from(number, serial, path, &object).is_ok()
+        !may_have_changed(&object, known) || self.carry_from(number, serial, path, (&reading, &object)).is_ok()
     }
 
     /// Copies, and puts the new place under the name. The old record is `Moving`.

@@ -20,7 +20,7 @@ use terrace_index::State;
 use terrace_index::table::root_key;
 use terrace_objects::array::METADATA_FILE;
 use terrace_tier::placement::{self, Device};
-use terrace_tier::{CopyOptions, Lease, Stat, Step, Tier, copy, reached};
+use terrace_tier::{CopyOptions, Lease, Stat, Step, Tier, copy, past_leases, reached};
 
 impl Files {
     pub fn prefetch_job(&self, path: &[u8], tally: &Tally) {
@@ -82,7 +82,7 @@ impl Files {
     /// Bytes that were brought up, and to which device; 0 bytes for what needs it not (empty, not a regular file, there already).
     fn prefetch(&self, path: &[u8]) -> Result<(u64, usize), String> {
         let relative = self.relative(path).ok_or("it is not below the root")?;
-        let reading = match self.root_tier.open(relative) {
+        let reading = match past_leases(|| self.root_tier.open(relative)) {
             Ok(reading) => reading,
             Err(error) if matches!(error.errno(), libc::ELOOP | libc::EINVAL | libc::ENOENT) => return Ok((0, 0)),
             Err(error) => return Err(text_of(&error)),
