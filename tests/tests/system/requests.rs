@@ -198,7 +198,10 @@ fn files_of_a_directory_that_is_committed_as_a_whole_cost_what_copies_cost() {
         )
     };
     let wish = Wish::default().tier("ram", "64MiB").top("directories = \"all\"");
-    let Some([natively, ours]) = difference(wish, &script(10), &script(510)) else { return };
+    // When the kernel writes back, and what it asks for again, adds up to 200 to either.
+    let counts: Option<Vec<_>> = (0..3).map(|_| difference(wish.clone(), &script(10), &script(510))).collect();
+    let Some(counts) = counts else { return };
+    let [natively, ours] = [0, 1].map(|way| counts.iter().map(|count| count[way]).min().unwrap());
     eprintln!("{ours} requests for 500 files, natively {natively}");
     assert!(natively >= 1000 - STRAY, "making and opening are requests: {natively}");
     assert!(
