@@ -186,12 +186,11 @@ pub fn rewrite_known(
     let length = |dirfd: i32, path: *const c_char| if is_link { climbing::length(index, dirfd, path) } else { None };
     let look = |fd: i32| (inode_base_of(index, fd), length(fd, c"".as_ptr()));
     let by_descriptor = path.is_null() || stat::is_empty(path);
-    let (base, length) = if by_descriptor && dirfd == libc::AT_FDCWD {
-        (working_directory_base(index), None)
-    } else if by_descriptor && let Some(base) = inside::base_of_seen(index, status) {
-        (Some(base), None)
+    let seen = if by_descriptor { inside::base_of_seen(index, status) } else { None };
+    let (base, length) = if seen.is_some() {
+        (seen, None)
     } else if by_descriptor {
-        look(dirfd)
+        if dirfd == libc::AT_FDCWD { (working_directory_base(index), None) } else { look(dirfd) }
     } else if let Some(directory) = known.or_else(|| directory_of(index, dirfd, path, flags, status)) {
         (directory.base(), directory.base().and_then(|_| length(dirfd, path)))
     } else {
@@ -212,7 +211,9 @@ pub fn rewrite_known(
         status.st_size = length as i64;
     }
     if let Some(base) = base {
-        inside::remember_seen(index, status, base);
+        if seen.is_none() {
+            inside::remember_seen(index, status, base);
+        }
         status.st_dev = index.header.root_dev.load(Relaxed);
         status.st_ino = status.st_ino.wrapping_add(base);
     }
