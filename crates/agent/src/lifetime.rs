@@ -192,8 +192,10 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
         Err(error) => agent.warn(format!("other nodes of this root can't reach this one: {error}")),
     }
     // One that began at the same moment: it either saw our registration and asked at our door, or registered before this look.
-    agent.look_for_nodes();
-    peers.announce();
+    let is_known = agent.look_for_nodes();
+    if !is_known || agent.has_others() {
+        peers.announce();
+    }
     agent.index.header.accepts.store(1, SeqCst);
     agent.place_existing_directories();
     if let Some(listening) = listening {
@@ -551,19 +553,24 @@ impl Agent {
         self.remove_directories(keeps_index, is_finished);
     }
 
-    /// Only empty directories go: whatever is in them is somebody's data.
-    fn remove_directories(&self, keeps_index: bool, is_finished: bool) {
-        if let Ok(entries) = std::fs::read_dir(self.held_dir()) {
-            for entry in entries.flatten() {
-                // A kept file's last durable version stays: its object may be lost with its tier.
-                let number = terrace_index::parse_name(entry.file_name().as_encoded_bytes()).map(|(number, _)| number);
-                let is_newer = number.and_then(|number| self.index.record(number));
-                if !is_newer.is_some_and(|record| record.state() == State::Current) {
-                    let _ = std::fs::remove_file(entry.path());
-                }
+    /// What lies in our own directory of the root.
+    fn remove_private_directories(&self) {
+        for entry in std::fs::read_dir(self.held_dir()).into_iter().flatten().flatten() {
+            // A kept file's last durable version stays: its object may be lost with its tier.
+            let number = terrace_index::parse_name(entry.file_name().as_encoded_bytes()).map(|(number, _)| number);
+            let is_newer = number.and_then(|number| self.index.record(number));
+            if !is_newer.is_some_and(|record| record.state() == State::Current) {
+                let _ = std::fs::remove_file(entry.path());
             }
         }
         let _ = self.root_tier.discard_temporaries([]);
+        for directory in [self.tmp_dir(), self.held_dir(), self.kept_dir()] {
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+
+    /// Only empty directories go: whatever is in them is somebody's data.
+    fn remove_directories(&self, keeps_index: bool, is_finished: bool) {
         self.leave_others();
         let own = self.settings.root.join(self.private_name());
         let private = self.settings.root.join(terrace_index::PRIVATE_DIR);
@@ -571,7 +578,13 @@ impl Agent {
         self.withdraw_node();
         let nodes = terrace_core::nodes::directory(&self.settings.root, terrace_index::PRIVATE_DIR);
         self.remove_spill_dirs();
-        for directory in [self.tmp_dir(), self.held_dir(), self.kept_dir(), own, nodes, private] {
+        // Most runs leave nothing else, and what is not looked for costs no request.
+        let _ = std::fs::remove_dir(self.tmp_dir());
+        if std::fs::remove_dir(&own).is_err() {
+            self.remove_private_directories();
+            let _ = std::fs::remove_dir(&own);
+        }
+        for directory in [nodes, private] {
             let _ = std::fs::remove_dir(directory);
         }
         for place in &self.devices {

@@ -9,7 +9,6 @@
 use crate::agent::Agent;
 use crate::error::{Context, Error, Result};
 use crate::files::Files;
-use crate::shared::index_file::make_private;
 use crate::shared::schedule::Work;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
@@ -50,8 +49,17 @@ pub fn boot_id() -> String {
 
 /// All that have registered at a root.
 pub fn registered(root: &Path) -> Vec<Node> {
+    registered_but(root, None)
+}
+
+/// The same without the one that has this tag.
+pub fn registered_but(root: &Path, own: Option<&str>) -> Vec<Node> {
     let read = |place: PathBuf| serde_json::from_slice(&std::fs::read(place.join(REGISTRATION)).ok()?).ok();
-    nodes_by(root, |entry| is_tag(entry.file_name().to_str()?).then(|| read(entry.path()))?)
+    nodes_by(root, |entry| {
+        let name = entry.file_name();
+        let is_another = name.to_str().is_some_and(|name| is_tag(name) && Some(name) != own);
+        is_another.then(|| read(entry.path()))?
+    })
 }
 
 /// Those that were declared gone, and have not come back ([`crate::declare_gone`]).
@@ -90,7 +98,6 @@ impl Agent {
             tiers: self.settings.tiers.iter().flat_map(|tier| tier.paths.clone()).collect(),
         };
         let target = self.registration();
-        make_private(target.parent().expect("it lies in a directory"))?;
         let fresh = target.with_extension("new");
         let text = serde_json::to_vec_pretty(&node).expect("this is plain data");
         std::fs::write(&fresh, text).context("write", &fresh)?;

@@ -336,8 +336,7 @@ impl Agent {
     }
 
     fn root_status(&self) -> TierStatus {
-        use terrace_tier::Tier;
-        let space = self.root_tier.space().unwrap_or_default();
+        let space = self.root_space().unwrap_or_default();
         TierStatus {
             name: "root".into(),
             paths: vec![self.settings.root.clone()],

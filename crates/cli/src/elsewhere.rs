@@ -31,8 +31,7 @@ fn own_tag(settings: &Settings) -> Option<String> {
 
 /// Nodes other than this one that have registered: they may have files in their tiers.
 pub fn nodes(settings: &Settings) -> Vec<Node> {
-    let own = own_tag(settings);
-    node::registered(&settings.root).into_iter().filter(|node| Some(&node.tag) != own.as_ref()).collect()
+    node::registered_but(&settings.root, own_tag(settings).as_deref())
 }
 
 /// All links to objects of other nodes. A walk of the root.

@@ -31,9 +31,11 @@ pub enum Ask {
     /// by `Stays`. `path`: where the asker met its link.
     /// `mode`: what the asker's policy does with a file of that name; where the owner's does something else the file stays.
     Take { object: String, path: Vec<u8>, most: u64, mode: Mode },
-    /// After an `Offer`: the asker has all bytes, in the object that this text leads to. The owner is to put it in the place of its own link.
-    Placed { text: Vec<u8> },
-    /// After that: the asker's agent looks after the file. The owner lets go of its bytes.
+    /// After an `Offer`: the bytes will be in the object that this text leads to. The owner makes a link of it while it sends them.
+    Place { text: Vec<u8> },
+    /// After `Whole`: the asker has all bytes. The owner is to put that link in the place of its own one, and answers by `Named`.
+    Placed,
+    /// After that: the asker's agent looks after the file. The owner lets go of its bytes, and does not answer.
     Taken,
     /// What the file of this object looks like, if it would be given to who asked now: answered by `Attributes`, or by `Stays`.
     Look { object: String, mode: Mode },
@@ -54,13 +56,17 @@ pub enum Answer {
     Busy,
     /// It is not given: it is to be asked to be a real file in the root.
     Stays,
-    /// It is given. `Part`s follow, and `Whole` after the last one.
+    /// It is given. When the owner has heard where it will be, `Part`s follow, and `Whole` after the last one.
     Offer(Offer),
     /// Bytes of the file from this offset on, as payload. What no part has is a hole.
     Part {
         offset: u64,
     },
     Whole,
+    /// The name leads to the asker's object. Its directory before it changed and after its times were put back, if they were.
+    Named {
+        directory: Option<[Attributes; 2]>,
+    },
     /// An errno, and why.
     Failed {
         errno: i32,
@@ -103,7 +109,7 @@ pub struct Flushed {
     pub failures: Vec<(Vec<u8>, String)>,
 }
 
-/// Of a file, as programs on its own node see them.
+/// Of a file, as programs on its own node see them; or of a directory of the root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Attributes {
     pub ino: u64,

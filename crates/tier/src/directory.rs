@@ -12,7 +12,7 @@
 mod attributes;
 mod file;
 
-pub use file::FileReading;
+pub use file::{FileReading, Left};
 
 use crate::tier::{Entry, EntryKind, Reading, Space, Tier, Writing};
 use crate::{Error, Result};

@@ -24,7 +24,7 @@ pub use adapters::{Faulty, Metered, Operation, Throttled};
 pub use buffer::with_buffer;
 pub use cap::BandwidthCap;
 pub use copy::{Begun, Behind, Copied, CopyOptions, copy};
-pub use directory::{DirectoryTier, FileReading};
+pub use directory::{DirectoryTier, FileReading, Left};
 pub use error::{Error, Next, Result};
 pub use journal::{Journal, Safety};
 pub use lease::{Lease, past_leases};

@@ -4,7 +4,7 @@
 //!   taker ──Take──▶ giver   the giver holds its programs back, as for a flush
 //!   taker ◀─Bytes── giver
 //!   taker ─Placed─▶ giver   the object is there; the giver gives the name within NAMING ticks, by one rename, or not at all
-//!   taker ◀─Done─── giver
+//!   taker ◀─Named── giver
 //!   taker ──Taken─▶ giver   it lets go of its own object
 //!
 //! What is under way on a connection that breaks is lost. Each side hears of that at a time of its own.
@@ -39,7 +39,7 @@ enum Message {
     Take,
     Bytes(u8),
     Placed,
-    Done,
+    Named,
     Taken,
 }
 
@@ -110,7 +110,7 @@ impl Giving {
                     state.giver = Giver::Told(version, 0);
                 }
             }
-            (TAKER, Message::Done) if state.taker == Taker::Ready => {
+            (TAKER, Message::Named) if state.taker == Taker::Ready => {
                 state.taker = Taker::Idle;
                 state.to[GIVER] = Some(Message::Taken);
             }
@@ -249,7 +249,7 @@ impl Model for Giving {
                         state.objects[GIVER] = None;
                     }
                     if !state.is_broken {
-                        state.to[TAKER] = Some(Message::Done);
+                        state.to[TAKER] = Some(Message::Named);
                     }
                 });
             }

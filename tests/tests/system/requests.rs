@@ -104,13 +104,13 @@ fn a_run_that_ends_does_not_look_through_the_directories_of_the_root() {
 
 /// Its start, its registration for other nodes, and its end.
 #[test]
-fn a_run_asks_the_durable_tier_for_a_hundred_things_of_its_own_at_most() {
+fn a_run_asks_the_durable_tier_for_sixty_things_of_its_own_at_most() {
     let Some(counting) = SlowTier::mount(COUNTING) else { return };
     let place = Wish::default().root(&counting.root()).build();
     place.sh("true").ok();
     drop(place);
     let asked = counting.count();
-    assert!(asked <= 100 + STRAY, "{asked} requests for nothing");
+    assert!(asked <= 60 + STRAY, "{asked} requests for nothing");
 }
 
 /// What is read of a directory changes its time of access, so that who looks at it in between asks the server.

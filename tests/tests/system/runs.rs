@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-use terrace_tests::{Outcome, Wish, Workplace, is_root, wait_until};
+use terrace_tests::{Outcome, Wish, Workplace, is_root, is_root_among_users, wait_until};
 
 #[test]
 fn concurrent_runs_on_one_root_agree_and_share_one_agent() {
@@ -33,6 +33,22 @@ fn two_runs_that_start_at_once_start_one_agent() {
         assert_eq!(Outcome::of_child(120, run).ok().stdout, "0\n1\n2\n3\n");
     }
     assert_eq!(place.settled_tree().0.len(), 4);
+}
+
+/// What agents of several users make beside each other is the first one's.
+#[test]
+fn a_run_of_root_does_with_directories_that_another_users_agent_has_made() {
+    if !is_root_among_users() {
+        return;
+    }
+    let place = Workplace::new();
+    for name in [".terrace", ".terrace/nodes"] {
+        let directory = place.root().join(name);
+        std::fs::create_dir(&directory).unwrap();
+        std::os::unix::fs::chown(&directory, Some(12_345), None).unwrap();
+    }
+    place.sh("echo a >f; echo b >>f").ok();
+    assert_eq!(std::fs::read_to_string(place.root().join("f")).unwrap(), "a\nb\n");
 }
 
 #[test]

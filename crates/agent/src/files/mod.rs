@@ -43,7 +43,7 @@ use std::time::{Duration, Instant};
 use terrace_index::guard::Domain;
 use terrace_index::{Record, State};
 use terrace_tier::journal::{Batch, FileKey, Place, StepEntry, StepId, Task};
-use terrace_tier::{BandwidthCap, DirectoryTier, Journal, Safety, Step, Tier};
+use terrace_tier::{BandwidthCap, DirectoryTier, Journal, Safety, Space, Step, Tier};
 
 /// A program that resolved a link just before its commit needs the object a moment longer.
 pub const EVICTION_GRACE: Duration = Duration::from_millis(1000);
@@ -54,6 +54,7 @@ pub const EVICTION_GRACE_URGENT: Duration = Duration::from_millis(20);
 pub struct Files {
     shared: Arc<Shared>,
     pub root_tier: DirectoryTier,
+    root_space: Mutex<Option<(Instant, Space)>>,
     pub catalogue: Mutex<Catalogue>,
     event_reader: Mutex<EventReader>,
     closings: Closings,
@@ -97,6 +98,8 @@ impl Drop for CommitBarrier<'_> {
 const GRACE_PATIENCE: Duration = Duration::from_secs(5);
 /// A directory's rename is a few milliseconds; one that "lasts" this long is a program that was killed.
 const STUCK_RENAME: Duration = Duration::from_secs(1);
+/// How old what is said of the root's room may be.
+const SPACE_KNOWN: Duration = Duration::from_secs(1);
 
 impl Files {
     pub fn new(shared: Arc<Shared>, journal: Option<Journal>) -> Result<Files> {
@@ -107,6 +110,7 @@ impl Files {
         Ok(Files {
             shared,
             root_tier,
+            root_space: Mutex::default(),
             catalogue: Mutex::default(),
             event_reader: Mutex::default(),
             closings,
@@ -123,6 +127,19 @@ impl Files {
             other_nodes: Mutex::default(),
             grace: Default::default(),
         })
+    }
+
+    /// The room of the root's file system, as it was a second ago or later: each look is a request.
+    pub fn root_space(&self) -> terrace_tier::Result<Space> {
+        let mut known = self.root_space.lock().unwrap();
+        if let Some((since, space)) = *known
+            && since.elapsed() < SPACE_KNOWN
+        {
+            return Ok(space);
+        }
+        let space = self.root_tier.space()?;
+        *known = Some((Instant::now(), space));
+        Ok(space)
     }
 
     pub fn catalogue(&self) -> MutexGuard<'_, Catalogue> {

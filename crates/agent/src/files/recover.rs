@@ -84,10 +84,14 @@ impl Files {
     }
 
     fn discard_temporaries(&self) -> usize {
-        let mut count = self.root_tier.discard_temporaries([]).unwrap_or(0);
+        let mut count = 0;
         for tier in &self.object_tiers {
             count += tier.discard_temporaries([std::path::Path::new("")]).unwrap_or(0);
         }
+        if !self.was_here_before() {
+            return count;
+        }
+        count += self.root_tier.discard_temporaries([]).unwrap_or(0);
         if let Ok(entries) = std::fs::read_dir(self.tmp_dir()) {
             // Links on their way into the tree, whose files are found without them; directories of which there is a copy.
             let remove = |path: &std::path::Path| std::fs::remove_file(path).or_else(|_| std::fs::remove_dir_all(path));
@@ -103,8 +107,7 @@ impl Files {
         self.index.records_end() > 0
             || !snapshot.files.is_empty()
             || !snapshot.steps.is_empty()
-            || has_entries(&self.held_dir())
-            || has_entries(&self.kept_dir())
+            || self.was_here_before() && (has_entries(&self.held_dir()) || has_entries(&self.kept_dir()))
             || self.devices.iter().any(|place| has_entries(&place.dir))
     }
 

@@ -29,7 +29,8 @@ impl Files {
 
     fn spill_dirs(&self) -> impl Iterator<Item = PathBuf> {
         let name = &SPILLS[..SPILLS.len() - 1];
-        self.devices.iter().map(move |place| place.dir.join(name)).chain([self.root_spills()])
+        let in_root = (self.places_directories() || self.was_here_before()).then(|| self.root_spills());
+        self.devices.iter().map(move |place| place.dir.join(name)).chain(in_root)
     }
 
     /// Directories for them, before a program may want them.
@@ -37,7 +38,7 @@ impl Files {
         if !self.places_directories() {
             return Ok(());
         }
-        self.spill_dirs().try_for_each(|dir| make_private(&dir))?;
+        self.spill_dirs().try_for_each(|dir| make_private(&dir).map(drop))?;
         let spills = [self.root_spills().as_os_str().as_bytes(), b"/"].concat();
         if self.index.header.spills.get() != spills {
             self.index.header.spills.set(&spills);

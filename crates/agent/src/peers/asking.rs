@@ -1,7 +1,7 @@
 //! What this node asks the others for.
 
 use super::Peers;
-use crate::node::{gone, registered};
+use crate::node::{gone, registered, registered_but};
 use crate::shared::path::{as_path, read_link};
 use crate::shared::request::Scope;
 use std::ffi::OsStr;
@@ -187,9 +187,7 @@ impl Peers {
 
     /// Nodes that are registered at this root, but for this one.
     fn others(&self) -> Vec<Node> {
-        let mut others = registered(&self.settings.root);
-        others.retain(|node| node.tag != self.own_tag());
-        others
+        registered_but(&self.settings.root, Some(self.own_tag()))
     }
 
     /// One question. Err: the node was not reached.

@@ -1,7 +1,8 @@
 //! The owner's side of a file that goes to another node.
 //!
 //! ```text
-//!  Take ─▶ Offer, Part…, Whole ─▶ Placed (the asker has all bytes) ─▶ the name goes ─▶ Done ─▶ Taken ─▶ the object goes
+//!  Take ─▶ Offer ─▶ Place ─▶ Part…, Whole ─▶ Placed (the asker has all bytes) ─▶ the name goes ─▶ Named ─▶ Taken ─▶ the object goes
+//!                     └▶ a link to the asker's object, not in its place yet
 //! ```
 //!
 //! A conversation that ends before `Placed` leaves the file here. One that ends after it, with the name gone, leaves its object here until
@@ -24,7 +25,8 @@ use terrace_core::policy::Mode;
 /// Programs here may wait for the file meanwhile: a word of the asker's that does not come for so long ends it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The name goes within so long after the asker has said that it has the bytes, or not at all: it waits longer before it lets them go.
-const NAMING: Duration = Duration::from_secs(2);
+/// A grace period may take most of it.
+const NAMING: Duration = Duration::from_secs(7);
 /// How long it is looked for whether an asker that has fallen silent has the file.
 const DOUBT: Duration = Duration::from_secs(60);
 const REST: Duration = Duration::from_millis(100);
@@ -57,11 +59,10 @@ impl Peers {
             answer(connection, Answer::Stays)?;
             return hold_to(connection, None);
         };
-        let told = answer(connection, Answer::Done).and_then(|()| receive_request(connection, 0).map_err(broken));
-        match told {
+        let told = answer(connection, Answer::Named { directory: given.directory() });
+        match told.and_then(|()| receive_request(connection, 0).map_err(broken)) {
             Ok(Some((Request::Peer(Ask::Taken), _))) => {
                 given.let_go();
-                answer(connection, Answer::Done)?;
                 hold_to(connection, None)
             }
             told => {
@@ -74,21 +75,31 @@ impl Peers {
     /// Its bytes, and then its name. `None`: it is here as before.
     fn hand_over<'a>(&'a self, connection: &mut Connection, giving: Giving<'a>) -> Result<Option<Given<'a>>> {
         send(connection, &Response::Peer(Answer::Offer(giving.offer.clone())), &[])?;
-        let is_whole =
-            giving.each_part(|offset, part| send(connection, &Response::Peer(Answer::Part { offset }), part))?;
-        if !is_whole {
-            return Ok(None);
-        }
-        send(connection, &Response::Peer(Answer::Whole), &[])?;
-        let (text, since) = match receive_request(connection, 0).map_err(broken)? {
-            Some((Request::Peer(Ask::Placed { text }), _)) => (text, Instant::now()),
-            _ => return Err(std::io::ErrorKind::InvalidData.into()),
+        let Some((Request::Peer(Ask::Place { text }), _)) = receive_request(connection, 0).map_err(broken)? else {
+            return Err(std::io::ErrorKind::InvalidData.into());
         };
-        let names_another = place(&text).is_some_and(|place| place.tag != self.own_tag());
-        if !names_another || since.elapsed() > NAMING {
+        if place(&text).is_none_or(|place| place.tag == self.own_tag()) {
             return Ok(None);
         }
-        Ok(giving.give_name(&self.files, &text))
+        let number = giving.number();
+        // To make a link takes a server of the root as long as to send a small file.
+        let (link, is_whole) = std::thread::scope(|threads| {
+            let make = || self.new_link(number, &text);
+            let making = std::thread::Builder::new().name("link".into()).spawn_scoped(threads, make);
+            let sent =
+                giving.each_part(|offset, part| send(connection, &Response::Peer(Answer::Part { offset }), part));
+            let made = making.map(|making| making.join().expect("making a link does not panic"));
+            (made.unwrap_or_else(|_| make()), sent)
+        });
+        let Some(link) = link.filter(|_| matches!(is_whole, Ok(true))) else {
+            return is_whole.map(|_| None);
+        };
+        send(connection, &Response::Peer(Answer::Whole), &[])?;
+        let Some((Request::Peer(Ask::Placed), _)) = receive_request(connection, 0).map_err(broken)? else {
+            return Err(std::io::ErrorKind::InvalidData.into());
+        };
+        let until = Instant::now() + NAMING;
+        Ok(giving.give_name(link, until))
     }
 
     /// The asker fell silent when the name was its own already.

@@ -1,6 +1,7 @@
 //! What is done for other nodes with files that lie in this one's tiers.
 
 use super::{FlushAll, Peers};
+use crate::files::mover::give::attributes_of;
 use crate::shared::path::as_path;
 use crate::shared::request::{FlushOptions, Outcome, Scope};
 use crate::shared::runs::Serving;
@@ -52,7 +53,7 @@ impl Peers {
             }
             Ask::Settle { object, path } => self.settle_for(&object, &path),
             // Words of a conversation that is not under way.
-            Ask::Take { .. } | Ask::Placed { .. } | Ask::Taken => Answer::Stays,
+            Ask::Take { .. } | Ask::Place { .. } | Ask::Placed | Ask::Taken => Answer::Stays,
             Ask::Look { object, mode } => self.look_for(&object, mode),
             Ask::StatMany { objects } => {
                 Answer::Attributes(objects.iter().map(|object| self.attributes(object)).collect())
@@ -142,29 +143,16 @@ impl Peers {
         let Some(number) = self.record_of(object) else { return Answer::Stays };
         let looks = self.looks_of_givable(number, mode).filter(|_| self.record_of(object) == Some(number));
         looks.map_or(Answer::Stays, |(stat, xattrs)| {
-            Answer::Attributes(vec![Some(Attributes { xattrs, ..self.attributes_of(number, &stat) })])
+            Answer::Attributes(vec![Some(Attributes {
+                xattrs,
+                ..attributes_of(self.record(number).ino.load(Acquire), &stat)
+            })])
         })
     }
 
     fn attributes(&self, object: &str) -> Option<Attributes> {
         let number = self.record_of(object)?;
         let found = Stat::from(&rustix::fs::lstat(self.object_path(number)).ok()?);
-        (self.record_of(object) == Some(number)).then_some(self.attributes_of(number, &found))
-    }
-
-    fn attributes_of(&self, number: u32, found: &Stat) -> Attributes {
-        Attributes {
-            ino: self.record(number).ino.load(Acquire),
-            size: found.size,
-            blocks: found.allocated / 512,
-            mode: found.mode,
-            uid: found.uid,
-            gid: found.gid,
-            nlink: found.nlink as u32,
-            xattrs: 0,
-            atime_ns: found.atime.as_ns(),
-            mtime_ns: found.mtime.as_ns(),
-            ctime_ns: found.ctime.as_ns(),
-        }
+        (self.record_of(object) == Some(number)).then(|| attributes_of(self.record(number).ino.load(Acquire), &found))
     }
 }

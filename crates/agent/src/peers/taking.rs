@@ -5,10 +5,8 @@
 
 use super::Peers;
 use super::asking::hear;
-use crate::files::mover::give::PART_BYTES;
+use crate::files::mover::give::{PART_BYTES, stat_of};
 use crate::files::mover::take::Taking;
-use crate::shared::path::as_path;
-use std::path::Path;
 use std::sync::mpsc::{channel, sync_channel};
 use std::time::{Duration, Instant};
 use terrace_client::Link;
@@ -42,6 +40,9 @@ impl Peers {
     /// A connection whose conversation has not come to its end is of no use, and is not kept.
     fn accept(&self, tag: &str, mut link: Link, offer: &Offer) -> bool {
         let Some(mut taking) = self.begin_taking(offer) else { return false };
+        if link.send(&Request::Peer(Ask::Place { text: taking.text() }), &[]).is_err() {
+            return false;
+        }
         match receive_into(&mut link, &mut taking, offer.size) {
             Ok(true) => {}
             Ok(false) => {
@@ -50,14 +51,17 @@ impl Peers {
             }
             Err(_) => return false,
         }
-        let Some(text) = taking.finish(offer) else { return false };
-        // Programs here did not change the directory, either: `tar` looks whether it stays as it is.
-        let directory = as_path(&offer.path).parent().unwrap_or(Path::new("/"));
-        let placed = self.unseen_elsewhere(directory, || hear(&mut link, &Request::Peer(Ask::Placed { text })));
-        match placed {
-            Ok(Answer::Done) => {
+        if taking.finish(offer).is_none() {
+            return false;
+        }
+        match hear(&mut link, &Request::Peer(Ask::Placed)) {
+            Ok(Answer::Named { directory }) => {
+                // Programs here did not change the directory, either: `tar` looks whether it stays as it is.
+                if let Some([before, after]) = directory {
+                    self.changed_elsewhere(&stat_of(&before), &stat_of(&after));
+                }
                 taking.named(&offer.path);
-                if matches!(hear(&mut link, &Request::Peer(Ask::Taken)), Ok(Answer::Done)) {
+                if link.send(&Request::Peer(Ask::Taken), &[]).is_ok() {
                     self.keep(tag, link);
                 }
                 true

@@ -52,43 +52,67 @@ fn private_mode() -> u32 {
     if euid() == 0 { 0o711 } else { 0o700 }
 }
 
-/// Makes a directory that only this user controls. One that is there already must be ours.
-pub fn make_private(path: &Path) -> Result<()> {
+/// Makes a directory that only this user controls. One that is there already must be ours. True: it was made.
+pub fn make_private(path: &Path) -> Result<bool> {
     let mut attempt = 0;
     loop {
-        if let Some(parent) = path.parent()
-            && !parent.exists()
-        {
-            make_private(parent)?;
-        }
         match made_private(path) {
-            Ok(found) if found.is_dir() && found.uid() == euid() => return Ok(()),
-            Ok(_) => {
+            Ok(None) => return Ok(true),
+            Ok(Some(found)) if found.is_dir() && found.uid() == euid() => return Ok(false),
+            Ok(Some(_)) => {
                 return Err(Error::Unsafe { path: path.into(), reason: "it is not a directory of this user".into() });
             }
             // An agent that left, here or on another node, has taken it along, or its parent; or it is just being made on another node,
             // and a distributed file system doesn't show it everywhere yet.
             Err((_, error)) if error.kind() == std::io::ErrorKind::NotFound && attempt < PRIVATE_TRIES => {
+                if attempt > 0 {
+                    std::thread::sleep(PRIVATE_REST);
+                }
                 attempt += 1;
-                std::thread::sleep(PRIVATE_REST);
+                if let Some(parent) = path.parent()
+                    && !parent.exists()
+                {
+                    make_private(parent)?;
+                }
             }
             Err((what, error)) => return Err(error).context(what, path),
         }
     }
 }
 
-/// What is there then; Err: what could not be done.
-fn made_private(path: &Path) -> std::result::Result<std::fs::Metadata, (&'static str, std::io::Error)> {
-    match std::fs::DirBuilder::new().mode(private_mode()).create(path) {
+/// What was there before; `None`: it was made. Err: what could not be done.
+fn made_private(path: &Path) -> std::result::Result<Option<std::fs::Metadata>, (&'static str, std::io::Error)> {
+    let is_made = match std::fs::DirBuilder::new().mode(private_mode()).create(path) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(("make the directory", error)),
-        _ => {}
-    }
+        made => made.is_ok(),
+    };
+    // A file system may give it another mode, or another owner, than it was told to.
     let found = std::fs::symlink_metadata(path).map_err(|error| ("look at", error))?;
-    if found.is_dir() && found.uid() == euid() && found.mode() & 0o777 != private_mode() {
+    let is_ours = found.is_dir() && found.uid() == euid();
+    if is_ours && found.mode() & 0o777 != private_mode() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(private_mode()))
             .map_err(|error| ("set the mode of", error))?;
     }
-    Ok(found)
+    Ok((!is_made || !is_ours).then_some(found))
+}
+
+/// Makes one directory beside or below what `make_private` looks at, if it is not there, with no look at it: on a parallel file system each is a
+/// request.
+pub fn make_inside(path: &Path) -> std::io::Result<()> {
+    match std::fs::DirBuilder::new().mode(private_mode()).create(path) {
+        Ok(()) if umask() & private_mode() != 0 => {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(private_mode()))
+        }
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The permission bits that new files don't get (umask(2)). It is asked for without being set.
+fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let text = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    text.and_then(|text| u32::from_str_radix(text.trim(), 8).ok()).unwrap_or(0o777)
 }
 
 /// Object directories of all tiers, made if they are not there.

@@ -290,3 +290,22 @@ impl From<&rustix::fs::Stat> for Stat {
         }
     }
 }
+
+impl From<&rustix::fs::Statx> for Stat {
+    fn from(stat: &rustix::fs::Statx) -> Stat {
+        let time = |time: &rustix::fs::StatxTimestamp| Timestamp { seconds: time.tv_sec, nanoseconds: time.tv_nsec };
+        Stat {
+            dev: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
+            ino: stat.stx_ino,
+            nlink: stat.stx_nlink.into(),
+            mode: stat.stx_mode.into(),
+            uid: stat.stx_uid,
+            gid: stat.stx_gid,
+            size: stat.stx_size,
+            allocated: stat.stx_blocks * 512,
+            atime: time(&stat.stx_atime),
+            mtime: time(&stat.stx_mtime),
+            ctime: time(&stat.stx_ctime),
+        }
+    }
+}

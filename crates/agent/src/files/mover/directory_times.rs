@@ -11,11 +11,11 @@
 //! Invariant: what happens between two looks at one directory are renames of ours. A change by a program at the very same moment
 //! shows in the modification time, which is left alone when it is recent.
 //!
-//! Another node that renames for this one puts the modification time back itself. Nothing is held while its answer is waited for: it may wait for
-//! a rename of ours in the same directory.
+//! Another node that renames for this one puts the modification time back itself, and says what the directory was like before and after that.
+//! Nothing is held while its answer is waited for: it may wait for a rename of ours in the same directory.
 
 use crate::files::Files;
-use rustix::fs::{AtFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::fs::{AtFlags, CWD, StatxFlags, Timespec, Timestamps, UTIME_OMIT};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Mutex;
@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering::*};
 use std::time::{Duration, SystemTime};
 use terrace_index::table::root_key;
 use terrace_index::{FLAG_RENAMING, State};
-use terrace_tier::Stat;
+use terrace_tier::{Stat, Timestamp};
 
 /// A directory that changed this recently gets its modification time from the commit.
 const QUIET: Duration = Duration::from_secs(1);
@@ -41,50 +41,55 @@ pub struct DirectoryTimes {
 impl Files {
     /// Does `rename`, which gives names in `directory` to other files, so that the directory's times don't tell.
     pub fn unseen_in<R>(&self, directory: &Path, rename: impl FnOnce() -> R) -> R {
+        self.seen_around(directory, rename).0
+    }
+
+    /// As `unseen_in`; and what the directory was like before and after that, if it was noted.
+    pub fn seen_around<R>(&self, directory: &Path, rename: impl FnOnce() -> R) -> (R, Option<[Stat; 2]>) {
         let DirectoryTimes { parts, left } = &self.directory_times;
         let left_before = left.load(SeqCst);
-        let Ok(found) = rustix::fs::stat(directory) else { return rename() };
-        let mut known = parts[found.st_ino as usize % parts.len()].lock().unwrap();
+        // What another node is told of is to be no older than what its own programs have seen.
+        let afresh = self.has_others();
+        let Some(found) = looked_at(directory, afresh) else { return (rename(), None) };
+        let mut known = parts[found.ino as usize % parts.len()].lock().unwrap();
         // Nobody has left a directory since: that is what it is still.
-        let again = || rustix::fs::stat(directory).ok().filter(|before| before.st_ino == found.st_ino);
+        let again = || looked_at(directory, afresh).filter(|before| before.ino == found.ino);
         let Some(before) = (if left.load(SeqCst) == left_before { Some(found) } else { again() }) else {
-            return rename();
+            return (rename(), None);
         };
-        let Some(number) = self.note_directory(&mut known, &Stat::from(&before)) else { return rename() };
+        let Some(number) = self.note_directory(&mut known, &before) else { return (rename(), None) };
         let result = rename();
         keep_modification_time(directory, &before);
-        if let Ok(after) = rustix::fs::stat(directory)
-            && after.st_ino == before.st_ino
-        {
-            self.note_left(number, &Stat::from(&after));
+        let after = looked_at(directory, false).filter(|after| after.ino == before.ino);
+        if let Some(after) = &after {
+            self.note_left(number, after);
         }
         self.record(number).flags.fetch_and(!FLAG_RENAMING, SeqCst);
         left.fetch_add(1, SeqCst);
-        result
+        (result, after.map(|after| [before, after]))
     }
 
-    /// As `unseen_in`, of what another node does when `ask` asks it. Programs may see the directory's new change time until it has answered.
-    pub fn unseen_elsewhere<R>(&self, directory: &Path, ask: impl FnOnce() -> R) -> R {
+    /// Another node gave a name in the directory to a file of this one: programs here see it as it was `before`.
+    pub fn changed_elsewhere(&self, before: &Stat, after: &Stat) {
         let DirectoryTimes { parts, left } = &self.directory_times;
-        let Ok(before) = rustix::fs::stat(directory) else { return ask() };
-        let answer = ask();
-        let mut known = parts[before.st_ino as usize % parts.len()].lock().unwrap();
-        let (before, Ok(after)) = (Stat::from(&before), rustix::fs::stat(directory)) else { return answer };
-        let after = Stat::from(&after);
         // A change of these is a program's.
         let kept = |stat: &Stat| (stat.ino, stat.mode, stat.nlink, stat.uid, stat.gid);
-        if kept(&before) != kept(&after) || after.ctime == before.ctime {
-            return answer;
+        if kept(before) != kept(after) || after.ctime == before.ctime {
+            return;
         }
-        // One of ours has left it since we looked: what programs see of it is noted.
-        let is_left_since = |number: &u32| self.record(*number).durable_ctime_ns.load(Acquire) > before.ctime.as_ns();
-        let noted = self.record_of_directory(&known, before.ino).filter(is_left_since);
-        if let Some(number) = noted.or_else(|| self.note_directory(&mut known, &before)) {
-            self.note_left(number, &after);
+        let mut known = parts[before.ino as usize % parts.len()].lock().unwrap();
+        let ours = self.record_of_directory(&known, before.ino);
+        let left_at = ours.map_or(0, |number| self.record(number).durable_ctime_ns.load(Acquire));
+        if left_at > after.ctime.as_ns() {
+            return; // a rename of ours has left it since, and noted that
+        }
+        // One of ours came in between: what programs see of the directory is noted.
+        let noted = ours.filter(|_| left_at > before.ctime.as_ns());
+        if let Some(number) = noted.or_else(|| self.note_directory(&mut known, before)) {
+            self.note_left(number, after);
             self.record(number).flags.fetch_and(!FLAG_RENAMING, SeqCst);
             left.fetch_add(1, SeqCst);
         }
-        answer
     }
 
     /// As long as the directory is like this, programs see it as it was noted.
@@ -131,15 +136,23 @@ impl Files {
     }
 }
 
-fn keep_modification_time(directory: &Path, before: &rustix::fs::Stat) {
-    let changed = SystemTime::UNIX_EPOCH + Duration::new(before.st_mtime.max(0) as u64, before.st_mtime_nsec as u32);
+/// `afresh`: as the file system's server has it now, and not as it was known here a moment ago.
+fn looked_at(directory: &Path, afresh: bool) -> Option<Stat> {
+    let flags = if afresh { AtFlags::STATX_FORCE_SYNC } else { AtFlags::empty() };
+    let found = rustix::fs::statx(CWD, directory, flags, StatxFlags::BASIC_STATS).ok()?;
+    Some(Stat::from(&found))
+}
+
+fn keep_modification_time(directory: &Path, before: &Stat) {
+    let Timestamp { seconds, nanoseconds } = before.mtime;
+    let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds.max(0) as u64, nanoseconds);
     if changed.elapsed().is_ok_and(|age| age < QUIET) {
         return;
     }
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        last_modification: Timespec { tv_sec: before.st_mtime, tv_nsec: before.st_mtime_nsec as _ },
+        last_modification: Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() },
     };
     // Only the directory's owner may: for others it shows the time of the commit.
-    let _ = rustix::fs::utimensat(rustix::fs::CWD, directory, &times, AtFlags::empty());
+    let _ = rustix::fs::utimensat(CWD, directory, &times, AtFlags::empty());
 }

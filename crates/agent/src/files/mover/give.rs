@@ -1,8 +1,8 @@
 //! A file goes to another node as it is: its bytes by a connection, its name by one rename.
 //!
 //! ```text
-//!  lease ─▶ bytes ─▶ the other has them ─▶ Committing ─▶ grace ─▶ ROOT/P ⇄ a link to the other's object ─▶ it looks after them ─▶ Dead
-//!                                                             (from here on the other node is the owner)
+//!  lease ─▶ bytes, a link to the other's object ─▶ the other has them ─▶ Committing ─▶ grace ─▶ ROOT/P ⇄ the link ─▶ Dead
+//!                                                                              (from here on the other node is the owner)
 //! ```
 //!
 //! This is a flush whose copy is a link. As with a flush only the owner replaces its own link, so no two nodes ever think that they own a
@@ -12,17 +12,18 @@ use crate::files::Files;
 use crate::files::mover::flush::{Declined, Flushing, PrepareOptions};
 use crate::shared::ended::Move;
 use crate::shared::path::{as_path, read_link};
+use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_core::control::MoveKind;
-use terrace_core::peers::Offer;
+use terrace_core::peers::{Attributes, Offer};
 use terrace_core::policy::Mode;
 use terrace_index::State;
 use terrace_index::guard::Domain;
 use terrace_tier::buffer::BUFFER_BYTES;
-use terrace_tier::{Lease, ReadingExt, Stat, Step, reached, with_buffer};
+use terrace_tier::{Lease, Left, ReadingExt, Stat, Step, Timestamp, reached, with_buffer};
 
 /// A file that came from another node is not given on at once: one that several nodes want is best a real file in the root.
 const REST: Duration = Duration::from_secs(10);
@@ -36,16 +37,26 @@ pub const PART_BYTES: usize = BUFFER_BYTES;
 
 /// A file that another node is being given. Dropped before its name is: nothing has happened.
 pub struct Giving<'a> {
+    files: &'a Files,
     file: Flushing<'a>,
     pub offer: Offer,
 }
 
+/// A link on its way into the tree, and what it leads to. Dropped before it is there, it goes.
+pub struct NewLink {
+    place: PathBuf,
+    text: Vec<u8>,
+    /// What lies at its place is not it any more.
+    is_placed: bool,
+}
+
 /// One whose name leads to the other node, and which has its object here still.
 pub struct Given<'a> {
-    files: &'a Files,
     giving: Giving<'a>,
     /// What the name leads to.
     text: Vec<u8>,
+    /// Its directory before and after that.
+    directory: Option<[Stat; 2]>,
 }
 
 impl Files {
@@ -77,7 +88,7 @@ impl Files {
             mtime_ns: attributes.mtime.as_ns(),
             xattrs: attributes.xattrs.into_iter().map(|(name, value)| (name.as_bytes().to_vec(), value)).collect(),
         };
-        Some(Giving { file, offer })
+        Some(Giving { files: self, file, offer })
     }
 
     /// The last durable version of a file that was rewritten stays with the node that can put it back; what policy does not flush goes at the
@@ -103,6 +114,12 @@ impl Files {
             made => made?,
         }
         Ok(link)
+    }
+
+    /// A link with this text, which is to take the name of the record's file.
+    pub fn new_link(&self, number: u32, text: &[u8]) -> Option<NewLink> {
+        let place = self.link_in_tmp(number, as_path(text)).ok()?;
+        Some(NewLink { place, text: text.to_vec(), is_placed: false })
     }
 
     /// What a file looks like that would be given to who asked for it now, and how many extended attributes it has.
@@ -153,34 +170,44 @@ impl<'a> Giving<'a> {
         self.file.lease.as_ref().is_some_and(|lease| !lease.is_broken())
     }
 
-    /// Gives the name to the other node's object. `None`: the file, or its name, is another by now; nothing has happened.
-    pub fn give_name(mut self, files: &'a Files, text: &[u8]) -> Option<Given<'a>> {
-        let (number, path) = (self.file.number, self.file.path.clone());
+    pub fn number(&self) -> u32 {
+        self.file.number
+    }
+
+    /// Gives the name to the other node's object, by `link`. `None`: the file, or its name, is another by now, or the time is over; nothing has
+    /// happened.
+    pub fn give_name(mut self, mut link: NewLink, until: Instant) -> Option<Given<'a>> {
+        let (files, number, path) = (self.files, self.file.number, self.file.path.clone());
         let record = files.record(number);
-        let link = files.link_in_tmp(number, as_path(text)).ok()?;
+        let mut directory = None;
         let barrier = files.commit_barrier();
         let is_ours = barrier.is_some() && record.change_state(State::Current, State::Committing);
         let is_given = is_ours && files.synchronize(Domain::Names) && self.is_ready(files) && {
             let target = as_path(&path);
             files.forget_link(number);
-            files
-                .unseen_in(target.parent().unwrap_or(Path::new("/")), || {
-                    files.root_tier.replace(&link, target, &|| files.is_link_to(&link, number))
-                })
-                .is_ok()
+            let (replaced, times) = files.seen_around(target.parent().unwrap_or(Path::new("/")), || {
+                // Another commit in the directory may have been waited for.
+                if Instant::now() >= until {
+                    return Err((Errno::TIMEDOUT, Left::Ours));
+                }
+                files.root_tier.replace(&link.place, target, &|| files.is_link_to(&link.place, number))
+            });
+            directory = times;
+            // What could not be put back lies where the link was, and is kept.
+            link.is_placed = !matches!(replaced, Err((_, Left::Ours)));
+            replaced.is_ok()
         };
         if !is_given {
             if is_ours {
                 record.change_state(State::Committing, State::Current);
                 files.named(number, &path);
             }
-            let _ = std::fs::remove_file(&link);
             return None;
         }
         // Who waited in an open for our lease has the object, and looks at this.
         files.index.header.evictions_seq.fetch_add(1, SeqCst);
         reached(Step::GiveRenamed);
-        Some(Given { files, giving: self, text: text.to_vec() })
+        Some(Given { giving: self, text: std::mem::take(&mut link.text), directory })
     }
 
     /// Nobody has it open, it is what was sent, and it has its name, to which no program outside has added another.
@@ -190,6 +217,14 @@ impl<'a> Giving<'a> {
             && self.file.reading.stat().is_ok_and(|now| now.version() == self.file.stat.version())
             && files.looked_at(&self.file.path).is_none_or(|link| link.stx_nlink == 1)
             && files.is_link_to(as_path(&self.file.path), self.file.number)
+    }
+}
+
+impl Drop for NewLink {
+    fn drop(&mut self) {
+        if !self.is_placed {
+            let _ = std::fs::remove_file(&self.place);
+        }
     }
 }
 
@@ -203,9 +238,14 @@ impl Given<'_> {
         &self.text
     }
 
+    /// The directory of the name before it was given and after that: what the other node is to show for it, and instead of what.
+    pub fn directory(&self) -> Option<[Attributes; 2]> {
+        self.directory.map(|both| both.map(|stat| attributes_of(stat.ino, &stat)))
+    }
+
     /// The other node looks after it.
     pub fn let_go(self) {
-        let (files, number) = (self.files, self.giving.file.number);
+        let (files, number) = (self.giving.files, self.giving.file.number);
         let bytes = self.giving.offer.size;
         let _ = files.remove_object(number);
         files.unreserve(number);
@@ -222,7 +262,7 @@ impl Given<'_> {
 
     /// The other node does not have it, and never will: the name leads here again. False: it leads elsewhere by now.
     pub fn take_back(&self) -> bool {
-        let (files, number) = (self.files, self.giving.file.number);
+        let (files, number) = (self.giving.files, self.giving.file.number);
         let Ok(link) = files.link_in_tmp(number, &files.object_path(number)) else { return false };
         let is_theirs = || read_link(link.as_os_str().as_bytes()).is_some_and(|text| text == self.text);
         let put = files.root_tier.replace(&link, as_path(self.path()), &is_theirs).is_ok();
@@ -238,6 +278,40 @@ impl Given<'_> {
     /// The name still leads to the other node's object.
     pub fn is_named(&self) -> bool {
         read_link(self.path()).is_some_and(|text| text == self.text)
+    }
+}
+
+/// What another node is told of a file, or of a directory.
+pub fn attributes_of(ino: u64, found: &Stat) -> Attributes {
+    Attributes {
+        ino,
+        size: found.size,
+        blocks: found.allocated / 512,
+        mode: found.mode,
+        uid: found.uid,
+        gid: found.gid,
+        nlink: found.nlink as u32,
+        xattrs: 0,
+        atime_ns: found.atime.as_ns(),
+        mtime_ns: found.mtime.as_ns(),
+        ctime_ns: found.ctime.as_ns(),
+    }
+}
+
+/// And the other way: what was told.
+pub fn stat_of(told: &Attributes) -> Stat {
+    Stat {
+        dev: 0,
+        ino: told.ino,
+        nlink: told.nlink.into(),
+        mode: told.mode,
+        uid: told.uid,
+        gid: told.gid,
+        size: told.size,
+        allocated: told.blocks * 512,
+        atime: Timestamp::from_ns(told.atime_ns),
+        mtime: Timestamp::from_ns(told.mtime_ns),
+        ctime: Timestamp::from_ns(told.ctime_ns),
     }
 }
 

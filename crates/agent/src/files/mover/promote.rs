@@ -8,6 +8,7 @@
 //! Whatever is in the way (another name, another opener, no room), the file stays as it is and is written where it lies.
 
 use crate::files::Files;
+use crate::shared::index_file::make_inside;
 use crate::shared::index_file::object_name;
 use crate::shared::index_file::random_half;
 use crate::shared::path::as_path;
@@ -121,7 +122,15 @@ impl Files {
         let raw = Errno::raw_os_error;
         let held = self.held_dir().join(self.object_name(number));
         let _ = std::fs::remove_file(&held);
-        rustix::fs::symlink(self.object_path(number), &held).map_err(raw)?;
+        let object = self.object_path(number);
+        match rustix::fs::symlink(&object, &held) {
+            Err(Errno::NOENT) => {
+                // Nothing above it: at the root's path may be another directory by now.
+                make_inside(&self.held_dir()).map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
+                rustix::fs::symlink(&object, &held).map_err(raw)?;
+            }
+            made => made.map_err(raw)?,
+        }
         let link = rustix::fs::lstat(&held).map_err(raw)?.st_ino;
         let target = as_path(path);
         let directory = target.parent().unwrap_or(Path::new("/"));

@@ -79,8 +79,13 @@ impl Taking<'_> {
         self.sink.as_mut().expect("it is not whole yet").write_all_at(part, offset)
     }
 
-    /// All bytes are there. What the name is to lead to; `None`: it can't be kept here as it is.
-    pub fn finish(&mut self, offer: &Offer) -> Option<Vec<u8>> {
+    /// What the name is to lead to.
+    pub fn text(&self) -> Vec<u8> {
+        self.files.object_path(self.number).into_os_string().into_vec()
+    }
+
+    /// All bytes are there. `None`: it can't be kept here as it is.
+    pub fn finish(&mut self, offer: &Offer) -> Option<()> {
         let (files, number) = (self.files, self.number);
         let mut sink = self.sink.take()?;
         sink.set_size(offer.size).ok()?;
@@ -113,7 +118,7 @@ impl Taking<'_> {
         }
         record.set_state(State::Current);
         reached(Step::TakeReady);
-        Some(files.object_path(number).into_os_string().into_vec())
+        Some(())
     }
 
     /// The name leads here.
