@@ -162,7 +162,7 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
             }
         }
         match status.st_mode & libc::S_IFMT {
-            libc::S_IFREG if attempt == 0 && has_moved(index, status) => continue,
+            libc::S_IFREG if attempt == 0 && has_moved(index, path, status) => continue,
             libc::S_IFREG if !rewrite_regular(index, dirfd, path, status) => continue,
             libc::S_IFDIR if !rewrite_directory(index, status, &mut changed_ns) => continue,
             _ => {}
@@ -268,15 +268,20 @@ fn look_through(
         placed::rewrite(index, dirfd, path, flags & !libc::AT_SYMLINK_NOFOLLOW, status);
         return Looked::Done;
     }
-    if !has_moved(index, status) && rewrite_regular(index, dirfd, path, status) { Looked::Done } else { Looked::Again }
+    if !has_moved(index, path, status) && rewrite_regular(index, dirfd, path, status) {
+        Looked::Done
+    } else {
+        Looked::Again
+    }
 }
 
 /// An object that lost its name since the kernel looked at it: another look finds where it is now, or that it has no name.
 /// (Or another file of the tier's file system, to which the number was given again: one look more does no harm.)
-fn has_moved(index: Index, status: &libc::stat) -> bool {
+fn has_moved(index: Index, path: *const c_char, status: &libc::stat) -> bool {
+    let has_lost_name = || status.st_nlink == 0 && !path.is_null() && !is_empty(path);
     index.device_of_dev(status.st_dev)
         && index.has_object_key(status.st_dev, status.st_ino)
-        && index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_none()
+        && (has_lost_name() || index.record_of_object(status.st_dev, status.st_ino, status.st_nlink).is_none())
 }
 
 /// Gives a regular file the identity that programs know. False: its descriptor moved, ask again.
