@@ -88,7 +88,7 @@ impl Files {
         for tier in &self.object_tiers {
             count += tier.discard_temporaries([std::path::Path::new("")]).unwrap_or(0);
         }
-        if !self.was_here_before() {
+        if !self.was_here_before {
             return count;
         }
         count += self.root_tier.discard_temporaries([]).unwrap_or(0);
@@ -107,7 +107,7 @@ impl Files {
         self.index.records_end() > 0
             || !snapshot.files.is_empty()
             || !snapshot.steps.is_empty()
-            || self.was_here_before() && (has_entries(&self.held_dir()) || has_entries(&self.kept_dir()))
+            || self.was_here_before && (has_entries(&self.held_dir()) || has_entries(&self.kept_dir()))
             || self.devices.iter().any(|place| has_entries(&place.dir))
     }
 

@@ -29,7 +29,7 @@ impl Files {
 
     fn spill_dirs(&self) -> impl Iterator<Item = PathBuf> {
         let name = &SPILLS[..SPILLS.len() - 1];
-        let in_root = (self.places_directories() || self.was_here_before()).then(|| self.root_spills());
+        let in_root = (self.places_directories() || self.was_here_before).then(|| self.root_spills());
         self.devices.iter().map(move |place| place.dir.join(name)).chain(in_root)
     }
 

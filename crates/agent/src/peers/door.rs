@@ -112,7 +112,7 @@ impl Peers {
     pub fn tell_door(&self, keeper: &DoorKeeper) -> Result<()> {
         let (target, fresh) = (self.door_path(), self.door_path().with_extension("new"));
         let text = serde_json::to_vec(&keeper.door).expect("this is plain data");
-        if self.was_here_before() {
+        if self.was_here_before {
             let _ = std::fs::remove_file(&fresh);
         }
         let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh);

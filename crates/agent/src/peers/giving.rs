@@ -84,22 +84,20 @@ impl Peers {
         let number = giving.number();
         // To make a link takes a server of the root as long as to send a small file.
         let (link, is_whole) = std::thread::scope(|threads| {
-            let make = || self.new_link(number, &text);
+            let make = || self.new_link(number, as_path(&text)).ok();
             let making = std::thread::Builder::new().name("link".into()).spawn_scoped(threads, make);
             let sent =
                 giving.each_part(|offset, part| send(connection, &Response::Peer(Answer::Part { offset }), part));
             let made = making.map(|making| making.join().expect("making a link does not panic"));
             (made.unwrap_or_else(|_| make()), sent)
         });
-        let Some(link) = link.filter(|_| matches!(is_whole, Ok(true))) else {
-            return is_whole.map(|_| None);
-        };
+        let (Some(link), true) = (link, is_whole?) else { return Ok(None) };
         send(connection, &Response::Peer(Answer::Whole), &[])?;
         let Some((Request::Peer(Ask::Placed), _)) = receive_request(connection, 0).map_err(broken)? else {
             return Err(std::io::ErrorKind::InvalidData.into());
         };
         let until = Instant::now() + NAMING;
-        Ok(giving.give_name(link, until))
+        Ok(giving.give_name((link, text), until))
     }
 
     /// The asker fell silent when the name was its own already.

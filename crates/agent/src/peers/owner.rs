@@ -143,16 +143,18 @@ impl Peers {
         let Some(number) = self.record_of(object) else { return Answer::Stays };
         let looks = self.looks_of_givable(number, mode).filter(|_| self.record_of(object) == Some(number));
         looks.map_or(Answer::Stays, |(stat, xattrs)| {
-            Answer::Attributes(vec![Some(Attributes {
-                xattrs,
-                ..attributes_of(self.record(number).ino.load(Acquire), &stat)
-            })])
+            Answer::Attributes(vec![Some(Attributes { xattrs, ..self.attributes_of(number, &stat) })])
         })
     }
 
     fn attributes(&self, object: &str) -> Option<Attributes> {
         let number = self.record_of(object)?;
         let found = Stat::from(&rustix::fs::lstat(self.object_path(number)).ok()?);
-        (self.record_of(object) == Some(number)).then(|| attributes_of(self.record(number).ino.load(Acquire), &found))
+        (self.record_of(object) == Some(number)).then(|| self.attributes_of(number, &found))
+    }
+
+    /// As programs here know it.
+    fn attributes_of(&self, number: u32, found: &Stat) -> Attributes {
+        Attributes { ino: self.record(number).ino.load(Acquire), ..attributes_of(found) }
     }
 }

@@ -57,9 +57,8 @@ pub fn make_private(path: &Path) -> Result<bool> {
     let mut attempt = 0;
     loop {
         match made_private(path) {
-            Ok(None) => return Ok(true),
-            Ok(Some(found)) if found.is_dir() && found.uid() == euid() => return Ok(false),
-            Ok(Some(_)) => {
+            Ok((is_made, found)) if found.is_dir() && found.uid() == euid() => return Ok(is_made),
+            Ok(_) => {
                 return Err(Error::Unsafe { path: path.into(), reason: "it is not a directory of this user".into() });
             }
             // An agent that left, here or on another node, has taken it along, or its parent; or it is just being made on another node,
@@ -80,23 +79,22 @@ pub fn make_private(path: &Path) -> Result<bool> {
     }
 }
 
-/// What was there before; `None`: it was made. Err: what could not be done.
-fn made_private(path: &Path) -> std::result::Result<Option<std::fs::Metadata>, (&'static str, std::io::Error)> {
+/// Whether it was made, and what is there then; Err: what could not be done.
+fn made_private(path: &Path) -> std::result::Result<(bool, std::fs::Metadata), (&'static str, std::io::Error)> {
     let is_made = match std::fs::DirBuilder::new().mode(private_mode()).create(path) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(("make the directory", error)),
         made => made.is_ok(),
     };
     // A file system may give it another mode, or another owner, than it was told to.
     let found = std::fs::symlink_metadata(path).map_err(|error| ("look at", error))?;
-    let is_ours = found.is_dir() && found.uid() == euid();
-    if is_ours && found.mode() & 0o777 != private_mode() {
+    if found.is_dir() && found.uid() == euid() && found.mode() & 0o777 != private_mode() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(private_mode()))
             .map_err(|error| ("set the mode of", error))?;
     }
-    Ok((!is_made || !is_ours).then_some(found))
+    Ok((is_made, found))
 }
 
-/// Makes one directory beside or below what `make_private` looks at, if it is not there, with no look at it: on a parallel file system each is a
+/// Makes one directory above or below what `make_private` looks at, if it is not there, with no look at it: on a parallel file system each is a
 /// request.
 pub fn make_inside(path: &Path) -> std::io::Result<()> {
     match std::fs::DirBuilder::new().mode(private_mode()).create(path) {

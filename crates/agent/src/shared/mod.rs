@@ -43,8 +43,8 @@ pub struct Shared {
     pub index_ino: u64,
     /// It counts from nothing: no agent before this one has left it.
     pub index_is_new: bool,
-    /// Nor has one left anything in the root, but for links.
-    private_is_new: bool,
+    /// An agent before this one, which was killed, may have left something in our own directory of the root.
+    pub was_here_before: bool,
     pub devices: Vec<DevicePlace>,
     /// The root itself, whatever becomes of its path; keeps its inode number from being given to another.
     root_directory: OwnedFd,
@@ -74,13 +74,14 @@ impl Shared {
         let opened = index_file::open(&settings, &devices)?;
         // From above: nothing is there at the first start, and each look for what isn't is a request to the root's server.
         let own = terrace_core::nodes::private(PRIVATE_DIR, settings.node.as_deref());
-        let above: Vec<&Path> = own.ancestors().skip(1).filter(|above| *above != Path::new("")).collect();
-        for above in above.into_iter().rev() {
+        let mut above = settings.root.clone();
+        for part in own.parent().into_iter().flat_map(Path::components) {
+            above.push(part);
             // It may be another user's; what is in the way is told below.
-            let _ = index_file::make_inside(&settings.root.join(above));
+            let _ = index_file::make_inside(&above);
         }
         let private = settings.root.join(own);
-        let private_is_new = index_file::make_private(&private)?;
+        let was_here_before = !index_file::make_private(&private)?;
         let tmp = private.join("tmp");
         index_file::make_inside(&tmp).context("make the directory", &tmp)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -97,7 +98,7 @@ impl Shared {
             index: opened.index,
             index_ino: opened.ino,
             index_is_new: opened.is_new,
-            private_is_new,
+            was_here_before,
             clock_base: opened.index.header.now.load(Relaxed),
             devices,
             root_directory,
@@ -125,11 +126,6 @@ impl Shared {
     pub fn is_declared_gone(&self) -> bool {
         let place = self.settings.root.join(self.private_name());
         std::fs::symlink_metadata(place).is_ok_and(|found| found.is_file())
-    }
-
-    /// An agent before this one, which was killed, may have left something in our own directory of the root.
-    pub fn was_here_before(&self) -> bool {
-        !self.private_is_new
     }
 
     /// Made when the first version is held.

@@ -10,11 +10,12 @@
 
 use crate::files::Files;
 use crate::files::mover::flush::{Declined, Flushing, PrepareOptions};
+use crate::files::mover::new_link::NewLink;
 use crate::shared::ended::Move;
 use crate::shared::path::{as_path, read_link};
 use rustix::io::Errno;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_core::control::MoveKind;
@@ -23,7 +24,7 @@ use terrace_core::policy::Mode;
 use terrace_index::State;
 use terrace_index::guard::Domain;
 use terrace_tier::buffer::BUFFER_BYTES;
-use terrace_tier::{Lease, Left, ReadingExt, Stat, Step, Timestamp, reached, with_buffer};
+use terrace_tier::{Lease, ReadingExt, Stat, Step, Timestamp, reached, with_buffer};
 
 /// A file that came from another node is not given on at once: one that several nodes want is best a real file in the root.
 const REST: Duration = Duration::from_secs(10);
@@ -40,14 +41,6 @@ pub struct Giving<'a> {
     files: &'a Files,
     file: Flushing<'a>,
     pub offer: Offer,
-}
-
-/// A link on its way into the tree, and what it leads to. Dropped before it is there, it goes.
-pub struct NewLink {
-    place: PathBuf,
-    text: Vec<u8>,
-    /// What lies at its place is not it any more.
-    is_placed: bool,
 }
 
 /// One whose name leads to the other node, and which has its object here still.
@@ -102,26 +95,6 @@ impl Files {
         })
     }
 
-    /// A link with this text on its way into the tree, in the place of the record's file.
-    pub fn link_in_tmp(&self, number: u32, text: &Path) -> rustix::io::Result<PathBuf> {
-        let link = self.tmp_dir().join(self.object_name(number));
-        match rustix::fs::symlink(text, &link) {
-            // Left by an agent that was killed.
-            Err(rustix::io::Errno::EXIST) => {
-                let _ = std::fs::remove_file(&link);
-                rustix::fs::symlink(text, &link)?;
-            }
-            made => made?,
-        }
-        Ok(link)
-    }
-
-    /// A link with this text, which is to take the name of the record's file.
-    pub fn new_link(&self, number: u32, text: &[u8]) -> Option<NewLink> {
-        let place = self.link_in_tmp(number, as_path(text)).ok()?;
-        Some(NewLink { place, text: text.to_vec(), is_placed: false })
-    }
-
     /// What a file looks like that would be given to who asked for it now, and how many extended attributes it has.
     pub fn looks_of_givable(&self, number: u32, mode: Mode) -> Option<(Stat, u32)> {
         let _claim = self.claims.take(number, LOOKING)?;
@@ -174,9 +147,9 @@ impl<'a> Giving<'a> {
         self.file.number
     }
 
-    /// Gives the name to the other node's object, by `link`. `None`: the file, or its name, is another by now, or the time is over; nothing has
-    /// happened.
-    pub fn give_name(mut self, mut link: NewLink, until: Instant) -> Option<Given<'a>> {
+    /// Gives the name to the other node's object, by a link with this text. `None`: the file, or its name, is another by now, or the time is
+    /// over; nothing has happened.
+    pub fn give_name(mut self, (mut link, text): (NewLink, Vec<u8>), until: Instant) -> Option<Given<'a>> {
         let (files, number, path) = (self.files, self.file.number, self.file.path.clone());
         let record = files.record(number);
         let mut directory = None;
@@ -188,13 +161,11 @@ impl<'a> Giving<'a> {
             let (replaced, times) = files.seen_around(target.parent().unwrap_or(Path::new("/")), || {
                 // Another commit in the directory may have been waited for.
                 if Instant::now() >= until {
-                    return Err((Errno::TIMEDOUT, Left::Ours));
+                    return Err(Errno::TIMEDOUT);
                 }
-                files.root_tier.replace(&link.place, target, &|| files.is_link_to(&link.place, number))
+                link.replace(&files.root_tier, target, &|replaced| files.is_link_to(replaced, number))
             });
             directory = times;
-            // What could not be put back lies where the link was, and is kept.
-            link.is_placed = !matches!(replaced, Err((_, Left::Ours)));
             replaced.is_ok()
         };
         if !is_given {
@@ -207,7 +178,7 @@ impl<'a> Giving<'a> {
         // Who waited in an open for our lease has the object, and looks at this.
         files.index.header.evictions_seq.fetch_add(1, SeqCst);
         reached(Step::GiveRenamed);
-        Some(Given { giving: self, text: std::mem::take(&mut link.text), directory })
+        Some(Given { giving: self, text, directory })
     }
 
     /// Nobody has it open, it is what was sent, and it has its name, to which no program outside has added another.
@@ -217,14 +188,6 @@ impl<'a> Giving<'a> {
             && self.file.reading.stat().is_ok_and(|now| now.version() == self.file.stat.version())
             && files.looked_at(&self.file.path).is_none_or(|link| link.stx_nlink == 1)
             && files.is_link_to(as_path(&self.file.path), self.file.number)
-    }
-}
-
-impl Drop for NewLink {
-    fn drop(&mut self) {
-        if !self.is_placed {
-            let _ = std::fs::remove_file(&self.place);
-        }
     }
 }
 
@@ -240,7 +203,7 @@ impl Given<'_> {
 
     /// The directory of the name before it was given and after that: what the other node is to show for it, and instead of what.
     pub fn directory(&self) -> Option<[Attributes; 2]> {
-        self.directory.map(|both| both.map(|stat| attributes_of(stat.ino, &stat)))
+        self.directory.map(|both| both.map(|stat| attributes_of(&stat)))
     }
 
     /// The other node looks after it.
@@ -263,10 +226,10 @@ impl Given<'_> {
     /// The other node does not have it, and never will: the name leads here again. False: it leads elsewhere by now.
     pub fn take_back(&self) -> bool {
         let (files, number) = (self.giving.files, self.giving.file.number);
-        let Ok(link) = files.link_in_tmp(number, &files.object_path(number)) else { return false };
-        let is_theirs = || read_link(link.as_os_str().as_bytes()).is_some_and(|text| text == self.text);
-        let put = files.root_tier.replace(&link, as_path(self.path()), &is_theirs).is_ok();
-        let _ = std::fs::remove_file(&link);
+        let Ok(mut link) = files.new_link(number, &files.object_path(number)) else { return false };
+        let is_theirs =
+            |replaced: &Path| read_link(replaced.as_os_str().as_bytes()).is_some_and(|text| text == self.text);
+        let put = link.replace(&files.root_tier, as_path(self.path()), &is_theirs).is_ok();
         if put {
             files.record(number).change_state(State::Committing, State::Current);
             files.named(number, self.path());
@@ -282,9 +245,9 @@ impl Given<'_> {
 }
 
 /// What another node is told of a file, or of a directory.
-pub fn attributes_of(ino: u64, found: &Stat) -> Attributes {
+pub fn attributes_of(found: &Stat) -> Attributes {
     Attributes {
-        ino,
+        ino: found.ino,
         size: found.size,
         blocks: found.allocated / 512,
         mode: found.mode,

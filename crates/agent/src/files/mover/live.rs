@@ -14,6 +14,7 @@ use crate::files::exchange::{MovedFile, birth_ns};
 use crate::files::mover::evict::Eviction;
 use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::flush::{Declined, PrepareOptions};
+use crate::files::mover::new_link::NewLink;
 use crate::files::reopen::{handle_of, reopen};
 use crate::shared::claims::Claim;
 use crate::shared::ended::now_ns;
@@ -56,7 +57,7 @@ struct NewPlace<'a> {
     /// The source as it was when it was copied.
     copied: Stat,
     sink: Option<Box<dyn Writing>>,
-    link: Option<PathBuf>,
+    link: Option<NewLink>,
     /// What the journal is to hear of as done when the record says it.
     steps: Vec<StepId>,
 }
@@ -410,9 +411,7 @@ impl Files {
             if let Destination::Device(..) = destination {
                 let _ = self.remove_object(new);
             }
-            if let Some(link) = place.link {
-                let _ = std::fs::remove_file(link);
-            }
+            drop(place.link);
             self.count_as(new, self.serial(new), (false, false));
             self.catalogue().remove(new);
             self.index.free_record(new);
@@ -539,8 +538,8 @@ impl Files {
         let raw = Errno::raw_os_error;
         let new = place.record;
         if destination != Destination::Root {
-            let link = self.link_in_tmp(new, &self.object_path(new)).map_err(raw)?;
-            let ino = rustix::fs::lstat(&link).map_err(raw)?.st_ino;
+            let link = self.new_link(new, &self.object_path(new)).map_err(raw)?;
+            let ino = link.inode().map_err(raw)?;
             self.record(new).link_ino.store(ino, Release);
             self.index.table_put(root_key(ino), new);
             place.link = Some(link);
@@ -565,7 +564,7 @@ impl Files {
         // Noted first: as soon as the name leads there, a program may rename it and tell so.
         self.catalogue().set_path(new, self.serial(new), path);
         self.forget_link(number);
-        let renamed = self.unseen_in(directory, || match (place.sink.take(), &place.link) {
+        let renamed = self.unseen_in(directory, || match (place.sink.take(), &mut place.link) {
             (Some(sink), _) => match self.relative(path) {
                 Some(relative) if self.has_others() => sink
                     .commit_over(relative, &|replaced| self.is_link_to(replaced, number))
@@ -580,12 +579,11 @@ impl Files {
                 None => Err(libc::EINVAL),
             },
             (None, Some(link)) if self.has_others() => {
-                let is_ours = || self.is_link_to(link, number);
-                self.root_tier
-                    .replace(link, target, &is_ours)
-                    .map_err(|(error, _)| if error == Errno::NOENT { libc::EBUSY } else { raw(error) })
+                let is_ours = |replaced: &Path| self.is_link_to(replaced, number);
+                link.replace(&self.root_tier, target, &is_ours)
+                    .map_err(|error| if error == Errno::NOENT { libc::EBUSY } else { raw(error) })
             }
-            (None, Some(link)) => rustix::fs::rename(link, target).map_err(raw),
+            (None, Some(link)) => link.rename(target).map_err(raw),
             (None, None) => Err(libc::EIO),
         });
         if renamed.is_ok() {

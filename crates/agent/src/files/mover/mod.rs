@@ -17,6 +17,7 @@ pub mod holders;
 mod lanes;
 pub mod live;
 pub mod mirror;
+mod new_link;
 pub mod prefetch;
 pub mod promote;
 pub mod remove;
