@@ -97,9 +97,19 @@ pub fn fetched(relative: &str) -> PathBuf {
 
 /// Compiles a C program into `directory` and returns its path.
 pub fn compile(directory: &Path, name: &str, source: &str) -> PathBuf {
+    compile_with(directory, name, source, &[])
+}
+
+/// The same as a static program, which can't load the library.
+pub fn compile_statically(directory: &Path, name: &str, source: &str) -> PathBuf {
+    compile_with(directory, name, source, &["-static"])
+}
+
+fn compile_with(directory: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let (c, program) = (directory.join(format!("{name}.c")), directory.join(name));
     std::fs::write(&c, source).unwrap();
     let output = std::process::Command::new("cc")
+        .args(flags)
         .args(["-O1", "-Wall", "-D_GNU_SOURCE", "-o"])
         .arg(&program)
         .arg(&c)

@@ -151,6 +151,10 @@ impl Agent {
             unsafe { std::ptr::write_unaligned(reply.path.as_mut_ptr().cast(), looks) };
             return Ok(());
         }
+        if is(CallKind::Break) {
+            self.peers.break_promises();
+            return Ok(());
+        }
         if is(CallKind::Settle) && call.record == NO_RECORD {
             return self.settle_below(path);
         }

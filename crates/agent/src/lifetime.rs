@@ -180,6 +180,7 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
     };
     preconditions::check_descriptors()?;
     let peers = agent.peers.clone();
+    peers.promise_as_before();
     match peers::DoorKeeper::open() {
         Ok(keeper) => {
             sockets.push(keeper.socket().context("use the socket", &agent.settings.runtime)?);

@@ -8,6 +8,7 @@
 
 use crate::policy::Mode;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Where an agent is reached by the others, beside its registration. For this user's eyes only.
 #[derive(Clone, Serialize, Deserialize, PartialEq, Eq)]
@@ -20,6 +21,9 @@ pub struct Door {
 }
 
 pub const DOOR: &str = "door.json";
+
+/// How long what was told of several files holds, counted from the question, if it is not broken before (`Ask::Break`).
+pub const PROMISED: Duration = Duration::from_secs(1);
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ask {
@@ -37,8 +41,11 @@ pub enum Ask {
     Placed,
     /// After that: the asker's agent looks after the file. The owner lets go of its bytes, and does not answer.
     Taken,
-    /// What the file of this object looks like, if it would be given to who asked now: answered by `Attributes`, or by `Stays`.
-    Look { object: String, mode: Mode },
+    /// What the file of this object looks like, if it would be given to who asked now, and what up to `beside` others of its directory do:
+    /// answered by `Looks`, or by `Stays`. With others, what is told is promised to the asker, a node by its tag, for `PROMISED`.
+    Look { object: String, beside: u32, asker: String },
+    /// What this owner, a node by its tag, has promised holds no more: answered by `Done`. Only then does it change.
+    Break { owner: String },
     /// What the file of each of these objects looks like; answered by `Attributes`, in the same order.
     StatMany { objects: Vec<String> },
     /// Make durable what is below these paths of the root (none: everywhere), and what policy keeps, too, if `all`; answered by `Flushed`.
@@ -73,7 +80,17 @@ pub enum Answer {
         reason: String,
     },
     Attributes(Vec<Option<Attributes>>),
+    /// The file that was asked for is the first.
+    Looks(Vec<Look>),
     Flushed(Flushed),
+}
+
+/// A file that would be given: what it looks like, and what its owner's policy does with it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Look {
+    pub object: String,
+    pub mode: Mode,
+    pub attributes: Attributes,
 }
 
 /// A file that goes to another node.

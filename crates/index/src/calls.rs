@@ -44,6 +44,8 @@ pub enum CallKind {
     MakeRoom = 13,
     /// As `Cross`: what lies at the first part of `path` gets its second part as another name.
     LinkAcross = 14,
+    /// Other nodes are not to rely on what they were told of this node's files: one of them has changed, or is open to be written.
+    Break = 15,
 }
 
 /// What stat(2) says of a file in another node's tier. `st_dev` is the root's.

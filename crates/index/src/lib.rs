@@ -288,7 +288,8 @@ pub struct Header {
     pub next_serial: AtomicU64,
     /// Records handed out so far from the never-used end of the array.
     next_record: AtomicU32,
-    _pad0: u32,
+    /// 1: another node holds what it was told of files here. Who changes one of them has that called back (`CallKind::Break`).
+    pub promised: AtomicU32,
     /// Free list head: (tag << 32) | (record + 1).
     free_head: AtomicU64,
     /// Grows when any object starts to move live. 0: no descriptor can be stale.

@@ -160,6 +160,25 @@ pub fn carry(index: Index, record: u32) {
     call(index, &Request { kind: CallKind::Carry, record, size: 0, path: b"", fd: -1 });
 }
 
+/// Before a program hears that it has changed a file, or may write it: no other node goes on with what it was told before. One that is told
+/// anew from here on sees the change, or the open file.
+#[inline]
+pub fn call_back(index: Index) {
+    // No fence orders it but the system call behind us; while there are no others nobody has been told.
+    if index.header.others.load(Relaxed) > 0 {
+        core::sync::atomic::fence(SeqCst);
+        if index.header.promised.load(SeqCst) != 0 {
+            break_promises(index);
+        }
+    }
+}
+
+#[cold]
+fn break_promises(index: Index) {
+    let request = Request { kind: CallKind::Break, record: terrace_index::ring::NO_RECORD, size: 0, path: b"", fd: -1 };
+    call(index, &request);
+}
+
 /// Asks the agent to make all placed files below a directory real ones. 0, or an errno.
 pub fn materialise_below(index: Index, directory: &[u8]) -> i32 {
     call(

@@ -149,9 +149,11 @@ fn change_at(dirfd: c_int, path: *const c_char, flags: c_int, set: impl Fn() -> 
             let follow = flags & NOFOLLOW == 0;
             let attempt = || change(index, || stat::kernel_stat(dirfd, path, flags & NOFOLLOW), &set, twin);
             // It may go to another node at any moment: then nothing is there, or its link was changed in its place.
-            elsewhere::until_here(index, dirfd, path, follow, || {
+            let result = elsewhere::until_here(index, dirfd, path, follow, || {
                 elsewhere::retried(dirfd, path, || until_moved(attempt, &set))
-            })
+            });
+            agent_call::call_back(index);
+            result
         }
         _ => set(),
     }
@@ -163,7 +165,9 @@ fn change_open(fd: c_int, set: impl Fn() -> isize, twin: Twin<'_>) -> isize {
     if index.header.moves_seq.load(Relaxed) != 0 && !data::follow(index, fd) {
         return -(libc::EIO as isize);
     }
-    until_moved(|| data::reading(fd, || change(index, || data::fstat(fd), &set, twin)), &set)
+    let result = until_moved(|| data::reading(fd, || change(index, || data::fstat(fd), &set, twin)), &set);
+    agent_call::call_back(index);
+    result
 }
 
 /// Tries again while what was found has moved: by then the name leads to another one, and the descriptor is exchanged.

@@ -4,7 +4,7 @@
 //! durable file from its clean replica, make a replica current again before it is written, and notice when a file was
 //! committed or moved while the open waited (the mover's lease holds a writer back).
 
-use crate::agent_call::{Request, call, materialise};
+use crate::agent_call::{Request, call, call_back, materialise};
 use crate::create::{Created, create};
 use crate::durable::record_of_durable;
 use crate::elsewhere::{self, Brought};
@@ -629,6 +629,9 @@ fn accept_object(
     if writable && caller::is_supervisor() && !data::bind(index, number) {
         close(fd);
         return Opened::Again;
+    }
+    if writable {
+        call_back(index);
     }
     record.used_at.store(index.header.now.load(Relaxed), Relaxed);
     let opens = if writable { 1 } else { opens_meant(index) };

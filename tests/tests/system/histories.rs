@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use terrace_tests::history::{History, Killed, Rules, UNDECIDED, Unreachable};
-use terrace_tests::{Node, Nodes, Outcome, Random, compile, skipped, terrace_binary, wait_until};
+use terrace_tests::{Node, Nodes, Outcome, Random, compile, compile_statically, skipped, terrace_binary, wait_until};
 
 /// Groups of names, by the number at their ends; each has slots of another size.
 const NAMES: [&str; 9] = ["a0", "b0", "s/c0", "a1", "b1", "s/c1", "a2", "b2", "s/c2"];
@@ -66,14 +66,7 @@ impl Recording {
         std::fs::create_dir_all(directory.join("logs")).unwrap();
         let source = include_str!("histories/recorder.c");
         let dynamic = compile(directory, "recorder", source);
-        let statically = directory.join("recorder-static");
-        let cc = Command::new("cc")
-            .args(["-O1", "-static", "-D_GNU_SOURCE", "-o"])
-            .arg(&statically)
-            .arg(directory.join("recorder.c"))
-            .output()
-            .unwrap();
-        assert!(cc.status.success(), "{}", String::from_utf8_lossy(&cc.stderr));
+        let statically = compile_statically(directory, "recorder-static", source);
         Recording { directory: directory.to_owned(), dynamic, statically, seed }
     }
 

@@ -26,6 +26,7 @@ mod mpi;
 mod nodes;
 mod nodes_conformance;
 mod nodes_gone;
+mod nodes_listed;
 mod nodes_open;
 mod nodes_taken;
 mod object_servers;

@@ -2,7 +2,6 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use terrace_tests::{Node, Nodes, binaries, wait_until};
 
 /// Two nodes, both with an agent that knows of the other; a run on the second one is under way.
@@ -22,13 +21,7 @@ fn wait_for(nodes: &Nodes, name: &str) {
 }
 
 fn statically(nodes: &Nodes, source: &str) -> PathBuf {
-    let directory = nodes.root().parent().unwrap().to_owned();
-    let (program, text) = (directory.join("program"), directory.join("program.c"));
-    std::fs::write(&text, source).unwrap();
-    let cc = Command::new("cc").args(["-O1", "-static", "-D_GNU_SOURCE", "-o"]).arg(&program).arg(&text).output();
-    let cc = cc.unwrap();
-    assert!(cc.status.success(), "{}", String::from_utf8_lossy(&cc.stderr));
-    program
+    terrace_tests::compile_statically(nodes.root().parent().unwrap(), "program", source)
 }
 
 /// Opens it as told, says so by a directory, and looks again when it is told to: what it reads, and the length.
@@ -268,7 +261,8 @@ int main(void)
     let signal = |signal| unsafe { libc::kill(agent, signal) };
     signal(libc::SIGSTOP);
     let kills = b.start(&format!(
-        "{} & until [ -e ../asks ]; do sleep 0.01; done; sleep 0.3; kill -9 $!; : >../killed",
+        "{} & until [ -e ../asks ]; do sleep 0.01; done; sleep 0.3; kill -9 $!
+         wait $! || [ $? = 137 ]; : >../killed",
         program.display()
     ));
     assert!(

@@ -4,7 +4,7 @@
 //! from here is a hint to be checked against the tree (`readlink`, `lstat`) before anything is done by it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Renames of directories that a late event may need.
 const RENAMES_KEPT: usize = 256;
@@ -41,12 +41,36 @@ pub struct Entry {
     pub is_forced: bool,
     /// The object's time of change when it was last equal to the root's file; 0: not known.
     pub object_ctime_ns: i64,
-    /// When another node was last told what it looks like.
-    pub told: Option<Instant>,
+    /// Another node was told what it looks like.
+    told: Option<Told>,
     /// When it came from another node.
     pub came: Option<Instant>,
     /// What the record had reserved when the surplus was last taken from it.
     pub trimmed_to: i64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    /// Since when it has been told without a pause.
+    since: Instant,
+    until: Instant,
+}
+
+/// A file that others look at again and again is flushed all the same, after so long.
+const TOLD_MAX: Duration = Duration::from_secs(10);
+
+impl Entry {
+    /// Another node is told what it looks like, and relies on it for so long.
+    pub fn tell(&mut self, now: Instant, holds: Duration) {
+        let goes_on = self.told.filter(|told| now < told.until);
+        let until = goes_on.map_or(now + holds, |told| told.until.max(now + holds));
+        self.told = Some(Told { since: goes_on.map_or(now, |told| told.since), until });
+    }
+
+    /// Somebody relies on what he was told: without need it stays as it is.
+    pub fn is_told(&self, now: Instant) -> bool {
+        self.told.is_some_and(|told| now < told.until && now < told.since + TOLD_MAX)
+    }
 }
 
 #[derive(Default)]
@@ -203,6 +227,23 @@ mod tests {
         assert_eq!(catalogue.record_at(b"/r/a"), Some(2));
         catalogue.remove(1);
         assert_eq!(catalogue.record_at(b"/r/a"), Some(2));
+    }
+
+    #[test]
+    fn what_is_told_all_the_time_is_put_off_for_a_while_only() {
+        let (mut catalogue, begin) = (Catalogue::default(), Instant::now());
+        let at = |ms| begin + Duration::from_millis(ms);
+        let entry = catalogue.entry(1, 1);
+        assert!(!entry.is_told(begin));
+        let holds = Duration::from_millis(300);
+        let put_off = |entry: &mut Entry, ms| {
+            entry.tell(at(ms), holds);
+            entry.is_told(at(ms + 200))
+        };
+        assert!((0..9800).step_by(200).all(|ms| put_off(entry, ms)));
+        assert!(!put_off(entry, 9_800) && !put_off(entry, 10_000));
+        // After a pause it is told anew.
+        assert!(put_off(entry, 10_400) && !entry.is_told(at(10_700)));
     }
 
     #[test]

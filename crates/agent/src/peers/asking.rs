@@ -104,10 +104,20 @@ impl Peers {
         if self.silent.lock().unwrap().contains_key(&tag) {
             return None;
         }
-        match self.ask(&tag, &Ask::Look { object, mode: self.mode(path) }) {
-            Ok(Answer::Attributes(found)) => found.into_iter().next()?,
-            _ => None,
-        }
+        let now = Instant::now();
+        let directory = as_path(path).parent().map(|parent| parent.as_os_str().as_bytes()).unwrap_or_default();
+        let look = match self.promised.find(&tag, directory, &object, now) {
+            Ok(look) => look,
+            Err(question) => {
+                let ask = Ask::Look { object, beside: question.beside, asker: self.own_tag().into() };
+                let Ok(Answer::Looks(looks)) = self.ask(&tag, &ask) else { return None };
+                if question.beside > 0 {
+                    self.promised.keep(&tag, &question, &looks, now);
+                }
+                looks.into_iter().next()?
+            }
+        };
+        (look.mode == self.mode(path)).then_some(look.attributes)
     }
 
     /// The node that brings a file from an object store, or has it.

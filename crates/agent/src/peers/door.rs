@@ -165,7 +165,7 @@ impl Peers {
                     self.give(connection, &object, &path, (most, mode))?
                 }
                 // Answered at once: no word is needed meanwhile.
-                Request::Peer(ask @ (Ask::Look { .. } | Ask::StatMany { .. })) => {
+                Request::Peer(ask @ (Ask::Look { .. } | Ask::Break { .. } | Ask::StatMany { .. })) => {
                     let _serving = Serving::new(&self.runs);
                     send(connection, &Response::Peer(self.do_for(ask, flush)), &[])?;
                 }

@@ -12,10 +12,11 @@
 //! Invariants:
 //! - The link decides. An owner acts on an object only while the name leads to it, and who asks looks at the name again after
 //!   every answer. So a lost, late or doubled message changes nothing but time.
-//! - The owner never asks anybody in order to answer: no two agents wait for each other. A program asks outside every guard, so
+//! - The owner never asks another agent in order to answer one: no two agents wait for each other. A program asks outside every guard, so
 //!   no grace period waits for it.
 //! - Before any program of a node runs, all registered nodes know of it (`announce`): whoever finds nothing at a name looks
 //!   whether it leads elsewhere.
+//! - What is told of many files at once holds until its owner has broken it, or for a second (`promises`).
 //! - An owner that can't be reached is EIO and a warning by name, after `PATIENCE`, never ENOENT and never an older version.
 //!
 //! Nothing is sent while nobody meets another node's link. Connections are made when they are needed, and kept for the next need.
@@ -25,6 +26,7 @@ mod asking;
 mod door;
 mod giving;
 mod owner;
+mod promises;
 mod taking;
 
 pub use arrivals::Arrivals;
@@ -50,6 +52,8 @@ pub struct Peers {
     idle: Mutex<HashMap<String, Vec<Link>>>,
     /// Nodes that could not be reached, and when that was.
     silent: Mutex<HashMap<String, Instant>>,
+    promises: promises::Promises,
+    promised: promises::Promised,
 }
 
 impl Deref for Peers {
@@ -62,7 +66,13 @@ impl Deref for Peers {
 
 impl Peers {
     pub fn new(files: Arc<Files>) -> Peers {
-        Peers { files, idle: Mutex::default(), silent: Mutex::default() }
+        Peers {
+            files,
+            idle: Mutex::default(),
+            silent: Mutex::default(),
+            promises: promises::Promises::default(),
+            promised: promises::Promised::default(),
+        }
     }
 
     fn nodes(&self) -> PathBuf {

@@ -1,7 +1,8 @@
 //! What is done for other nodes with files that lie in this one's tiers.
 
+use super::promises::BESIDE_MAX;
 use super::{FlushAll, Peers};
-use crate::files::mover::give::attributes_of;
+use crate::files::mover::give::{LOOKING, TOLD, attributes_of};
 use crate::shared::path::as_path;
 use crate::shared::request::{FlushOptions, Outcome, Scope};
 use crate::shared::runs::Serving;
@@ -10,8 +11,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
-use terrace_core::peers::{Answer, Ask, Attributes, Flushed};
-use terrace_core::policy::Mode;
+use terrace_core::peers::{Answer, Ask, Attributes, Flushed, Look, PROMISED};
 use terrace_index::{NAME_LEN, State};
 use terrace_tier::Stat;
 
@@ -54,7 +54,11 @@ impl Peers {
             Ask::Settle { object, path } => self.settle_for(&object, &path),
             // Words of a conversation that is not under way.
             Ask::Take { .. } | Ask::Place { .. } | Ask::Placed | Ask::Taken => Answer::Stays,
-            Ask::Look { object, mode } => self.look_for(&object, mode),
+            Ask::Look { object, beside, asker } => self.look_for(&object, beside, &asker),
+            Ask::Break { owner } => {
+                self.promised.forget(&owner);
+                Answer::Done
+            }
             Ask::StatMany { objects } => {
                 Answer::Attributes(objects.iter().map(|object| self.attributes(object)).collect())
             }
@@ -139,12 +143,27 @@ impl Peers {
         }
     }
 
-    fn look_for(&self, object: &str, mode: Mode) -> Answer {
+    fn look_for(&self, object: &str, beside: u32, asker: &str) -> Answer {
+        let mut holds = TOLD;
+        if beside > 0 {
+            self.promise(asker);
+            holds += PROMISED;
+        }
         let Some(number) = self.record_of(object) else { return Answer::Stays };
-        let looks = self.looks_of_givable(number, mode).filter(|_| self.record_of(object) == Some(number));
-        looks.map_or(Answer::Stays, |(stat, xattrs)| {
-            Answer::Attributes(vec![Some(Attributes { xattrs, ..self.attributes_of(number, &stat) })])
-        })
+        let Some(first) = self.look_at(number, LOOKING, holds).filter(|first| first.object == object) else {
+            return Answer::Stays;
+        };
+        let others = self.beside(number, beside.min(BESIDE_MAX) as usize);
+        let others = others.into_iter().filter_map(|other| self.look_at(other, Duration::ZERO, holds));
+        Answer::Looks(std::iter::once(first).chain(others).collect())
+    }
+
+    /// What a file looks like that would be given.
+    fn look_at(&self, number: u32, patience: Duration, holds: Duration) -> Option<Look> {
+        let object = self.object_name(number).to_str()?.to_owned();
+        let looks = self.looks_of_givable(number, patience, holds)?;
+        let attributes = Attributes { xattrs: looks.xattrs, ..self.attributes_of(number, &looks.stat) };
+        (self.record_of(&object) == Some(number)).then_some(Look { object, mode: looks.mode, attributes })
     }
 
     fn attributes(&self, object: &str) -> Option<Attributes> {

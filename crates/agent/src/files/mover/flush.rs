@@ -117,11 +117,11 @@ impl Files {
     fn prepare_or_note(&self, number: u32) -> Option<Flushing<'_>> {
         let begin_ns = now_ns();
         let serial = self.serial(number);
-        let (wanted, told) = match self.catalogue().get(number, serial) {
-            Some(entry) => (entry.is_forced, entry.told),
-            None => (false, None),
+        let (wanted, is_told) = match self.catalogue().get(number, serial) {
+            Some(entry) => (entry.is_forced, entry.is_told(Instant::now())),
+            None => (false, false),
         };
-        if !wanted && !self.schedule.is_hurried() && told.is_some_and(|told| told.elapsed() < TOLD) {
+        if !wanted && !self.schedule.is_hurried() && is_told {
             self.schedule.after(TOLD, Work::Flush, number);
             return None;
         }

@@ -32,9 +32,16 @@ const REST: Duration = Duration::from_secs(10);
 /// the file is not flushed without need.
 pub const TOLD: Duration = Duration::from_millis(300);
 /// A look, or an offer, waits so long for the mover to be done with the file: a turn of an early copy, above all.
-const LOOKING: Duration = Duration::from_secs(1);
+pub const LOOKING: Duration = Duration::from_secs(1);
 /// Bytes in one message.
 pub const PART_BYTES: usize = BUFFER_BYTES;
+
+/// What another node is told of a file: what it looks like, how many extended attributes it has, and what policy does with it.
+pub struct Looks {
+    pub stat: Stat,
+    pub xattrs: u32,
+    pub mode: Mode,
+}
 
 /// A file that another node is being given. Dropped before its name is: nothing has happened.
 pub struct Giving<'a> {
@@ -62,7 +69,7 @@ impl Files {
             Err(Declined::NotNeeded | Declined::Busy | Declined::Read | Declined::BlockReason(_)) => return None,
         };
         let stat = file.stat;
-        if self.stays(number, file.serial, mode) || stat.size > most || stat.nlink != 1 {
+        if self.goes(number, file.serial) != Some(mode) || stat.size > most || stat.nlink != 1 {
             return None;
         }
         let attributes = file.reading.attributes().ok()?;
@@ -84,33 +91,41 @@ impl Files {
         Some(Giving { files: self, file, offer })
     }
 
-    /// The last durable version of a file that was rewritten stays with the node that can put it back; what policy does not flush goes at the
-    /// end of a run, which must be that of who made it, and so with what another policy treats in another way; and see `REST`.
-    fn stays(&self, number: u32, serial: u64, mode: Mode) -> bool {
+    /// `None`: it stays here. Else what policy does with it. The last durable version of a file that was rewritten stays with the node that can
+    /// put it back; what policy does not flush goes at the end of a run, which must be that of who made it; and see `REST`.
+    fn goes(&self, number: u32, serial: u64) -> Option<Mode> {
         let catalogue = self.catalogue();
-        let entry = catalogue.get(number, serial);
-        entry.is_none_or(|entry| {
-            let is_same = self.mode(&entry.path) == mode && mode.flushes();
-            entry.held || entry.came.is_some_and(|came| came.elapsed() < REST) || !is_same
-        })
+        let entry = catalogue.get(number, serial)?;
+        let rests = entry.came.is_some_and(|came| came.elapsed() < REST);
+        Some(self.mode(&entry.path)).filter(|mode| mode.flushes() && !entry.held && !rests)
     }
 
-    /// What a file looks like that would be given to who asked for it now, and how many extended attributes it has.
-    pub fn looks_of_givable(&self, number: u32, mode: Mode) -> Option<(Stat, u32)> {
-        let _claim = self.claims.take(number, LOOKING)?;
+    /// What a file looks like that would be given now, to an asker with the same policy for it.
+    pub fn looks_of_givable(&self, number: u32, patience: Duration, holds: Duration) -> Option<Looks> {
+        let _claim = self.claims.take(number, patience)?;
         let serial = self.serial(number);
         let is_current = || self.record(number).state() == State::Current && !self.exchanges.is_awaited(number);
-        if !is_current() || self.stays(number, serial, mode) {
-            return None;
-        }
+        let mode = self.goes(number, serial).filter(|_| is_current())?;
         let reading = self.open_object(number).ok()?;
         let fd = reading.as_fd().expect("an object is a file of a directory");
         // Nobody has it open: what is said now is what will be sent.
         drop(Lease::exclusive(fd).ok()??);
         let stat = reading.stat().ok().filter(|stat| stat.nlink == 1)?;
         let xattrs = reading.attributes().ok()?.xattrs.len() as u32;
-        self.catalogue().entry(number, serial).told = Some(Instant::now());
-        (is_current() && self.serial(number) == serial).then_some((stat, xattrs))
+        self.catalogue().entry(number, serial).tell(Instant::now(), holds);
+        (is_current() && self.serial(number) == serial).then_some(Looks { stat, xattrs, mode })
+    }
+
+    /// Up to so many other files of the file's directory, in the order of their names, from its own on.
+    pub fn beside(&self, number: u32, most: usize) -> Vec<u32> {
+        let catalogue = self.catalogue();
+        let Some(path) = catalogue.path(number, self.serial(number)).filter(|_| most > 0) else { return vec![] };
+        let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
+        let (directory, name) = (&path[..end], &path[end + 1..]);
+        let is_in = |at: &&(&[u8], u32)| !at.0[end + 1..].contains(&b'/') && at.1 != number;
+        let all: Vec<_> = catalogue.below(directory).collect();
+        let after = all.partition_point(|(path, _)| &path[end + 1..] <= name);
+        all[after..].iter().chain(&all[..after]).filter(is_in).take(most).map(|(_, number)| *number).collect()
     }
 }
 
