@@ -359,16 +359,14 @@ fn refused(
         libc::ENOENT if elsewhere::is_possible(index) && stat::kernel_stat(dirfd, path, 0).is_some() => Opened::Again,
         // No object went meanwhile, so there is no name, or a link whose object was lost before.
         libc::ENOENT if index.header.removals_seq.load(Acquire) == before.removals => Opened::Done(-(errno as isize)),
-        libc::ENOENT => match stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW) {
-            // The object is gone and the link is not: a commit in progress, or a tier that was lost.
-            Some(found) if is_link(&found) && link::read(index, dirfd, path).is_some() => {
-                process::sleep_us(1000);
-                Opened::Again
-            }
-            // A rename replaced the file, and its object went, while the kernel was on the way there.
-            Some(found) if !is_link(&found) => Opened::Again,
-            _ => Opened::Done(-(errno as isize)),
-        },
+        // A rename or a commit replaced the file, and its object went, while the kernel was on the way there.
+        libc::ENOENT if stat::kernel_stat(dirfd, path, 0).is_some() => Opened::Again,
+        // The object is gone and the link is not: a commit in progress, or a tier that was lost.
+        libc::ENOENT if link::read(index, dirfd, path).is_some() => {
+            process::sleep_us(1000);
+            Opened::Again
+        }
+        libc::ENOENT => Opened::Done(-(errno as isize)),
         // A file, and a slash behind it: of what might be made the kernel says EISDIR.
         libc::ENOTDIR if *flags & libc::O_CREAT != 0 => Opened::Done(native(dirfd, path, *flags, mode)),
         // A placed directory, of which it is told that it is to be one.

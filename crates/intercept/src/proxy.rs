@@ -14,7 +14,7 @@ use crate::{
     process, real, spill, stat,
 };
 use core::ffi::{CStr, c_char, c_void};
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicU64, Ordering::*};
 use terrace_index::Index;
 use terrace_index::proxy::{How, LEAVE, Table};
 
@@ -45,8 +45,9 @@ unsafe extern "C" fn open(dirfd: i32, path: *const c_char, flags: i32, mode: u32
     let is_plain_reading = flags & (libc::O_ACCMODE | libc::O_TRUNC | libc::O_CREAT | libc::O_NOFOLLOW) == 0
         // By the time of the kernel's call it may be placed.
         && !open::needs_roots_file(index);
+    let is_left = |status: &libc::stat| is_plain_reading && !is_placed(index, status) && names_stay(index);
     match stat::kernel_stat_or_error(dirfd, path, 0) {
-        Ok(status) if !may_be_ours(index, &status) || is_plain_reading && !is_placed(index, &status) => return LEAVE,
+        Ok(status) if !may_be_ours(index, &status) || is_left(&status) => return LEAVE,
         Err(raw) if raw != NOTHING => return LEAVE,
         _ => {}
     }
@@ -58,6 +59,14 @@ unsafe extern "C" fn open(dirfd: i32, path: *const c_char, flags: i32, mode: u32
 }
 
 const NOTHING: isize = -(libc::ENOENT as isize);
+
+/// No placed file has lost its name since the last time. Where names are replaced all the time, the kernel may meet a link in a name that was
+/// a real file's at our look, and find nothing behind it: nobody looks again for a program's own call.
+fn names_stay(index: Index) -> bool {
+    static REMOVALS: AtomicU64 = AtomicU64::new(u64::MAX);
+    let now = index.header.removals_seq.load(Acquire);
+    REMOVALS.swap(now, Relaxed) == now
+}
 
 /// A regular file of the root's file system or of a tier's. What is elsewhere (behind a link to `/proc/self`, say, which for
 /// the kernel is then the supervisor) is for the program's own call.

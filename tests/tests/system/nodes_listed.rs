@@ -1,7 +1,6 @@
 //! A directory of files that lie in another node's tier: listed with few messages, and never shown as it was before a change.
 
 use crate::nodes::two;
-use std::path::Path;
 use terrace_tests::{Node, Nodes, compile_statically, wait_until};
 
 const FILES: usize = 1500;
@@ -180,5 +179,20 @@ fn a_writer_goes_on_when_a_node_that_was_told_of_its_files_cannot_be_reached() {
     assert_eq!(seen, "7\n");
     b.end(there).ok();
     a.end(here).ok();
-    assert!(Path::new(&nodes.root().join("d/f5")).is_file());
+    assert_eq!(std::fs::read_to_string(nodes.root().join("d/f5")).unwrap(), "5\nmore\n");
+}
+
+#[test]
+fn what_a_program_without_the_library_has_changed_is_shown_a_second_later() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let there = b.start("true");
+    let here = a.start(&makes_files(40));
+    let seen = told_and_then(&b, || {
+        wait_for(&nodes, "told");
+        a.native("echo native >>d/f5; sleep 1.1; mkdir changed").ok();
+    });
+    assert_eq!(seen, "9\n");
+    b.end(there).ok();
+    a.end(here).ok();
 }
