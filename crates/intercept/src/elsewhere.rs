@@ -12,7 +12,7 @@ use crate::link::{self, LINK_MAX};
 use crate::path::{Parent, Path};
 use crate::{caller, gate, open, process, readable, stat};
 use core::ffi::{CStr, c_char};
-use core::sync::atomic::Ordering::*;
+use core::sync::atomic::{AtomicBool, Ordering::*};
 use terrace_index::Index;
 use terrace_index::calls::{CallKind, Looks};
 use terrace_index::ring::NO_RECORD;
@@ -73,6 +73,25 @@ pub fn bring_to_look(
 ) -> Brought {
     let want = if caller::is_supervisor() { Want::RootFile } else { Want::Looks(looks) };
     bring_if_possible(index, dirfd, path, follow, want)
+}
+
+/// The last file that was looked at is another node's: the next one may be, too.
+static LOOKS_ELSEWHERE: AtomicBool = AtomicBool::new(false);
+
+/// In a listing of another node's files, what the next one looks like: its name is read as a link before the kernel is asked to follow it, which
+/// is fewer requests to the root's servers. `None`: it is to be looked at as any file.
+pub fn look_first(index: Index, dirfd: i32, path: *const c_char) -> Option<Looks> {
+    if !LOOKS_ELSEWHERE.load(Relaxed) || !is_possible(index) || path.is_null() || caller::is_supervisor() {
+        return None;
+    }
+    let mut text = [0u8; LINK_MAX];
+    let len = link::text(dirfd, path, &mut text);
+    // What the kernel has read can be read; an empty one is of a descriptor, whatever the call makes of that.
+    if len <= 0 || stat::is_empty(path) || !index.is_elsewhere(&text[..len as usize]) {
+        LOOKS_ELSEWHERE.store(false, Relaxed);
+        return None;
+    }
+    look_only(index, dirfd, path, &text[..len as usize])
 }
 
 fn bring_if_possible(index: Index, dirfd: i32, path: *const c_char, follow: bool, mut want: Want<'_>) -> Brought {
@@ -180,7 +199,19 @@ fn ask(index: Index, dirfd: i32, path: *const c_char, text: &[u8], want: &mut Wa
     if caller::is_still_there() { brought } else { Brought::Failed(-(libc::EINTR as isize)) }
 }
 
-fn ask_agent(index: Index, dirfd: i32, path: *const c_char, text: &[u8], want: &mut Want<'_>) -> Brought {
+/// What the owner tells of the file, which stays where it is. `None`: it is to be brought.
+fn look_only(index: Index, dirfd: i32, path: *const c_char, text: &[u8]) -> Option<Looks> {
+    let both = text_and_name(index, dirfd, path, text);
+    let request = Request { kind: CallKind::Look, record: NO_RECORD, size: 0, path: both.get(), fd: -1 };
+    let answer = call(index, &request);
+    LOOKS_ELSEWHERE.store(answer.status == 0, Relaxed);
+    // SAFETY: a status of 0 comes with a whole reply, which begins with these numbers.
+    (answer.status == 0)
+        .then(|| unsafe { core::ptr::read_unaligned((&raw const (*answer.reply()).path).cast::<Looks>()) })
+}
+
+/// The link's text, and where it was met if that is known.
+fn text_and_name(index: Index, dirfd: i32, path: *const c_char, text: &[u8]) -> Path {
     let mut both = Path::new();
     let mut whole = Path::new();
     // SAFETY: readlink read it just now; a terminated path.
@@ -194,16 +225,17 @@ fn ask_agent(index: Index, dirfd: i32, path: *const c_char, text: &[u8], want: &
         both.push(b"\0");
         both.push(whole.get());
     }
+    both
+}
+
+fn ask_agent(index: Index, dirfd: i32, path: *const c_char, text: &[u8], want: &mut Want<'_>) -> Brought {
     if let Want::Looks(looks) = want {
-        let request = Request { kind: CallKind::Look, record: NO_RECORD, size: 0, path: both.get(), fd: -1 };
-        let answer = call(index, &request);
-        if answer.status == 0 {
-            // SAFETY: a status of 0 comes with a whole reply, which begins with these numbers.
-            let found = unsafe { core::ptr::read_unaligned((&raw const (*answer.reply()).path).cast::<Looks>()) };
-            **looks = Some(found);
+        **looks = look_only(index, dirfd, path, text);
+        if looks.is_some() {
             return Brought::Done;
         }
     }
+    let both = text_and_name(index, dirfd, path, text);
     let size = if matches!(want, Want::AnyFile) { MOST_OPENED } else { 0 };
     let request = Request { kind: CallKind::Bring, record: NO_RECORD, size, path: both.get(), fd: -1 };
     match call(index, &request).status {

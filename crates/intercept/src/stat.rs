@@ -87,24 +87,35 @@ fn told(index: Index, looks: &Looks, out: *mut libc::stat) -> isize {
 }
 
 /// The same for statx(2): all basic fields; there is no other.
-fn tell_all(status: &libc::stat, out: &mut libc::statx) {
+fn tell_all(status: &libc::stat, mask: u32, out: *mut libc::statx) -> isize {
+    let (root, at) = (c"/".as_ptr() as usize, libc::AT_FDCWD as usize);
+    // As above. SAFETY: a path of ours; the kernel checks the rest.
+    let checked = unsafe { gate::call5(libc::SYS_statx, at, root, 0, mask as usize, out as usize) };
+    if checked == -(libc::EFAULT as isize) {
+        return checked;
+    }
     let time = |seconds: i64, nanoseconds: i64| {
         // SAFETY: a zeroed timestamp is valid.
         let mut time: libc::statx_timestamp = unsafe { core::mem::zeroed() };
         (time.tv_sec, time.tv_nsec) = (seconds, nanoseconds as u32);
         time
     };
-    // SAFETY: a zeroed statx is valid.
-    *out = unsafe { core::mem::zeroed() };
+    // SAFETY: the kernel can write there; a zeroed statx is valid.
+    let out = unsafe {
+        *out = core::mem::zeroed();
+        &mut *out
+    };
     out.stx_mask = libc::STATX_BASIC_STATS;
     out.stx_blksize = status.st_blksize as u32;
-    out.stx_nlink = status.st_nlink as u32;
+    (out.stx_ino, out.stx_nlink) = (status.st_ino, status.st_nlink as u32);
+    (out.stx_dev_major, out.stx_dev_minor) = (libc::major(status.st_dev), libc::minor(status.st_dev));
     (out.stx_uid, out.stx_gid) = (status.st_uid, status.st_gid);
     out.stx_mode = status.st_mode as u16;
     (out.stx_size, out.stx_blocks) = (status.st_size as u64, status.st_blocks as u64);
     out.stx_atime = time(status.st_atime, status.st_atime_nsec);
     out.stx_mtime = time(status.st_mtime, status.st_mtime_nsec);
     out.stx_ctime = time(status.st_ctime, status.st_ctime_nsec);
+    0
 }
 
 /// fstatat(2), as the kernel returns it, for what the program calls the file.
@@ -112,6 +123,9 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
     let way = Way::of(dirfd, path);
     let (dirfd, path) = (way.dirfd(), way.path());
     let Some(index) = process::index() else { return native(dirfd, path, out, flags) };
+    if let Some(looks) = elsewhere::look_first(index, dirfd, path) {
+        return told(index, &looks, out);
+    }
     let mut changed_ns = 0;
     for attempt in 0..ATTEMPTS {
         let evictions = index.header.evictions_seq.load(Acquire);
@@ -450,6 +464,14 @@ pub fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mu
     {
         return 0;
     }
+    if let Some(index) = index
+        && let Some(looks) = elsewhere::look_first(index, dirfd, path)
+    {
+        // SAFETY: a zeroed stat is valid.
+        let mut status: libc::stat = unsafe { core::mem::zeroed() };
+        told(index, &looks, &mut status);
+        return tell_all(&status, mask, out);
+    }
     let result = ask(flags);
     let Some(index) = index else { return result };
     if path.is_null() || (result != 0 && result != -(libc::ENOENT as isize)) {
@@ -482,22 +504,10 @@ pub fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mu
         return again;
     }
     if is_elsewhere {
-        // Has the kernel looked at the program's pointer?
-        let root = c"/".as_ptr();
-        // SAFETY: a path of ours; the kernel checks the rest.
-        let checked = unsafe {
-            let at = libc::AT_FDCWD as usize;
-            gate::call5(libc::SYS_statx, at, root as usize, 0, mask as usize, out as usize)
-        };
-        if checked == -(libc::EFAULT as isize) {
-            return checked;
-        }
+        return tell_all(&status, mask, out);
     }
     // SAFETY: filled by the kernel.
     let out = unsafe { &mut *out };
-    if is_elsewhere {
-        tell_all(&status, out);
-    }
     out.stx_ino = status.st_ino;
     if status.st_mode & libc::S_IFMT == libc::S_IFLNK {
         out.stx_size = status.st_size as u64;
@@ -525,7 +535,9 @@ fn may_be_placed(index: Index, out: *const libc::statx) -> bool {
         if placed::any(index) && index.device_of_dev(dev) {
             return true;
         }
-        return dev == index.header.root_dev.load(Relaxed) && index.is_link_len(status.stx_size);
+        // Another node's tiers may have names of any length.
+        let may_lead = index.is_link_len(status.stx_size) || elsewhere::is_possible(index);
+        return dev == index.header.root_dev.load(Relaxed) && may_lead;
     }
     index.device_of_dev(dev)
         || (index.header.durable_count.load(Relaxed) > 0

@@ -33,6 +33,31 @@ fn a_listing_with_attributes_of_another_nodes_files_is_a_handful_of_messages() {
     a.end(here).ok();
 }
 
+#[test]
+fn a_file_of_another_node_is_one_for_every_look_whatever_that_nodes_tiers_are_called() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    b.native("mkdir /var/tmp/another-length").ok();
+    let there = b.start_with(&["--tier", "disk=/var/tmp/another-length:64MiB"], None, "true");
+    let here = a.start(&makes_files(30));
+    let looks = "
+import os
+def looks(name): return [(s.st_mode, s.st_size) for s in (os.stat(name), os.lstat(name), os.stat(name, dir_fd=os.open(\".\", os.O_RDONLY)))]
+for i in range(30):
+    assert looks(f\"d/f{i}\") == [(0o100644, len(str(i)) + 1)] * 3, (i, looks(f\"d/f{i}\"))
+";
+    // By statx(2), of the name and of what is behind it; and files of the root among them.
+    let names = "d/f1 d/f2 own d/f3 d/f4 own";
+    let kinds = format!("echo own >own; sync own; stat -c '%F %s' {names}; stat -L -c '%F %s' {names}");
+    let disk = ["run", "-q", "--settle", "1h", "--tier", "disk=/var/tmp/another-length:64MiB", "--", "bash", "-euc"];
+    b.terrace(&[&disk[..], &[&format!("python3 -c '{looks}'")]].concat()).ok();
+    let found = b.terrace(&[&disk[..], &[&kinds]].concat()).ok().stdout;
+    let one = "regular file 2\nregular file 2\nregular file 4\nregular file 2\nregular file 2\nregular file 4\n";
+    assert_eq!(found, [one, one].concat());
+    b.end(there).ok();
+    a.end(here).ok();
+}
+
 /// What A does to `d/f5`, one after the other, each when B says that it was told of all files of `d`.
 const CHANGES: &str = r#"
 import os, subprocess, sys, time
