@@ -8,7 +8,6 @@
 
 use crate::policy::Mode;
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
 
 /// Where an agent is reached by the others, beside its registration. For this user's eyes only.
 #[derive(Clone, Serialize, Deserialize, PartialEq, Eq)]
@@ -21,9 +20,6 @@ pub struct Door {
 }
 
 pub const DOOR: &str = "door.json";
-
-/// How long what was told of several files holds, counted from the question, if it is not broken before (`Ask::Break`).
-pub const PROMISED: Duration = Duration::from_secs(1);
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ask {
@@ -42,7 +38,8 @@ pub enum Ask {
     /// After that: the asker's agent looks after the file. The owner lets go of its bytes, and does not answer.
     Taken,
     /// What the file of this object looks like, if it would be given to who asked now, and what up to `beside` others of its directory do:
-    /// answered by `Looks`, or by `Stays`. With others, what is told is promised to the asker, a node by its tag, for `PROMISED`.
+    /// answered by `Looks`, or by `Stays`. With others, what is told is promised to the asker, a node by its tag, for `PROMISED_MS`
+    /// (`terrace_index::calls`).
     Look { object: String, beside: u32, asker: String },
     /// What this owner, a node by its tag, has promised holds no more: answered by `Done`. Only then does it change.
     Break { owner: String },

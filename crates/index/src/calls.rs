@@ -3,6 +3,11 @@
 //! One `SOCK_SEQPACKET` connection for each call: connect, send one `Call` (with a descriptor as `SCM_RIGHTS` where it says so),
 //! receive one `Reply` (with a descriptor where it says so), close. No state stays in the program.
 
+/// How long, in milliseconds, what another node was told of several files holds, counted from its question, if it is not called back before.
+pub const PROMISED_MS: u64 = 1000;
+/// Clocks of two nodes may differ in how long a second is.
+pub const PROMISED_MARGIN_MS: u64 = 100;
+
 /// What the library asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]

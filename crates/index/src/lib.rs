@@ -529,6 +529,12 @@ impl Index {
         component.starts_with(b"terrace-") && tag != self.header.node.load(Relaxed)
     }
 
+    /// True when a link of this length may lead to another node's object, whatever its tiers are called: a cheap test before reading the link.
+    pub fn may_lead_elsewhere(&self, len: u64) -> bool {
+        const SHORTEST: usize = "/terrace-".len() + ".5f3a9c01".len() + "/".len() + NAME_LEN;
+        len >= SHORTEST as u64 && self.header.others.load(Relaxed) > 0
+    }
+
     /// True when a link of this length may be ours: a cheap test before reading the link.
     pub fn is_link_len(&self, len: u64) -> bool {
         let more = DIRECTORY_SUFFIX.len() as u64;

@@ -5,7 +5,8 @@ use crate::{gate, process};
 use core::mem::{size_of, zeroed};
 use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
-use terrace_index::calls::{Call, CallKind, Reply};
+use terrace_index::calls::{Call, CallKind, PROMISED_MARGIN_MS, PROMISED_MS, Reply};
+use terrace_index::ring::NO_RECORD;
 
 /// An agent that died is restarted by `terrace run`; a call waits for it this long.
 const PATIENCE_MS: usize = 15_000;
@@ -40,7 +41,7 @@ pub fn call(index: Index, request: &Request) -> Answer {
     crate::caller::about_to_wait();
     let mut answer = Answer { status: libc::EIO, fd: -1, reply: Scratch::new() };
     for attempt in 0..PATIENCE_MS / 10 {
-        match try_call(index, request, &mut answer) {
+        match try_call(index, request, &mut answer, None) {
             Ok(()) => return answer,
             // This program has other rights than the agent's programs: it may not even reach the socket.
             Err(errno) if errno == -(libc::EACCES as isize) => {
@@ -54,8 +55,8 @@ pub fn call(index: Index, request: &Request) -> Answer {
     answer
 }
 
-/// An error is the kernel's, of what was tried last.
-fn try_call(index: Index, request: &Request, answer: &mut Answer) -> Result<(), isize> {
+/// An error is the kernel's, of what was tried last. `most_ms`: an answer that does not come for so long is one.
+fn try_call(index: Index, request: &Request, answer: &mut Answer, most_ms: Option<i64>) -> Result<(), isize> {
     // The agent knows a program of another user by the slot that it has.
     process::slot(index);
     // SAFETY: system calls on structures of this frame.
@@ -68,6 +69,17 @@ fn try_call(index: Index, request: &Request, answer: &mut Answer) -> Result<(), 
         );
         if socket < 0 {
             return Err(socket);
+        }
+        if let Some(most) = most_ms {
+            let most = libc::timeval { tv_sec: most / 1000, tv_usec: most % 1000 * 1000 };
+            gate::call5(
+                libc::SYS_setsockopt,
+                socket as usize,
+                libc::SOL_SOCKET as usize,
+                libc::SO_RCVTIMEO as usize,
+                &raw const most as usize,
+                size_of::<libc::timeval>(),
+            );
         }
         let result = exchange_message(index, request, answer, socket as usize);
         gate::call1(libc::SYS_close, socket as usize);
@@ -164,26 +176,48 @@ pub fn carry(index: Index, record: u32) {
 /// anew from here on sees the change, or the open file.
 #[inline]
 pub fn call_back(index: Index) {
-    // No fence orders it but the system call behind us; while there are no others nobody has been told.
-    if index.header.others.load(Relaxed) > 0 {
-        core::sync::atomic::fence(SeqCst);
-        if index.header.promised.load(SeqCst) != 0 {
-            break_promises(index);
-        }
+    // The agent marks, and then looks at the file; the change was before this.
+    core::sync::atomic::fence(SeqCst);
+    if index.header.promised.load(SeqCst) != 0 {
+        break_promises(index);
     }
 }
 
+/// A call on a file's attributes, as the kernel returns it: if it has changed them, the program hears of it when others have.
+pub fn changed(result: isize) -> isize {
+    if result == 0
+        && let Some(index) = process::index()
+    {
+        call_back(index);
+    }
+    result
+}
+
+/// Nobody relies on anything after this time, whether the agent has answered or not.
 #[cold]
 fn break_promises(index: Index) {
-    let request = Request { kind: CallKind::Break, record: terrace_index::ring::NO_RECORD, size: 0, path: b"", fd: -1 };
-    call(index, &request);
+    const MOST_MS: i64 = (PROMISED_MS + PROMISED_MARGIN_MS) as i64;
+    crate::caller::about_to_wait();
+    let request = Request { kind: CallKind::Break, record: NO_RECORD, size: 0, path: b"", fd: -1 };
+    let mut answer = Answer { status: libc::EIO, fd: -1, reply: Scratch::new() };
+    let end = now_ms() + MOST_MS;
+    let mut rest = MOST_MS;
+    while rest > 0 && try_call(index, &request, &mut answer, Some(rest)).is_err() {
+        process::sleep_us(10_000);
+        rest = end - now_ms();
+    }
+}
+
+fn now_ms() -> i64 {
+    // SAFETY: a zeroed time is valid.
+    unsafe {
+        let mut now: libc::timespec = zeroed();
+        gate::call2(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC as usize, &raw mut now as usize);
+        now.tv_sec * 1000 + now.tv_nsec / 1_000_000
+    }
 }
 
 /// Asks the agent to make all placed files below a directory real ones. 0, or an errno.
 pub fn materialise_below(index: Index, directory: &[u8]) -> i32 {
-    call(
-        index,
-        &Request { kind: CallKind::Settle, record: terrace_index::ring::NO_RECORD, size: 0, path: directory, fd: -1 },
-    )
-    .status
+    call(index, &Request { kind: CallKind::Settle, record: NO_RECORD, size: 0, path: directory, fd: -1 }).status
 }

@@ -2,7 +2,7 @@
 //! for a program is the file, and statfs, whose answer must be the root's. What changes attributes is in `changes`.
 
 use crate::placed::{self, Way};
-use crate::{elsewhere, gate, link, open, process, readable, real, spill, stat};
+use crate::{agent_call, elsewhere, gate, link, open, process, readable, real, spill, stat};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::Ordering::*;
 use terrace_index::Index;
@@ -163,7 +163,7 @@ pub unsafe extern "C" fn truncate(path: *const c_char, length: i64) -> c_int {
     }
     // SAFETY: the program's own arguments.
     let native = || unsafe { gate::call2(libc::SYS_truncate, path as usize, length as usize) };
-    real::outcome(elsewhere::retried(CWD, path, native)) as c_int
+    real::outcome(agent_call::changed(elsewhere::retried(CWD, path, native))) as c_int
 }
 
 #[unsafe(no_mangle)]

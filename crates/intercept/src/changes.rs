@@ -143,20 +143,18 @@ fn copy_status(status: &libc::stat, path: *const c_char) {
 
 /// A change by name.
 fn change_at(dirfd: c_int, path: *const c_char, flags: c_int, set: impl Fn() -> isize, twin: Twin<'_>) -> isize {
-    match process::index() {
+    agent_call::changed(match process::index() {
         // The supervisor knows what its paths lead to.
         Some(index) if caller::is_supervisor() || process::may_be_below_root(index, dirfd, path) => {
             let follow = flags & NOFOLLOW == 0;
             let attempt = || change(index, || stat::kernel_stat(dirfd, path, flags & NOFOLLOW), &set, twin);
             // It may go to another node at any moment: then nothing is there, or its link was changed in its place.
-            let result = elsewhere::until_here(index, dirfd, path, follow, || {
+            elsewhere::until_here(index, dirfd, path, follow, || {
                 elsewhere::retried(dirfd, path, || until_moved(attempt, &set))
-            });
-            agent_call::call_back(index);
-            result
+            })
         }
         _ => set(),
-    }
+    })
 }
 
 /// A change by descriptor.
@@ -165,9 +163,7 @@ fn change_open(fd: c_int, set: impl Fn() -> isize, twin: Twin<'_>) -> isize {
     if index.header.moves_seq.load(Relaxed) != 0 && !data::follow(index, fd) {
         return -(libc::EIO as isize);
     }
-    let result = until_moved(|| data::reading(fd, || change(index, || data::fstat(fd), &set, twin)), &set);
-    agent_call::call_back(index);
-    result
+    agent_call::changed(until_moved(|| data::reading(fd, || change(index, || data::fstat(fd), &set, twin)), &set))
 }
 
 /// Tries again while what was found has moved: by then the name leads to another one, and the descriptor is exchanged.

@@ -330,9 +330,9 @@ pub fn until_here(
         if follow || !is_possible(index) || result == -(libc::EIO as isize) {
             return result;
         }
-        // To read a link changes its time of access, which may be what was set: one of another length is no node's.
+        // To read a link changes its time of access, which may be what was set: a short one is no node's.
         let may_be = |status: libc::stat| {
-            status.st_mode & libc::S_IFMT == libc::S_IFLNK && index.is_link_len(status.st_size as u64)
+            status.st_mode & libc::S_IFMT == libc::S_IFLNK && index.may_lead_elsewhere(status.st_size as u64)
         };
         let is_met = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(may_be);
         if !is_met || !link::is_elsewhere(index, dirfd, path) {

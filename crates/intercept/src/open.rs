@@ -40,6 +40,23 @@ pub fn native(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
 
 /// openat(2), as the kernel returns it.
 pub fn open_at(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
+    may_be_written(open_anywhere(dirfd, path, flags, mode), flags)
+}
+
+/// Of a descriptor by which a file is written, wherever its name was: before the program has it, nobody relies on what that file was like.
+pub fn may_be_written(fd: isize, flags: i32) -> isize {
+    // A file can be cut by an open for reading, too.
+    let is_plain = flags & libc::O_ACCMODE == libc::O_RDONLY && flags & libc::O_TRUNC == 0;
+    if fd >= 0
+        && !is_plain
+        && let Some(index) = process::index()
+    {
+        call_back(index);
+    }
+    fd
+}
+
+fn open_anywhere(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
     if path.is_null() {
         return -(libc::EFAULT as isize);
     }
@@ -68,7 +85,7 @@ pub fn open_at(dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize 
             if fd == -(libc::ENOSPC as isize)
                 && (known.is_some_and(spill::begin) || flags & libc::O_CREAT != 0 && spill::has_made_room(dirfd, path))
             {
-                return open_at(dirfd, path, flags, mode);
+                return open_anywhere(dirfd, path, flags, mode);
             }
             data::forget(fd as i32);
             if fd >= 0 && known.is_some_and(|index| may_be_inside(index, path)) {
@@ -627,9 +644,6 @@ fn accept_object(
     if writable && caller::is_supervisor() && !data::bind(index, number) {
         close(fd);
         return Opened::Again;
-    }
-    if writable {
-        call_back(index);
     }
     record.used_at.store(index.header.now.load(Relaxed), Relaxed);
     let opens = if writable { 1 } else { opens_meant(index) };

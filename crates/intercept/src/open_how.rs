@@ -37,14 +37,15 @@ pub fn open_how(dirfd: i32, path: *const c_char, how: *const How, size: usize) -
         if how.resolve == 0 {
             return open::open_at(dirfd, path, flags, mode);
         }
-        let here = |directory, name| open::open_below(index, directory, name, flags, mode);
+        let here = |directory, name| open::may_be_written(open::open_below(index, directory, name, flags, mode), flags);
         if let Some(result) = within(index, dirfd, path, how, here) {
             return result;
         }
     }
     let fd = native(dirfd, path, how, size);
     data::forget(fd as i32);
-    fd
+    // SAFETY: the kernel has read it.
+    if fd >= 0 { open::may_be_written(fd, unsafe { (*how).flags as i32 }) } else { fd }
 }
 
 /// The result of `open` for the directory and the name that the path leads to. `None`: it is for the kernel.

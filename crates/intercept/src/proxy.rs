@@ -51,7 +51,7 @@ unsafe extern "C" fn open(dirfd: i32, path: *const c_char, flags: i32, mode: u32
         Err(raw) if raw != NOTHING => return LEAVE,
         _ => {}
     }
-    match open::open_below(index, dirfd, path, flags | libc::O_CLOEXEC, mode) {
+    match open::may_be_written(open::open_below(index, dirfd, path, flags | libc::O_CLOEXEC, mode), flags) {
         // What it is that is not there is for the kernel to say; but not what is there by then, where a link is not to be followed.
         NOTHING if flags & libc::O_CREAT == 0 && !open::needs_roots_file(index) => LEAVE,
         raw => raw,

@@ -535,8 +535,7 @@ fn may_be_placed(index: Index, out: *const libc::statx) -> bool {
         if placed::any(index) && index.device_of_dev(dev) {
             return true;
         }
-        // Another node's tiers may have names of any length.
-        let may_lead = index.is_link_len(status.stx_size) || elsewhere::is_possible(index);
+        let may_lead = index.is_link_len(status.stx_size) || index.may_lead_elsewhere(status.stx_size);
         return dev == index.header.root_dev.load(Relaxed) && may_lead;
     }
     index.device_of_dev(dev)

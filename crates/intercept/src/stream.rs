@@ -43,6 +43,16 @@ unsafe fn open_stream(path: *const c_char, mode: *const c_char, everywhere: bool
     Some(real::outcome(open::open_at(libc::AT_FDCWD, path, flags, 0o666)) as c_int)
 }
 
+/// A stream that the C library has opened by itself.
+unsafe fn opened(stream: *mut c_void, mode: *const c_char) -> *mut c_void {
+    if !stream.is_null() {
+        // SAFETY: the C library has read it.
+        let flags = flags_of(unsafe { CStr::from_ptr(mode) }.to_bytes()).unwrap_or(0);
+        open::may_be_written(0, flags);
+    }
+    stream
+}
+
 macro_rules! stream_hooks {
     ($($fopen:ident $fopen_name:literal, $freopen:ident $freopen_name:literal;)*) => {$(
         #[unsafe(no_mangle)]
@@ -52,7 +62,10 @@ macro_rules! stream_hooks {
             // SAFETY: the program's arguments, in all of this.
             unsafe {
                 match open_stream(path, mode, gate::is_served()) {
-                    None => crate::real!($fopen_name: fn(*const c_char, *const c_char) -> *mut c_void)(path, mode),
+                    None => {
+                        let real = crate::real!($fopen_name: fn(*const c_char, *const c_char) -> *mut c_void);
+                        opened(real(path, mode), mode)
+                    }
                     Some(fd) if fd < 0 => core::ptr::null_mut(),
                     Some(fd) => {
                         let stream = crate::real!("fdopen": fn(c_int, *const c_char) -> *mut c_void)(fd, mode);
@@ -72,7 +85,7 @@ macro_rules! stream_hooks {
             unsafe {
                 let real = crate::real!($freopen_name: fn(*const c_char, *const c_char, *mut c_void) -> *mut c_void);
                 match open_stream(path, mode, false) {
-                    None => real(path, mode, stream),
+                    None => opened(real(path, mode, stream), mode),
                     Some(fd) if fd < 0 => {
                         // The stream is closed all the same, as freopen(3) says.
                         let errno = real::errno();

@@ -3,7 +3,8 @@
 //! The function is naked, so that calls which return twice or on another stack (clone, vfork) pass through as if it were libc's.
 
 use crate::{
-    attributes, changes, data_calls, directory, exec, gate, make_directory, names, open, open_how, real, stat,
+    agent_call, attributes, changes, data_calls, directory, exec, gate, make_directory, names, open, open_how, real,
+    stat,
 };
 use core::arch::naked_asm;
 use core::ffi::{c_char, c_int};
@@ -149,7 +150,7 @@ unsafe extern "C" fn dispatch(nr: i64, a: usize, b: usize, c: usize, d: usize, e
             libc::SYS_utimensat => return changes::times(a as c_int, path(b), c as *const _, d as c_int) as i64,
             SETXATTRAT..=REMOVEXATTRAT => {
                 let flags = attributes::follow_if_ours(a as c_int, path(b), c as c_int);
-                gate::call6(nr, a, b, flags as usize, d, e, f)
+                agent_call::changed(gate::call6(nr, a, b, flags as usize, d, e, f))
             }
             // Among them those that only a supervisor serves, or notes.
             _ => gate::outside6(nr, a, b, c, d, e, f),

@@ -178,6 +178,14 @@ impl Catalogue {
             .map(|(path, record)| (path.as_slice(), *record))
     }
 
+    /// Files of the path's directory, in the order of their names: those after it, and then those before it.
+    pub fn beside<'a>(&'a self, path: &[u8]) -> impl Iterator<Item = u32> + use<'a> {
+        let end = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+        let (first, past) = (path[..end].to_vec(), after(&path[..end]));
+        let before = FilesBetween { catalogue: self, next: first, until: path.to_vec(), directory: end };
+        FilesBetween { catalogue: self, next: [path, b"\0"].concat(), until: past, directory: end }.chain(before)
+    }
+
     pub fn remove(&mut self, record: u32) -> Option<Entry> {
         let entry = self.by_record.remove(&record)?;
         if self.by_path.get(&entry.path) == Some(&record) {
@@ -195,6 +203,38 @@ impl Catalogue {
         let entry = self.entry(record, serial);
         let before = std::mem::replace(&mut entry.counted, now);
         (now.0 as i64 - before.0 as i64, now.1 as i64 - before.1 as i64)
+    }
+}
+
+/// The first text after all that begin with this one, which ends with a slash.
+fn after(directory: &[u8]) -> Vec<u8> {
+    [directory.strip_suffix(b"/").unwrap_or(directory), b"0"].concat()
+}
+
+/// Files of one directory; what lies in others below it is not walked through.
+struct FilesBetween<'a> {
+    catalogue: &'a Catalogue,
+    next: Vec<u8>,
+    until: Vec<u8>,
+    /// How much of a path is its directory's, with the slash.
+    directory: usize,
+}
+
+impl Iterator for FilesBetween<'_> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        while self.next < self.until {
+            let (path, record) = self.catalogue.by_path.range(self.next.clone()..self.until.clone()).next()?;
+            match path[self.directory..].iter().position(|&byte| byte == b'/') {
+                Some(slash) => self.next = after(&path[..self.directory + slash + 1]),
+                None => {
+                    self.next = [path, &b"\0"[..]].concat();
+                    return Some(*record);
+                }
+            }
+        }
+        None
     }
 }
 
@@ -244,6 +284,33 @@ mod tests {
         assert!(!put_off(entry, 9_800) && !put_off(entry, 10_000));
         // After a pause it is told anew.
         assert!(put_off(entry, 10_400) && !entry.is_told(at(10_700)));
+    }
+
+    #[test]
+    fn beside_a_file_are_those_of_its_directory_from_its_name_on() {
+        let mut catalogue = Catalogue::default();
+        let paths = [
+            "/r/a",
+            "/r/d/1",
+            "/r/d/2",
+            "/r/d/3",
+            "/r/d/3/x",
+            "/r/d/3.5/y",
+            "/r/d/4",
+            "/r/d/e/f/z",
+            "/r/d/f",
+            "/r/d0",
+            "/r/e",
+        ];
+        for (number, path) in paths.iter().enumerate() {
+            catalogue.set_path(number as u32, 1, path.as_bytes());
+        }
+        let beside =
+            |path: &str| catalogue.beside(path.as_bytes()).map(|number| paths[number as usize]).collect::<Vec<_>>();
+        assert_eq!(beside("/r/d/3"), ["/r/d/4", "/r/d/f", "/r/d/1", "/r/d/2"]);
+        assert_eq!(beside("/r/d/none"), ["/r/d/1", "/r/d/2", "/r/d/3", "/r/d/4", "/r/d/f"]);
+        assert_eq!(beside("/r/a"), ["/r/d0", "/r/e"]);
+        assert_eq!(beside("/r/d/e/f/z"), [""; 0]);
     }
 
     #[test]

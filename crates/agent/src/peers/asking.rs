@@ -112,7 +112,7 @@ impl Peers {
                 let ask = Ask::Look { object, beside: question.beside, asker: self.own_tag().into() };
                 let Ok(Answer::Looks(looks)) = self.ask(&tag, &ask) else { return None };
                 if question.beside > 0 {
-                    self.promised.keep(&tag, &question, &looks, now);
+                    self.promised.keep(&tag, directory, &question, &looks);
                 }
                 looks.into_iter().next()?
             }

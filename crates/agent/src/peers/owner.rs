@@ -1,6 +1,6 @@
 //! What is done for other nodes with files that lie in this one's tiers.
 
-use super::promises::BESIDE_MAX;
+use super::promises::{ANSWERING, BESIDE_MAX, PROMISED};
 use super::{FlushAll, Peers};
 use crate::files::mover::give::{LOOKING, TOLD, attributes_of};
 use crate::shared::path::as_path;
@@ -10,8 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::*;
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
-use terrace_core::peers::{Answer, Ask, Attributes, Flushed, Look, PROMISED};
+use std::time::{Duration, Instant};
+use terrace_core::peers::{Answer, Ask, Attributes, Flushed, Look};
 use terrace_index::{NAME_LEN, State};
 use terrace_tier::Stat;
 
@@ -144,17 +144,15 @@ impl Peers {
     }
 
     fn look_for(&self, object: &str, beside: u32, asker: &str) -> Answer {
-        let mut holds = TOLD;
-        if beside > 0 {
-            self.promise(asker);
-            holds += PROMISED;
-        }
+        let begun = Instant::now();
+        let beside = if beside > 0 && self.promise(asker) { beside.min(BESIDE_MAX) } else { 0 };
+        let holds = if beside > 0 { PROMISED + TOLD } else { TOLD };
         let Some(number) = self.record_of(object) else { return Answer::Stays };
         let Some(first) = self.look_at(number, LOOKING, holds).filter(|first| first.object == object) else {
             return Answer::Stays;
         };
-        let others = self.beside(number, beside.min(BESIDE_MAX) as usize);
-        let others = others.into_iter().filter_map(|other| self.look_at(other, Duration::ZERO, holds));
+        let others = self.beside(number, beside as usize).into_iter().take_while(|_| begun.elapsed() < ANSWERING);
+        let others = others.filter_map(|other| self.look_at(other, Duration::ZERO, holds));
         Answer::Looks(std::iter::once(first).chain(others).collect())
     }
 

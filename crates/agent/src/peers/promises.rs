@@ -21,24 +21,42 @@ use std::sync::atomic::{AtomicU32, Ordering::*};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use terrace_core::peers::{Answer, Ask, Look, PROMISED};
+use terrace_core::peers::{Answer, Ask, Look};
+use terrace_index::calls::{PROMISED_MARGIN_MS, PROMISED_MS};
 
-/// Clocks of two nodes may differ in how long a second is.
-const MARGIN: Duration = Duration::from_millis(100);
+pub(super) const PROMISED: Duration = Duration::from_millis(PROMISED_MS);
+const MARGIN: Duration = Duration::from_millis(PROMISED_MARGIN_MS);
+/// The owner looks at other files for so long; what has not come until then is asked for again.
+pub(super) const ANSWERING: Duration = Duration::from_millis(PROMISED_MS / 4);
+/// Who could not be told that a promise is broken is promised nothing for a while.
+const SILENCE: Duration = Duration::from_secs(30);
 /// A listing asks for so many more files with its second miss, for more with each, and for so many at most.
 const BESIDE_MIN: u32 = 8;
 const BESIDE_GROWTH: u32 = 8;
-pub(super) const BESIDE_MAX: u32 = 4096;
+pub(super) const BESIDE_MAX: u32 = 16_384;
+/// After the largest answer: one of so many told files was looked at, or the next ones are asked for one by one.
+const USED: u32 = 16;
+/// Directories of one owner that are listed at the same time.
+const LISTINGS: usize = 16;
 
 /// To whom this node has promised something.
 #[derive(Default)]
 pub(super) struct Promises {
-    given: Mutex<Vec<Promise>>,
+    given: Mutex<Given>,
+    /// Held by who breaks: others that come meanwhile find nothing left to do.
+    breaking: Mutex<()>,
+}
+
+#[derive(Default)]
+struct Given {
+    last_id: u64,
+    open: Vec<Promise>,
+    silent: HashMap<String, Instant>,
 }
 
 #[derive(Clone)]
 struct Promise {
-    /// Another one for each question, so that one that was broken meanwhile is told from the next.
+    /// Another one for each question: one that was broken meanwhile is told from the next.
     id: u64,
     /// `None`: to whomever an agent before this one told something.
     asker: Option<String>,
@@ -46,24 +64,32 @@ struct Promise {
 }
 
 impl Promises {
-    /// Before any of the files is looked at. `shown`: what programs of this node see of it.
-    fn give(&self, asker: Option<&str>, shown: &AtomicU32) {
-        let mut given = self.given.lock().unwrap();
-        let id = given.iter().map(|promise| promise.id).max().unwrap_or(0) + 1;
-        given.retain(|promise| promise.asker.as_deref() != asker);
-        given.push(Promise { id, asker: asker.map(Into::into), until: Instant::now() + PROMISED + MARGIN });
+    /// Before any of the files is looked at. `shown`: what programs of this node see of it. False: the asker gets no promise.
+    fn give(&self, asker: Option<&str>, shown: &AtomicU32) -> bool {
+        let (mut given, now) = (self.given.lock().unwrap(), Instant::now());
+        given.silent.retain(|_, since| now.duration_since(*since) < SILENCE);
+        if asker.is_some_and(|asker| given.silent.contains_key(asker)) {
+            return false;
+        }
+        given.last_id += 1;
+        let promise = Promise { id: given.last_id, asker: asker.map(Into::into), until: now + PROMISED + MARGIN };
+        given.open.retain(|promise| promise.asker.as_deref() != asker);
+        given.open.push(promise);
         shown.store(1, SeqCst);
+        true
     }
 
     /// Those that somebody may still rely on.
     fn open(&self) -> Vec<Promise> {
-        self.given.lock().unwrap().clone()
+        self.given.lock().unwrap().open.clone()
     }
 
-    fn end(&self, broken: &[Promise], shown: &AtomicU32) {
-        let mut given = self.given.lock().unwrap();
-        given.retain(|promise| !broken.iter().any(|broken| broken.id == promise.id));
-        if given.is_empty() {
+    /// These are over; who has not said so is silent.
+    fn end(&self, broken: &[Promise], silent: &[&Promise], shown: &AtomicU32) {
+        let (mut given, now) = (self.given.lock().unwrap(), Instant::now());
+        given.silent.extend(silent.iter().filter_map(|promise| Some((promise.asker.clone()?, now))));
+        given.open.retain(|promise| !broken.iter().any(|broken| broken.id == promise.id));
+        if given.open.is_empty() {
             shown.store(0, SeqCst);
         }
     }
@@ -80,15 +106,32 @@ struct FromOwner {
     /// How often its promises were broken.
     broken: u64,
     looks: HashMap<String, (Look, Instant)>,
-    listing: Option<Listing>,
+    /// When the last of these is over.
+    until: Option<Instant>,
+    listings: HashMap<Vec<u8>, Listing>,
 }
 
 /// Files of a directory are looked at one after the other.
 struct Listing {
-    directory: Vec<u8>,
     last: String,
     at: Instant,
     beside: u32,
+    /// What came with the last answer, and how many looks it has served.
+    told: u32,
+    used: u32,
+    /// They are looked at in an order in which it is of no use to ask for several.
+    is_scattered: bool,
+}
+
+impl Listing {
+    /// How many others are asked for with this file.
+    fn next(&self, object: &str) -> u32 {
+        match () {
+            () if self.is_scattered => 0,
+            () if self.last == object => self.beside,
+            () => (self.beside * BESIDE_GROWTH).clamp(BESIDE_MIN, BESIDE_MAX),
+        }
+    }
 }
 
 /// A question for a file that is not known.
@@ -107,28 +150,39 @@ impl Promised {
         if let Some((look, until)) = from.looks.get(object)
             && *until > now
         {
+            if let Some(listing) = from.listings.get_mut(directory) {
+                (listing.at, listing.used) = (now, listing.used + 1);
+            }
             return Ok(look.clone());
         }
-        let listing = from.listing.take().filter(|listing| listing.directory == directory);
-        let beside = match listing.filter(|listing| now.duration_since(listing.at) < PROMISED) {
-            Some(listing) if listing.last == object => listing.beside,
-            Some(listing) => (listing.beside * BESIDE_GROWTH).clamp(BESIDE_MIN, BESIDE_MAX),
-            None => 0,
-        };
-        if !directory.is_empty() {
-            from.listing = Some(Listing { directory: directory.into(), last: object.into(), at: now, beside });
+        if from.until.is_some_and(|until| until <= now) {
+            (from.looks, from.until) = (HashMap::new(), None);
+        }
+        from.listings.retain(|_, listing| now.duration_since(listing.at) < PROMISED);
+        let mut beside = 0;
+        if let Some(listing) = from.listings.get_mut(directory) {
+            listing.is_scattered |= listing.beside == BESIDE_MAX && listing.used < listing.told / USED;
+            beside = listing.next(object);
+            (listing.last, listing.at, listing.beside) = (object.into(), now, beside);
+            (listing.told, listing.used) = (0, 0);
+        } else if !directory.is_empty() && from.listings.len() < LISTINGS {
+            let listing = Listing { last: object.into(), at: now, beside, told: 0, used: 0, is_scattered: false };
+            from.listings.insert(directory.into(), listing);
         }
         Err(Question { beside, broken: from.broken, until: now + PROMISED })
     }
 
     /// The answer has come.
-    pub fn keep(&self, owner: &str, question: &Question, looks: &[Look], now: Instant) {
+    pub fn keep(&self, owner: &str, directory: &[u8], question: &Question, looks: &[Look]) {
         let mut by_owner = self.by_owner.lock().unwrap();
         let from = by_owner.entry(owner.into()).or_default();
         if from.broken != question.broken {
             return;
         }
-        from.looks.retain(|_, (_, until)| *until > now);
+        if let Some(listing) = from.listings.get_mut(directory) {
+            listing.told = looks.len() as u32;
+        }
+        from.until = Some(from.until.map_or(question.until, |until| until.max(question.until)));
         from.looks.extend(looks.iter().map(|look| (look.object.clone(), (look.clone(), question.until))));
     }
 
@@ -141,9 +195,9 @@ impl Promised {
 }
 
 impl Peers {
-    /// Before any of the files is looked at that `asker` is told of.
-    pub(super) fn promise(&self, asker: &str) {
-        self.promises.give(Some(asker), &self.index.header.promised);
+    /// Before any of the files is looked at that `asker` is told of. False: nothing is promised to that one now.
+    pub(super) fn promise(&self, asker: &str) -> bool {
+        self.promises.give(Some(asker), &self.index.header.promised)
     }
 
     /// An agent that was here before, and ended in the middle of something, may have promised anything to anybody.
@@ -155,6 +209,7 @@ impl Peers {
 
     /// Nobody relies any more on what was told before.
     pub fn break_promises(self: &Arc<Peers>) {
+        let _alone = self.promises.breaking.lock().unwrap();
         let open = self.promises.open();
         let mut silent: Vec<&Promise> = open.iter().filter(|promise| promise.until > Instant::now()).collect();
         let (told, hears) = channel();
@@ -170,17 +225,17 @@ impl Peers {
         }
         drop(told);
         while let Some(until) = silent.iter().map(|promise| promise.until).max() {
-            let rest = until.saturating_duration_since(Instant::now());
-            match hears.recv_timeout(rest) {
+            let rest = || until.saturating_duration_since(Instant::now());
+            match hears.recv_timeout(rest()) {
                 Ok(asker) => silent.retain(|promise| promise.asker.as_ref() != Some(&asker)),
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => {
-                    std::thread::sleep(rest);
+                    std::thread::sleep(rest());
                     break;
                 }
             }
         }
-        self.promises.end(&open, &self.index.header.promised);
+        self.promises.end(&open, &silent, &self.index.header.promised);
     }
 }
 
@@ -217,11 +272,12 @@ mod tests {
         let (promised, now) = (Promised::default(), Instant::now());
         let asked = |object: &str| beside(&promised, "/r/d", object, now);
         assert_eq!(["1", "1", "2", "2", "3", "4", "5", "6"].map(asked), [0, 0, 8, 8, 64, 512, 4096, BESIDE_MAX]);
-        assert_eq!(beside(&promised, "/r/e", "7", now), 0);
+        // Another listing at the same time.
+        assert_eq!(["1", "2"].map(|object| beside(&promised, "/r/e", object, now)), [0, 8]);
+        assert_eq!(asked("7"), BESIDE_MAX);
         // Of a name that is not known nothing is asked but itself, and after a pause it is another listing.
         assert_eq!(beside(&promised, "", "8", now), 0);
         assert_eq!(beside(&promised, "", "9", now), 0);
-        assert_eq!(beside(&promised, "/r/d", "1", now), 0);
         assert_eq!(beside(&promised, "/r/d", "2", now + PROMISED), 0);
     }
 
@@ -230,31 +286,61 @@ mod tests {
         let (promised, now) = (Promised::default(), Instant::now());
         let asks = || promised.find("a", b"/r/d", "1", now).expect_err("it is not known");
         let question = asks();
-        promised.keep("a", &question, &[look("1"), look("2")], now + PROMISED / 2);
+        promised.keep("a", b"/r/d", &question, &[look("1"), look("2")]);
         let is_known = |object: &str, after| promised.find("a", b"/r/d", object, now + after).is_ok();
         assert!(is_known("2", PROMISED / 2) && !is_known("3", PROMISED / 2));
-        assert!(!is_known("2", PROMISED));
         promised.forget("b");
-        assert!(is_known("2", PROMISED / 2));
+        assert!(is_known("2", PROMISED / 2) && !is_known("2", PROMISED));
+        promised.keep("a", b"/r/d", &question, &[look("2")]);
         promised.forget("a");
         assert_eq!(asks().beside, 0, "a directory that changes is asked for file by file");
         assert!(!is_known("2", PROMISED / 2));
         // The answer to a question from before that.
-        promised.keep("a", &question, &[look("1")], now);
+        promised.keep("a", b"/r/d", &question, &[look("1")]);
         assert!(!is_known("1", Duration::ZERO));
+    }
+
+    #[test]
+    fn a_listing_in_another_order_than_the_owners_asks_file_by_file() {
+        let (promised, now) = (Promised::default(), Instant::now());
+        let told: Vec<Look> = (0..1000).map(|number| look(&format!("told {number}"))).collect();
+        // Of each answer one file in twenty is looked at before one that is not known; then one in ten.
+        let asked = |miss: &str, used: usize| {
+            let question = promised.find("a", b"/r/d", miss, now).expect_err("it is not known");
+            if question.beside > 0 {
+                promised.keep("a", b"/r/d", &question, &told);
+                assert!(told[..used].iter().all(|look| promised.find("a", b"/r/d", &look.object, now).is_ok()));
+            }
+            question.beside
+        };
+        let misses = ["1", "2", "3", "4", "5", "6"];
+        assert_eq!(misses.map(|miss| asked(miss, 100)), [0, 8, 64, 512, 4096, BESIDE_MAX]);
+        assert_eq!([asked("7", 50), asked("8", 50), asked("9", 100)], [BESIDE_MAX, 0, 0]);
     }
 
     #[test]
     fn a_promise_that_is_given_while_others_are_broken_goes_on() {
         let (promises, shown) = (Promises::default(), AtomicU32::new(0));
+        let open = || promises.open().into_iter().filter_map(|promise| promise.asker).collect::<Vec<_>>();
+        assert!(promises.give(Some("b"), &shown) && promises.give(Some("c"), &shown));
+        let (one, other) = (promises.open(), promises.open());
         promises.give(Some("b"), &shown);
-        promises.give(Some("c"), &shown);
+        promises.end(&one, &[], &shown);
+        assert_eq!((open(), shown.load(SeqCst)), (vec!["b".into()], 1));
+        promises.end(&promises.open(), &[], &shown);
+        assert_eq!((open(), shown.load(SeqCst)), (vec![], 0));
+        // One who was slow to break the first ones.
+        promises.give(Some("b"), &shown);
+        promises.end(&other, &[], &shown);
+        assert_eq!((open(), shown.load(SeqCst)), (vec!["b".into()], 1));
+    }
+
+    #[test]
+    fn who_cannot_be_told_is_promised_nothing_more() {
+        let (promises, shown) = (Promises::default(), AtomicU32::new(0));
+        assert!(promises.give(Some("b"), &shown));
         let open = promises.open();
-        promises.give(Some("b"), &shown);
-        promises.end(&open, &shown);
-        assert_eq!(promises.open().iter().map(|promise| promise.asker.as_deref()).collect::<Vec<_>>(), [Some("b")]);
-        assert_eq!(shown.load(SeqCst), 1);
-        promises.end(&promises.open(), &shown);
-        assert_eq!(shown.load(SeqCst), 0);
+        promises.end(&open, &[&open[0]], &shown);
+        assert!(!promises.give(Some("b"), &shown) && promises.give(Some("c"), &shown));
     }
 }

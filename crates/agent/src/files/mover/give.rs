@@ -120,12 +120,7 @@ impl Files {
     pub fn beside(&self, number: u32, most: usize) -> Vec<u32> {
         let catalogue = self.catalogue();
         let Some(path) = catalogue.path(number, self.serial(number)).filter(|_| most > 0) else { return vec![] };
-        let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
-        let (directory, name) = (&path[..end], &path[end + 1..]);
-        let is_in = |at: &&(&[u8], u32)| !at.0[end + 1..].contains(&b'/') && at.1 != number;
-        let all: Vec<_> = catalogue.below(directory).collect();
-        let after = all.partition_point(|(path, _)| &path[end + 1..] <= name);
-        all[after..].iter().chain(&all[..after]).filter(is_in).take(most).map(|(_, number)| *number).collect()
+        catalogue.beside(&path).filter(|other| *other != number).take(most).collect()
     }
 }
 
