@@ -325,17 +325,22 @@ pub fn until_here(
         if let Err(error) = brought(index, dirfd, path, follow) {
             return error;
         }
+        // What may be another node's link, by its length, with the number of its inode.
+        let met = || {
+            let status = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW)?;
+            let may_be =
+                status.st_mode & libc::S_IFMT == libc::S_IFLNK && index.may_lead_elsewhere(status.st_size as u64);
+            may_be.then_some((status.st_ino, status.st_size))
+        };
+        let before = if follow { None } else { met().filter(|_| !link::is_elsewhere(index, dirfd, path)) };
         let result = act();
         // It was tried for long.
         if follow || !is_possible(index) || result == -(libc::EIO as isize) {
             return result;
         }
-        // To read a link changes its time of access, which may be what was set: a short one is no node's.
-        let may_be = |status: libc::stat| {
-            status.st_mode & libc::S_IFMT == libc::S_IFLNK && index.may_lead_elsewhere(status.st_size as u64)
-        };
-        let is_met = stat::kernel_stat(dirfd, path, libc::AT_SYMLINK_NOFOLLOW).is_some_and(may_be);
-        if !is_met || !link::is_elsewhere(index, dirfd, path) {
+        // To read a link changes its time of access, which may be what was set: the program's own is known from before.
+        let is_another = met().is_some_and(|now| before != Some(now));
+        if !is_another || !link::is_elsewhere(index, dirfd, path) {
             return result;
         }
     }

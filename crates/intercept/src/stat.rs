@@ -156,8 +156,8 @@ pub fn stat_at(dirfd: i32, path: *const c_char, out: *mut libc::stat, flags: i32
         // SAFETY: the kernel filled it.
         let status = unsafe { &mut *out };
         if status.st_mode & libc::S_IFMT == libc::S_IFLNK {
-            if elsewhere::is_possible(index) && status.st_dev == index.header.root_dev.load(Relaxed) && !is_empty(path)
-            {
+            let may_lead = index.may_lead_elsewhere(status.st_size as u64);
+            if may_lead && status.st_dev == index.header.root_dev.load(Relaxed) && !is_empty(path) {
                 let mut looks = None;
                 match elsewhere::bring_to_look(index, dirfd, path, false, &mut looks) {
                     Brought::Done if let Some(looks) = looks => return told(index, &looks, out),
