@@ -28,6 +28,38 @@ pub fn two(nodes: &Nodes) -> (Node, Node) {
 }
 
 #[test]
+fn what_another_node_changes_of_a_file_at_the_moment_at_which_it_becomes_durable_stays() {
+    let Some(nodes) = Nodes::new() else { return };
+    let (a, b) = two(&nodes);
+    let there = b.start("true");
+    let makes = "
+import os, time
+for i in range(60):
+    open(f\"f{i}\", \"w\").close()
+    while not os.path.isdir(f\"done{i}\"): time.sleep(0.001)";
+    // The one has it made a real file; the other, which is not served, changes it as soon as there is one.
+    let [brings, changes] = [("os.utime", "(5, 5)"), ("os.chmod", "0o600")].map(|(call, to)| {
+        format!(
+            "
+import os
+for i in range(60):
+    while True:
+        try: {call}(f\"f{{i}}\", {to}); break
+        except FileNotFoundError: pass
+    if {call} is os.utime: os.mkdir(f\"done{{i}}\")"
+        )
+    });
+    std::thread::scope(|threads| {
+        threads.spawn(|| a.run(&format!("exec python3 -c '{makes}'")).ok());
+        threads.spawn(|| b.native(&format!("exec python3 -c '{changes}'")).ok());
+        b.run(&format!("exec python3 -c '{brings}'")).ok();
+    });
+    b.end(there).ok();
+    let modes = b.native("stat -c '%a %Y' f*").ok().stdout;
+    assert_eq!(modes, "600 5\n".repeat(60));
+}
+
+#[test]
 fn a_run_elsewhere_does_not_revert_an_update() {
     let Some(nodes) = Nodes::new() else { return };
     let (a, b) = two(&nodes);

@@ -264,7 +264,7 @@ mod tests {
 
     /// How many others are asked for with this one.
     fn beside(promised: &Promised, directory: &str, object: &str, now: Instant) -> u32 {
-        promised.find("a", directory.as_bytes(), object, now).err().expect("it is not known").beside
+        promised.find("a", directory.as_bytes(), object, now).expect_err("it is not known").beside
     }
 
     #[test]

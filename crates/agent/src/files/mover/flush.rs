@@ -475,7 +475,7 @@ impl Files {
             judged.done(&file.stat, file.replaced);
         }
         let is_equal = after.size == durable.size && after.mtime == durable.mtime;
-        self.attributes_again(file, after);
+        self.attributes_again(file, after, is_shared);
         // Once more: a name that was told of just before may have been noted in between.
         self.forget_link(file.number);
         // Counted first: who sees that nothing is left to be flushed finds it counted.
@@ -509,12 +509,17 @@ impl Files {
         Ok(())
     }
 
-    /// Owner, mode, times or xattrs may have been changed by descriptor between the check and the rename.
-    fn attributes_again(&self, file: &Flushing<'_>, after: Stat) {
+    /// Owner, mode, times or xattrs may have been changed by descriptor between the check and the rename. `is_shared`: nobody here has one, and
+    /// another node may have changed the root's file since.
+    fn attributes_again(&self, file: &Flushing<'_>, after: Stat, is_shared: bool) {
         let record = self.record(file.number);
         let mut durable = after;
+        let may_differ = |now: &Stat| match is_shared {
+            true => now.ctime != file.stat.ctime,
+            false => may_have_changed(now, file.stat.ctime.as_ns()),
+        };
         if let Ok(now) = file.reading.stat()
-            && may_have_changed(&now, file.stat.ctime.as_ns())
+            && may_differ(&now)
         {
             match self.carry_attributes(file.number, &file.path, &*file.reading) {
                 Ok(stat) => durable = stat,
