@@ -180,7 +180,6 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
     };
     preconditions::check_descriptors()?;
     let peers = agent.peers.clone();
-    peers.promise_as_before();
     match peers::DoorKeeper::open() {
         Ok(keeper) => {
             sockets.push(keeper.socket().context("use the socket", &agent.settings.runtime)?);
@@ -195,6 +194,7 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
     // One that began at the same moment: it either saw our registration and asked at our door, or registered before this look.
     let is_known = agent.look_for_nodes();
     if !is_known || agent.has_others() {
+        peers.promise_as_before();
         peers.announce();
     }
     agent.index.header.accepts.store(1, SeqCst);
