@@ -91,7 +91,7 @@ pub fn look_first(index: Index, dirfd: i32, path: *const c_char) -> Option<Looks
         LOOKS_ELSEWHERE.store(false, Relaxed);
         return None;
     }
-    look_only(index, dirfd, path, &text[..len as usize])
+    look_only(index, &text_and_name(index, dirfd, path, &text[..len as usize]))
 }
 
 fn bring_if_possible(index: Index, dirfd: i32, path: *const c_char, follow: bool, mut want: Want<'_>) -> Brought {
@@ -200,8 +200,7 @@ fn ask(index: Index, dirfd: i32, path: *const c_char, text: &[u8], want: &mut Wa
 }
 
 /// What the owner tells of the file, which stays where it is. `None`: it is to be brought.
-fn look_only(index: Index, dirfd: i32, path: *const c_char, text: &[u8]) -> Option<Looks> {
-    let both = text_and_name(index, dirfd, path, text);
+fn look_only(index: Index, both: &Path) -> Option<Looks> {
     let request = Request { kind: CallKind::Look, record: NO_RECORD, size: 0, path: both.get(), fd: -1 };
     let answer = call(index, &request);
     LOOKS_ELSEWHERE.store(answer.status == 0, Relaxed);
@@ -229,13 +228,13 @@ fn text_and_name(index: Index, dirfd: i32, path: *const c_char, text: &[u8]) -> 
 }
 
 fn ask_agent(index: Index, dirfd: i32, path: *const c_char, text: &[u8], want: &mut Want<'_>) -> Brought {
+    let both = text_and_name(index, dirfd, path, text);
     if let Want::Looks(looks) = want {
-        **looks = look_only(index, dirfd, path, text);
+        **looks = look_only(index, &both);
         if looks.is_some() {
             return Brought::Done;
         }
     }
-    let both = text_and_name(index, dirfd, path, text);
     let size = if matches!(want, Want::AnyFile) { MOST_OPENED } else { 0 };
     let request = Request { kind: CallKind::Bring, record: NO_RECORD, size, path: both.get(), fd: -1 };
     match call(index, &request).status {
@@ -332,7 +331,8 @@ pub fn until_here(
                 status.st_mode & libc::S_IFMT == libc::S_IFLNK && index.may_lead_elsewhere(status.st_size as u64);
             may_be.then_some((status.st_ino, status.st_size))
         };
-        let before = if follow { None } else { met().filter(|_| !link::is_elsewhere(index, dirfd, path)) };
+        let is_asked = !follow && is_possible(index);
+        let before = if is_asked { met().filter(|_| !link::is_elsewhere(index, dirfd, path)) } else { None };
         let result = act();
         // It was tried for long.
         if follow || !is_possible(index) || result == -(libc::EIO as isize) {

@@ -62,17 +62,9 @@ pub fn as_known(fd: i32) -> Option<libc::stat> {
 }
 
 /// A file in another node's tier, as its agent says.
-fn told(index: Index, looks: &Looks, out: *mut libc::stat) -> isize {
-    // Where the kernel found nothing it has not looked at the program's pointer.
-    let checked = native(libc::AT_FDCWD, c"/".as_ptr(), out, 0);
-    if checked == -(libc::EFAULT as isize) {
-        return checked;
-    }
-    // SAFETY: the kernel can write there; a zeroed stat is valid.
-    let status = unsafe {
-        *out = core::mem::zeroed();
-        &mut *out
-    };
+fn status_of(index: Index, looks: &Looks) -> libc::stat {
+    // SAFETY: a zeroed stat is valid.
+    let mut status: libc::stat = unsafe { core::mem::zeroed() };
     let parts = |ns: i64| (ns.div_euclid(SECOND), ns.rem_euclid(SECOND));
     status.st_dev = index.header.root_dev.load(Relaxed);
     status.st_ino = looks.ino;
@@ -83,6 +75,18 @@ fn told(index: Index, looks: &Looks, out: *mut libc::stat) -> isize {
     (status.st_atime, status.st_atime_nsec) = parts(looks.atime_ns);
     (status.st_mtime, status.st_mtime_nsec) = parts(looks.mtime_ns);
     (status.st_ctime, status.st_ctime_nsec) = parts(looks.ctime_ns);
+    status
+}
+
+/// The same, told to the program.
+fn told(index: Index, looks: &Looks, out: *mut libc::stat) -> isize {
+    // Where the kernel found nothing it has not looked at the program's pointer.
+    let checked = native(libc::AT_FDCWD, c"/".as_ptr(), out, 0);
+    if checked == -(libc::EFAULT as isize) {
+        return checked;
+    }
+    // SAFETY: the kernel can write there.
+    unsafe { *out = status_of(index, looks) };
     0
 }
 
@@ -467,10 +471,7 @@ pub fn statx_at(dirfd: i32, path: *const c_char, flags: i32, mask: u32, out: *mu
     if let Some(index) = index
         && let Some(looks) = elsewhere::look_first(index, dirfd, path)
     {
-        // SAFETY: a zeroed stat is valid.
-        let mut status: libc::stat = unsafe { core::mem::zeroed() };
-        told(index, &looks, &mut status);
-        return tell_all(&status, mask, out);
+        return tell_all(&status_of(index, &looks), mask, out);
     }
     let result = ask(flags);
     let Some(index) = index else { return result };
