@@ -3,15 +3,23 @@
 use super::RANK_MAX;
 use super::error::{Kind, ObjectError, Result};
 use serde::{Deserialize, Serialize};
+use std::hash::{Hash, Hasher};
 
 /// Cells `offset + i * stride`, `0 <= i < count`, in each dimension; packed in C order in a buffer. Without dimensions: one cell.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Parts", into = "Parts")]
 pub struct Region {
     rank: u8,
     offset: [u64; RANK_MAX],
     count: [u64; RANK_MAX],
     stride: [u64; RANK_MAX],
+}
+
+/// Dimensions that there are not are equal in all regions.
+impl Hash for Region {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.offset(), self.count(), self.stride()).hash(state);
+    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -5,7 +5,8 @@
 
 use super::log::{Body, DATA, GROWTH, Log, State};
 use super::segments::Spot;
-use std::collections::{BTreeMap, HashMap};
+use foldhash::HashMap;
+use std::collections::BTreeMap;
 use terrace_core::objects::{Overlap, RANK_MAX, Region};
 
 #[derive(Clone, Copy, Debug)]

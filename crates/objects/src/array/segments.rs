@@ -8,7 +8,8 @@ use super::stage::{ROOT_DEVICE, Stage, give_room};
 use crate::calls;
 use crate::place::Place;
 use crate::placed::best_device;
-use std::collections::{HashMap, HashSet, VecDeque};
+use foldhash::{HashMap, HashSet};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use terrace_core::objects::{Kind, ObjectError, Result};
 
