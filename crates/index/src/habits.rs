@@ -14,12 +14,14 @@ use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub const SMALL_BYTES: u64 = 64 << 10;
 /// A small file that is opened so often gains by a tier.
 pub const OFTEN: u32 = 8;
-/// So many small files are a habit, where a large one takes away `LARGE`. Then one that becomes large in the root takes away as many.
-const ENOUGH: u64 = 8;
+/// So many small files are a habit, where a large one takes away `LARGE`.
+const ENOUGH: u64 = 5;
 /// Where more than one in six is large, it is none.
 const LARGE: u64 = 4;
-/// No more are counted: two large ones in turn end any habit, one in ten does not.
-const MOST: u64 = 2 * ENOUGH;
+/// So many takes one away that was made in the root and becomes large.
+const GREW: u64 = 8;
+/// No more are counted: two large ones among eight end any habit, one in ten does not.
+const MOST: u64 = ENOUGH + GREW;
 /// After so many files one is made in a tier all the same; then after twice as many, up to `SAMPLE_MAX`: each costs as much as some twenty
 /// others.
 const SAMPLE_MIN: u64 = 32;
@@ -163,7 +165,7 @@ impl Habits {
     pub fn grew(&self, key: Key) {
         self.change(key, |word| match word.small {
             NEVER => word,
-            small => Word { small: small.saturating_sub(ENOUGH), ..word },
+            small => Word { small: small.saturating_sub(GREW), ..word },
         });
     }
 
@@ -240,8 +242,9 @@ mod tests {
             index.habits.grew(key);
             assert!(index.habits.is_known(key), "one in ten");
         }
+        (0..GREW - 1).for_each(|_| drop(index.habits.is_for_root(key)));
         index.habits.grew(key);
-        assert!(!index.habits.is_known(key), "two in turn");
+        assert!(!index.habits.is_known(key), "two among eight");
         close(&index.habits, key, [1; ENOUGH as usize]);
         assert!(index.habits.is_known(key));
         close(&index.habits, key, [SMALL_BYTES + 1]);

@@ -26,7 +26,7 @@ fn counter(outcome: &Outcome, name: &str) -> u64 {
 }
 
 /// In turn, with time to look at each.
-const LESSONS: &str = "for i in range(12):\n\tmake(f'lesson{i}.dat', 100)\n\ttime.sleep(0.05)\n";
+const LESSONS: &str = "for i in range(9):\n\tmake(f'lesson{i}.dat', 100)\n\ttime.sleep(0.05)\n";
 
 #[test]
 fn a_program_that_makes_small_files_makes_the_next_ones_in_the_root() {
@@ -40,7 +40,7 @@ fn a_program_that_makes_small_files_makes_the_next_ones_in_the_root() {
         let small = counter(&outcome, "creates_small");
         // All but samples; the last lessons are made when the first ones are over.
         assert!((60..=70).contains(&small), "{door}: {small}");
-        assert_eq!(counter(&outcome, "creates_tier") + small, 76, "{door}");
+        assert_eq!(counter(&outcome, "creates_tier") + small, 73, "{door}");
         for i in 0..64 {
             assert_eq!(std::fs::read(place.root().join(format!("f{i}.dat"))).unwrap().len(), 100);
         }
@@ -49,21 +49,21 @@ fn a_program_that_makes_small_files_makes_the_next_ones_in_the_root() {
 
 /// Who closes a file sees how large it has become: the agent, which looks later, would let a program that is quick make many more in tiers.
 #[test]
-fn a_program_that_makes_many_small_files_at_once_makes_the_ninth_in_the_root() {
+fn a_program_that_makes_many_small_files_at_once_makes_the_sixth_in_the_root() {
     let written = "for i in range(300): make(f'f{i}.dat', 100)\n";
     let stdio = "subprocess.run(['awk', 'BEGIN { for (i = 0; i < 300; i++) { f = \"f\" i \".dat\"; print \"x\" > f; close(f) } }'], check=True)\n";
     for (program, door) in [(written, "preload"), (written, "both"), (stdio, "both")] {
         let (_place, outcome) = run(&format!("door = {door:?}"), Wish::default(), program);
         let in_tier = counter(&outcome, "creates_tier");
-        assert!((8..=8 + 10).contains(&in_tier), "{door}: {in_tier} of 300 files in a tier");
+        assert!((5..=5 + 10).contains(&in_tier), "{door}: {in_tier} of 300 files in a tier");
     }
 }
 
 #[test]
 fn habits_are_of_a_program_and_a_suffix() {
     let program = format!(
-        "{LESSONS}for i in range(7): make(f'f{{i}}.other', 100)\n\
-         for i in range(7): subprocess.run(['cp', 'lesson0.dat', f'copy{{i}}.dat'], check=True)\n"
+        "{LESSONS}for i in range(4): make(f'f{{i}}.other', 100)\n\
+         for i in range(4): subprocess.run(['cp', 'lesson0.dat', f'copy{{i}}.dat'], check=True)\n"
     );
     let (_place, outcome) = run("", Wish::default(), &program);
     assert!(counter(&outcome, "creates_small") <= 4);
@@ -80,12 +80,12 @@ fn large_files_go_to_tiers() {
 #[test]
 fn a_large_file_of_a_program_that_makes_small_ones_sends_the_next_to_a_tier() {
     let stdio = "subprocess.run(['awk', '''BEGIN {
-        for (i = 0; i < 12; i++) { f = \"lesson\" i \".dat\"; print \"x\" > f; close(f); system(\"sleep 0.05\") }
+        for (i = 0; i < 9; i++) { f = \"lesson\" i \".dat\"; print \"x\" > f; close(f); system(\"sleep 0.05\") }
         for (i = 0; i < 5; i++) { f = \"f\" i \".dat\"; for (k = 0; k < 20000; k++) print \"line \" k > f; close(f) } }'''], check=True)\n";
     let written = format!("{LESSONS}for i in range(5): make(f'f{{i}}.dat', 1_000_000)\n");
     let made_large =
         format!("{LESSONS}for i in range(5): make(f'f{{i}}.dat', 9, lambda file: file.truncate(1_000_000))\n");
-    let copied = "open('large', 'wb').write(b'.' * 1_000_000)\nfor i in range(12): make(f'lesson{i}.dat', 100); subprocess.run(['cp', \
+    let copied = "open('large', 'wb').write(b'.' * 1_000_000)\nfor i in range(9): make(f'lesson{i}.dat', 100); subprocess.run(['cp', \
                   f'lesson{i}.dat', f'copy{i}.dat'], check=True); time.sleep(0.05)\n\
                   for i in range(5): subprocess.run(['cp', 'large', f'f{i}.dat'], check=True)\n";
     for program in [stdio, &written, &made_large, copied] {
@@ -93,7 +93,7 @@ fn a_large_file_of_a_program_that_makes_small_ones_sends_the_next_to_a_tier() {
         let small = counter(&outcome, "creates_small");
         let in_tier = counter(&outcome, "creates_tier");
         let most = if program == copied { 10 } else { 6 };
-        assert!((1..=most).contains(&small) && in_tier >= 17 - small, "{small} and {in_tier}: {program}");
+        assert!((1..=most).contains(&small) && in_tier >= 14 - small, "{small} and {in_tier}: {program}");
         for i in 0..5 {
             assert!(std::fs::metadata(place.root().join(format!("f{i}.dat"))).unwrap().len() > 200_000, "{program}");
         }
