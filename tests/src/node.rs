@@ -187,7 +187,7 @@ impl Node {
         command
     }
 
-    fn outcome(&self, command: &mut Command) -> Outcome {
+    pub fn outcome(&self, command: &mut Command) -> Outcome {
         Outcome::within(120, command)
     }
 

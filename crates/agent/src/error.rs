@@ -23,6 +23,8 @@ pub enum Error {
         root.display(), place.display()
     )]
     OtherRoot { root: PathBuf, place: PathBuf, noted: PathBuf },
+    #[error("{} is in use by another user's runs (uid {uid}), or has files of theirs", root.display())]
+    OtherUser { root: PathBuf, uid: u32 },
     #[error("no node `{name}` has files of {}", root.display())]
     NoSuchNode { name: String, root: PathBuf, known: Vec<String> },
     #[error("node {host} is not gone: its agent (process {agent_pid}) answers")]
@@ -55,6 +57,9 @@ impl terrace_core::refusal::Explained for Error {
                 "put that directory back, and run `terrace recover`; if it was removed for good, remove {}: then its files in the tiers go, too",
                 noted.display()
             )),
+            Error::OtherUser { .. } => {
+                Some("wait until they have ended (their `terrace recover` ends what was killed), or choose another root (--root DIR)".into())
+            }
             Error::NoSuchNode { known, .. } => Some(match known.is_empty() {
                 true => "no other node is known there; `terrace status` lists files of other nodes".into(),
                 false => format!("known are {}", known.join(", ")),

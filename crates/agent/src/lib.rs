@@ -30,6 +30,7 @@
 mod agent;
 mod arrays;
 mod calls;
+pub mod elsewhere;
 mod error;
 mod files;
 mod forward;

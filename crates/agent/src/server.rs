@@ -67,7 +67,10 @@ impl Agent {
                 break;
             }
             // Who only looks doesn't keep the agent from ending (`status --watch`).
-            let is_a_look = matches!(request, Ok(Request::Status | Request::Ended { .. } | Request::List { .. }));
+            let is_a_look = matches!(
+                request,
+                Ok(Request::Status | Request::Ended { .. } | Request::List { .. } | Request::ListElsewhere { .. })
+            );
             let _serving = (!is_a_look).then(|| Serving::new(&self.runs));
             let answer = match request {
                 Ok(Request::RunBegin { .. }) if self.root_is_replaced() => Response::Error {
@@ -164,6 +167,10 @@ impl Agent {
             Request::List { prefix } => {
                 let prefix = prefix.map(|prefix| self.canonical(&prefix));
                 Response::Files { files: self.list(&Scope(prefix.into_iter().collect())) }
+            }
+            Request::ListElsewhere { prefix } => {
+                let prefix = prefix.map(|prefix| self.canonical(&prefix));
+                Response::Elsewhere { files: crate::elsewhere::files(&self.settings, prefix.as_deref()) }
             }
             Request::Status => Response::Status { status: self.status() },
             Request::Ended { since } => {

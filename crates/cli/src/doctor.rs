@@ -126,6 +126,9 @@ pub fn doctor(args: &DoctorArgs) -> Result<i32> {
     if let Some(words) = crate::elsewhere::in_words(&resolved.settings) {
         findings.warn("other nodes", words);
     }
+    if let Some(words) = crate::elsewhere::above_in_words(&resolved.settings) {
+        findings.warn("roots above", words);
+    }
     match agent {
         Some((_, status)) => findings.good(
             "agent",

@@ -1,75 +1,24 @@
-//! Files below the root whose bytes lie in other nodes' tiers: by links and registrations alone, so that a node without any
-//! agent can tell (a login node).
+//! Files below the root whose bytes lie in other nodes' tiers.
+//!
+//! Where an agent runs it says which: for a program of a run, as this one may be, they are files like any others.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use terrace_agent::node;
-use terrace_core::arrivals::turned;
-use terrace_core::nodes::{Node, Owner, owner};
+use terrace_core::control::{Request, Response};
 use terrace_core::settings::Settings;
+use terrace_tool::control_client::Client;
 
-#[derive(serde::Serialize)]
-pub struct Elsewhere {
-    #[serde(with = "terrace_core::paths")]
-    pub path: PathBuf,
-    /// The node's; `None`: of an older build.
-    pub tag: Option<String>,
-    /// Whose tier it is in, for people.
-    #[serde(rename = "node")]
-    pub whose: String,
-    /// That host was started again since: what was in its memory is gone.
-    #[serde(rename = "lost")]
-    pub is_lost: bool,
-    /// That node was declared gone.
-    #[serde(rename = "gone")]
-    pub is_gone: bool,
-}
+pub use terrace_agent::elsewhere::nodes;
+pub use terrace_core::control::Elsewhere;
 
-fn own_tag(settings: &Settings) -> Option<String> {
-    Some(std::fs::read_to_string(settings.node_file()).ok()?.trim().to_owned())
-}
-
-/// Nodes other than this one that have registered: they may have files in their tiers.
-pub fn nodes(settings: &Settings) -> Vec<Node> {
-    node::registered_but(&settings.root, own_tag(settings).as_deref())
-}
-
-/// All links to objects of other nodes. A walk of the root.
+/// All of them, or what `below` is or has below it.
 pub fn files(settings: &Settings, below: Option<&Path>) -> Vec<Elsewhere> {
-    let own = own_tag(settings);
-    let nodes: BTreeMap<String, Node> = nodes(settings).into_iter().map(|node| (node.tag.clone(), node)).collect();
-    let gone: BTreeMap<String, Node> =
-        node::gone(&settings.root).into_iter().map(|node| (node.tag.clone(), node)).collect();
-    let (host, machine, boot_id) = (node::host(), node::machine(), node::boot_id());
-    let private = settings.root.join(terrace_index::PRIVATE_DIR);
-    let walk =
-        walkdir::WalkDir::new(below.unwrap_or(&settings.root)).follow_root_links(false).sort_by_file_name().into_iter();
-    let walk = walk.filter_entry(|entry| entry.path() != private).flatten();
-    let found = walk.filter_map(|entry| {
-        let text = entry.path_is_symlink().then(|| std::fs::read_link(entry.path()).ok()).flatten()?;
-        let whose = owner(&text, |name| terrace_index::parse_name(name).is_some())?;
-        let tag = match &whose {
-            Owner::Node(tag) => Some(tag.clone()),
-            Owner::OlderBuild => None,
-        };
-        let is_gone = tag.as_ref().is_some_and(|tag| gone.contains_key(tag));
-        let (whose, is_lost) = match &whose {
-            Owner::Node(tag) if Some(tag) == own.as_ref() => return None,
-            Owner::Node(tag)
-                if turned(tag).is_some_and(|node| Some(&node) == own.as_ref() || nodes.contains_key(&node)) =>
-            {
-                ("on its way from an object store".into(), false)
-            }
-            Owner::Node(tag) => match nodes.get(tag).or_else(|| gone.get(tag)) {
-                Some(node) if node.was_here_before(&host, &machine, &boot_id) => (node.host.clone(), true),
-                Some(node) => (node.host.clone(), false),
-                None => (format!("with tag {tag}, which is not registered"), false),
-            },
-            Owner::OlderBuild => ("of an older build of Terrace (recover with that build)".into(), false),
-        };
-        Some(Elsewhere { path: entry.into_path(), tag, whose, is_lost, is_gone })
-    });
-    found.collect()
+    let request = Request::ListElsewhere { prefix: below.map(Path::to_path_buf) };
+    match Client::connect(settings).map(|mut client| client.ask(&request, |_| {})) {
+        Ok(Ok(Response::Elsewhere { files })) => files,
+        _ => terrace_agent::elsewhere::files(settings, below),
+    }
 }
 
 /// `nodeA: 2, nodeB: 1`
@@ -92,4 +41,15 @@ pub fn in_words(settings: &Settings) -> Option<String> {
             by_node(&files)
         )
     })
+}
+
+/// What a user is told of nodes that serve a directory above this root; `None`: there are none.
+pub fn above_in_words(settings: &Settings) -> Option<String> {
+    let (above, node) = terrace_agent::elsewhere::nodes_above(&settings.root).into_iter().next()?;
+    let above = above.display();
+    Some(format!(
+        "node {} serves {above}, above this root: what it keeps in its tiers is not found here before it is flushed there; give both \
+         the same root (--root {above})",
+        node.host
+    ))
 }

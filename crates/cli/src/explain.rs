@@ -108,8 +108,8 @@ fn is_object(path: &std::path::Path, settings: &Settings) -> bool {
 }
 
 fn seen_in_tree(path: &std::path::Path, settings: &Settings) -> String {
-    let is_link = path.is_symlink();
-    if let Some(file) = is_link.then(|| crate::elsewhere::files(settings, Some(path)).pop()).flatten() {
+    let of_others = crate::elsewhere::files(settings, Some(path));
+    if let Some(file) = of_others.into_iter().find(|file| file.path == path) {
         return match file.is_lost {
             _ if file.is_gone => format!("lost: it was in a tier of node {}, which was declared gone", file.whose),
             true => format!("lost: it was in the memory of node {}, which was started again since", file.whose),

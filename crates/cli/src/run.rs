@@ -106,6 +106,9 @@ pub fn run(args: &RunArgs) -> Result<i32> {
     let is_page = args.report.as_ref().is_some_and(|file| page::is_page(file));
     let timeline = is_page.then(|| Timeline::begin(settings, &begun.before, begun_at.0)).flatten();
     prefetch(settings);
+    if let Some(words) = elsewhere::above_in_words(settings).filter(|_| !args.quiet) {
+        warn(words);
+    }
     let on_others = look_elsewhere(settings);
     let told = tell_elsewhere(&on_others, ELSEWHERE_PATIENCE, args.quiet);
 

@@ -59,6 +59,11 @@ pub enum Request {
         #[serde(with = "crate::paths::option", default)]
         prefix: Option<PathBuf>,
     },
+    /// Files that lie in other nodes' tiers. Answered by `Elsewhere`.
+    ListElsewhere {
+        #[serde(with = "crate::paths::option", default)]
+        prefix: Option<PathBuf>,
+    },
     /// Answered by `Status`.
     Status,
     /// Moves and runs that have ended, from this number on. Answered by `Ended`.
@@ -107,6 +112,9 @@ pub enum Response {
     },
     Files {
         files: Vec<FileEntry>,
+    },
+    Elsewhere {
+        files: Vec<Elsewhere>,
     },
     Status {
         status: Status,
@@ -242,6 +250,24 @@ pub struct FileEntry {
     pub mode: crate::policy::Mode,
     pub size: u64,
     pub open_for_writing: bool,
+}
+
+/// A file whose bytes lie in another node's tier.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
+pub struct Elsewhere {
+    #[serde(with = "crate::paths")]
+    pub path: PathBuf,
+    /// The node's; `None`: of an older build.
+    pub tag: Option<String>,
+    /// Whose tier it is in, for people.
+    #[serde(rename = "node")]
+    pub whose: String,
+    /// That host was started again since: what was in its memory is gone.
+    #[serde(rename = "lost")]
+    pub is_lost: bool,
+    /// That node was declared gone.
+    #[serde(rename = "gone")]
+    pub is_gone: bool,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]

@@ -21,6 +21,7 @@ pub struct Door {
 
 pub const DOOR: &str = "door.json";
 
+/// Paths are relative to the root, which may have another path on each node; empty: not known.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Ask {
     /// A node has registered: from now on names may lead to it.
@@ -93,7 +94,7 @@ pub struct Look {
 /// A file that goes to another node.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Offer {
-    /// Its name, of the root.
+    /// Its name, relative to the root.
     pub path: Vec<u8>,
     /// In bytes: its length, and what it occupies.
     pub size: u64,
@@ -113,7 +114,7 @@ pub struct Offer {
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-/// What a flush came to. Paths are of the root.
+/// What a flush came to. Paths are relative to the root.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Flushed {
     pub files: u64,

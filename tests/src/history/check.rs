@@ -9,6 +9,7 @@
 use super::explain::explain;
 use super::model::{Rules, State, Step};
 use super::operation::{Action, Client, Operation, Seen};
+use std::cell::Cell;
 use std::collections::HashSet;
 
 pub struct Verdict {
@@ -28,6 +29,8 @@ pub(super) struct Configuration {
 
 /// A history that gets too many configurations shows nothing; the recorder must be made slower.
 const CONFIGURATIONS_MAX: usize = 400_000;
+/// In all: where a moment has nearly as many, so have the next ones, and each takes seconds.
+const LOOKED_AT_MAX: usize = 20_000_000;
 
 /// In what is said of such a history.
 pub const UNDECIDED: &str = "the history can't be decided";
@@ -73,7 +76,7 @@ pub fn check(operations: &[Operation], names: &[String], rules: &Rules) -> Verdi
     let wrong = match failure {
         Ok(()) => None,
         Err(Stop::TooMany) => Some(format!(
-            "{UNDECIDED}: more than {CONFIGURATIONS_MAX} configurations.\nhint: fewer clients, or longer pauses"
+            "{UNDECIDED}: more than {CONFIGURATIONS_MAX} configurations at a moment, or {LOOKED_AT_MAX} in all.\nhint: fewer clients, or longer pauses"
         )),
         Err(Stop::Wrong(failure)) => Some(explain(operations, &events, names, rules, &failure)),
     };
@@ -96,6 +99,7 @@ pub(super) fn run(
 ) -> Result<(), Stop> {
     let Moment { event: first, mut configurations, mut pending } = from;
     let mut moments: Vec<Moment> = vec![];
+    let looked_at = Cell::new(0);
     pending.retain(|&number| counts(number));
     for (at, &(_, is_end, number)) in events.iter().enumerate().skip(first) {
         if !counts(number) {
@@ -111,12 +115,12 @@ pub(super) fn run(
             }
             pending.push(number);
             if operation.is_look() {
-                let search = Search { operations, pending: &pending, rules };
+                let search = Search { operations, pending: &pending, rules, looked_at: &looked_at };
                 configurations = configurations.into_iter().map(|one| search.look(one, number)).collect();
             }
             continue;
         }
-        let search = Search { operations, pending: &pending, rules };
+        let search = Search { operations, pending: &pending, rules, looked_at: &looked_at };
         if operation.action == Action::Die {
             configurations.extend(search.last_acts(&configurations, operation.client)?);
         }
@@ -154,6 +158,8 @@ struct Search<'a> {
     operations: &'a [Operation],
     pending: &'a [u32],
     rules: &'a Rules,
+    /// Configurations so far, of all moments.
+    looked_at: &'a Cell<usize>,
 }
 
 impl Search<'_> {
@@ -169,7 +175,8 @@ impl Search<'_> {
             if !seen.insert(configuration.clone()) {
                 continue;
             }
-            if seen.len() + after.len() > CONFIGURATIONS_MAX {
+            self.looked_at.set(self.looked_at.get() + 1);
+            if seen.len() + after.len() > CONFIGURATIONS_MAX || self.looked_at.get() > LOOKED_AT_MAX {
                 return Err(Stop::TooMany);
             }
             for &next in self.pending {

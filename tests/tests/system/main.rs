@@ -29,6 +29,7 @@ mod nodes_gone;
 mod nodes_listed;
 mod nodes_open;
 mod nodes_taken;
+mod nodes_told;
 mod object_servers;
 mod object_storage;
 mod objects;

@@ -6,7 +6,7 @@ use crate::shared::path::{as_path, read_link};
 use crate::shared::request::Scope;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use terrace_client::Link;
 use terrace_core::control::{Failure, NodeFlushed};
@@ -67,7 +67,7 @@ impl Peers {
             Some(since) if since.elapsed() < SILENCE => PATIENCE_AGAIN,
             _ => PATIENCE,
         };
-        let ask = Ask::Settle { object, path: path.to_vec() };
+        let ask = Ask::Settle { object, path: self.to_others(path) };
         let mut rest = REST_MIN;
         loop {
             let (errno, why) = match self.ask(&tag, &ask) {
@@ -160,8 +160,8 @@ impl Peers {
     /// Every other node makes what it has below these paths durable.
     pub fn flush_others(&self, scope: &Scope, all: bool) -> Vec<NodeFlushed> {
         let others = self.others();
-        let below = |path: &PathBuf| Some(path.strip_prefix(&self.settings.root).ok()?.as_os_str().as_bytes().to_vec());
-        let ask = Ask::Flush { paths: scope.0.iter().filter_map(below).collect(), all };
+        let paths = scope.0.iter().map(|path| self.to_others(path.as_os_str().as_bytes())).collect();
+        let ask = Ask::Flush { paths, all };
         std::thread::scope(|threads| {
             let started: Vec<_> = others.iter().map(|node| threads.spawn(|| self.ask(&node.tag, &ask))).collect();
             let asked = started.into_iter().map(|asked| asked.join().expect("asking panics never"));
@@ -176,7 +176,7 @@ impl Peers {
     fn flushed_by(&self, node: &str, answer: Result<Answer, String>) -> NodeFlushed {
         let node = node.to_owned();
         let unreached = |reason| NodeFlushed { node: node.clone(), unreached: Some(reason), ..NodeFlushed::default() };
-        let whole = |path: &[u8]| self.settings.root.join(as_path(path));
+        let whole = |path: &[u8]| as_path(&self.of_others(path)).to_path_buf();
         match answer {
             Ok(Answer::Flushed(done)) => NodeFlushed {
                 files: done.files,
@@ -240,15 +240,16 @@ impl Peers {
 pub fn reach(registered_in: &Path) -> Result<Link, String> {
     let read = std::fs::read(registered_in.join(DOOR));
     let door: Door = read.ok().and_then(|text| serde_json::from_slice(&text).ok()).ok_or("no agent of it is there")?;
-    let mut last = "it has no address".to_owned();
+    // Of the address that it is most likely reached by; the last one is this machine's own, where nodes are containers.
+    let mut first = None;
     for address in &door.addresses {
         let target = format!("tls://{address}");
         match Link::connect_within(&target, &door.token, Some(door.fingerprint.clone()), CONNECTING, HEARING) {
             Ok(link) => return Ok(link),
-            Err(error) => last = error.message,
+            Err(error) => first = first.or(Some(error.message)),
         }
     }
-    Err(last)
+    Err(first.unwrap_or_else(|| "it has no address".into()))
 }
 
 /// Asks, and gives the next answer that says something.

@@ -19,7 +19,7 @@ use std::io::Result;
 use std::time::{Duration, Instant};
 use terrace_client::TlsSocket;
 use terrace_core::objects::wire::{Request, Response};
-use terrace_core::peers::{Answer, Ask};
+use terrace_core::peers::{Answer, Ask, Offer};
 use terrace_core::policy::Mode;
 
 /// Programs here may wait for the file meanwhile: a word of the asker's that does not come for so long ends it.
@@ -45,6 +45,7 @@ impl Peers {
         // The agent stays until it has answered.
         let _serving = Serving::new(&self.runs);
         let answer = |connection: &mut Connection, answer| send(connection, &Response::Peer(answer), &[]);
+        let path = &*self.of_others(path);
         let offered = self.record_of(object).and_then(|number| {
             self.offer(number, path, most, mode)
                 .or_else(|| self.note_name(number, path).then(|| self.offer(number, path, most, mode))?)
@@ -74,7 +75,8 @@ impl Peers {
 
     /// Its bytes, and then its name. `None`: it is here as before.
     fn hand_over<'a>(&'a self, connection: &mut Connection, giving: Giving<'a>) -> Result<Option<Given<'a>>> {
-        send(connection, &Response::Peer(Answer::Offer(giving.offer.clone())), &[])?;
+        let offer = Offer { path: self.to_others(&giving.offer.path), ..giving.offer.clone() };
+        send(connection, &Response::Peer(Answer::Offer(offer)), &[])?;
         let Some((Request::Peer(Ask::Place { text }), _)) = receive_request(connection, 0).map_err(broken)? else {
             return Err(std::io::ErrorKind::InvalidData.into());
         };

@@ -34,9 +34,11 @@ pub use asking::reach;
 pub use door::{DoorKeeper, serve};
 
 use crate::files::Files;
+use crate::shared::path::as_path;
 use crate::shared::request::{FlushOptions, Outcome, Scope};
 use std::collections::HashMap;
 use std::ops::Deref;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -81,5 +83,18 @@ impl Peers {
 
     fn own_tag(&self) -> &str {
         self.settings.node.as_deref().unwrap_or_default()
+    }
+
+    /// A path of the root as it is told to other nodes, on which the root may have another one.
+    fn to_others(&self, path: &[u8]) -> Vec<u8> {
+        let below = path.strip_prefix(self.settings.root.as_os_str().as_bytes());
+        below.and_then(|below| below.strip_prefix(b"/")).unwrap_or_default().to_vec()
+    }
+
+    fn of_others(&self, path: &[u8]) -> Vec<u8> {
+        match path {
+            b"" => vec![],
+            below => self.settings.root.join(as_path(below)).into_os_string().into_vec(),
+        }
     }
 }

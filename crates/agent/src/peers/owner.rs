@@ -51,7 +51,7 @@ impl Peers {
                 self.look_for_nodes();
                 Answer::Done
             }
-            Ask::Settle { object, path } => self.settle_for(&object, &path),
+            Ask::Settle { object, path } => self.settle_for(&object, &self.of_others(&path)),
             // Words of a conversation that is not under way.
             Ask::Take { .. } | Ask::Place { .. } | Ask::Placed | Ask::Taken => Answer::Stays,
             Ask::Look { object, beside, asker } => self.look_for(&object, beside, &asker),
@@ -71,8 +71,7 @@ impl Peers {
     }
 
     fn flushed(&self, outcome: Outcome) -> Flushed {
-        let below =
-            |path: &Path| path.strip_prefix(&self.settings.root).unwrap_or(path).as_os_str().as_bytes().to_vec();
+        let below = |path: &Path| self.to_others(path.as_os_str().as_bytes());
         Flushed {
             files: outcome.files,
             bytes: outcome.bytes,

@@ -26,9 +26,12 @@ impl Peers {
         if most == 0 || self.relative(path).is_none() {
             return false;
         }
-        let ask = Ask::Take { object: object.into(), path: path.to_vec(), most, mode: self.mode(path) };
+        let ask = Ask::Take { object: object.into(), path: self.to_others(path), most, mode: self.mode(path) };
         match self.ask_on(tag, &ask) {
-            Ok((link, Answer::Offer(offer))) => self.accept(tag, link, &offer),
+            Ok((link, Answer::Offer(offer))) => {
+                let offer = Offer { path: self.of_others(&offer.path), ..offer };
+                self.accept(tag, link, &offer)
+            }
             Ok((link, _)) => {
                 self.keep(tag, link);
                 false

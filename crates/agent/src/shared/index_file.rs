@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::*;
 use std::time::Duration;
 use terrace_core::settings::{Settings, object_dir};
-use terrace_index::{ALIASES, DEVICES, INDEX_BYTES, INO_BASE, INO_SERIALS, Index, MAGIC};
+use terrace_index::{ALIASES, DEVICES, INDEX_BYTES, INO_BASE, INO_SERIALS, Index, MAGIC, PRIVATE_DIR};
 
 /// One directory of one tier, as the agent needs it beside what the index says.
 #[derive(Clone, Debug)]
@@ -92,6 +92,19 @@ fn made_private(path: &Path) -> std::result::Result<(bool, std::fs::Metadata), (
             .map_err(|error| ("set the mode of", error))?;
     }
     Ok((is_made, found))
+}
+
+/// Says whose runs they are that keep this user's away from the root.
+pub fn or_other_user(error: Error, root: &Path) -> Error {
+    let nodes = terrace_core::nodes::directory(root, PRIVATE_DIR);
+    match (&error, std::fs::metadata(nodes)) {
+        (Error::Io { source, .. }, Ok(found))
+            if source.kind() == std::io::ErrorKind::PermissionDenied && found.uid() != euid() =>
+        {
+            Error::OtherUser { root: root.into(), uid: found.uid() }
+        }
+        _ => error,
+    }
 }
 
 /// Makes one directory above or below what `make_private` looks at, if it is not there, with no look at it: on a parallel file system each is a

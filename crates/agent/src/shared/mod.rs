@@ -81,7 +81,8 @@ impl Shared {
             let _ = index_file::make_inside(&above);
         }
         let private = settings.root.join(own);
-        let was_here_before = !index_file::make_private(&private)?;
+        let was_here_before =
+            !index_file::make_private(&private).map_err(|error| index_file::or_other_user(error, &settings.root))?;
         let tmp = private.join("tmp");
         index_file::make_inside(&tmp).context("make the directory", &tmp)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
