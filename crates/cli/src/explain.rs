@@ -108,7 +108,8 @@ fn is_object(path: &std::path::Path, settings: &Settings) -> bool {
 }
 
 fn seen_in_tree(path: &std::path::Path, settings: &Settings) -> String {
-    let of_others = crate::elsewhere::files(settings, Some(path));
+    // All below a directory would be looked at.
+    let of_others = if path.is_dir() { vec![] } else { crate::elsewhere::files(settings, Some(path)) };
     if let Some(file) = of_others.into_iter().find(|file| file.path == path) {
         return match file.is_lost {
             _ if file.is_gone => format!("lost: it was in a tier of node {}, which was declared gone", file.whose),

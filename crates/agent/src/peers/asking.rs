@@ -176,7 +176,7 @@ impl Peers {
     fn flushed_by(&self, node: &str, answer: Result<Answer, String>) -> NodeFlushed {
         let node = node.to_owned();
         let unreached = |reason| NodeFlushed { node: node.clone(), unreached: Some(reason), ..NodeFlushed::default() };
-        let whole = |path: &[u8]| as_path(&self.of_others(path)).to_path_buf();
+        let whole = |path: &[u8]| self.settings.root.join(as_path(path));
         match answer {
             Ok(Answer::Flushed(done)) => NodeFlushed {
                 files: done.files,
