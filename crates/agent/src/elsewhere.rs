@@ -3,6 +3,7 @@
 
 use crate::node;
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use terrace_core::arrivals::turned;
 use terrace_core::control::Elsewhere;
@@ -56,12 +57,16 @@ pub fn files(settings: &Settings, below: Option<&Path>) -> Vec<Elsewhere> {
     found.collect()
 }
 
-/// Nodes whose root is a directory above this one, with that: what they keep of this root is not found here.
+/// Nodes whose root is a directory above this one, with that: what they keep of this root is not found here. In the root's own file system: above
+/// may be an automounter, which would look for a server of any name.
 pub fn nodes_above(root: &Path) -> Vec<(PathBuf, Node)> {
     let (host, boot_id) = (node::host(), node::boot_id());
     let is_another = |node: &Node| node.host != host || node.boot_id != boot_id;
+    let device = |directory: &Path| std::fs::metadata(directory).map(|found| found.dev()).ok();
+    let own = device(root);
     let above = root.ancestors().skip(1);
     above
+        .take_while(|above| device(above) == own)
         .flat_map(|above| node::registered(above).into_iter().map(|node| (above.to_path_buf(), node)))
         .filter(|(_, node)| is_another(node))
         .collect()
