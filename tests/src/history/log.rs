@@ -54,9 +54,13 @@ impl History {
         let mut calls: BTreeMap<&str, Call> = BTreeMap::new();
         let mut groups_of_sessions: BTreeMap<u32, u32> = BTreeMap::new();
         let (mut last, mut dead) = (0, None);
-        for line in log.lines() {
+        let lines: Vec<&str> = log.lines().collect();
+        for (at, line) in lines.iter().enumerate() {
+            // Where `dead` does not stand after an empty line, a kill has cut the one before it: at the end of a page, anywhere in a number.
+            if !line.is_empty() && lines.get(at + 1).is_some_and(|next| next.starts_with("dead ")) {
+                continue;
+            }
             let words: Vec<&str> = line.split(' ').collect();
-            // A line that a kill has cut is no line.
             let (Some(kind), Some(time)) = (words.first(), words.get(2)) else {
                 if words.len() == 2 && words[0] == "dead" {
                     // Who sees all of a dead node's programs to be gone sees those again that went before it.

@@ -18,7 +18,7 @@ fn history(text: &str) -> History {
             Some((call, result)) => {
                 log.push_str(&format!("> {number} {start} {call}\n< {number} {end} {result}\n"));
             }
-            None => log.push_str(&format!("> {number} {start} {what}\ndead {end}\n")),
+            None => log.push_str(&format!("> {number} {start} {what}\n\ndead {end}\n")),
         }
     }
     let mut history = History { names: NAMES.iter().map(|name| name.to_string()).collect(), ..History::default() };
@@ -293,4 +293,17 @@ fn what_is_shown_of_a_long_bad_history_is_short() {
     let wrong = bad(&text);
     assert!(wrong.lines().count() < 20, "{wrong}");
     assert!(wrong.contains("120 was written by nobody"), "{wrong}");
+}
+
+/// A kill ends a write(2) between two pages of the log: a time without its last digits would be an end before its start.
+#[test]
+fn a_line_that_a_kill_has_cut_is_no_line() {
+    for cut in ["< 1 10", "< 1 105", "< 1 1050", "< 1 1050 ok"] {
+        let mut history = history("1-2 2000-2001 list = ok a0");
+        history.add(&format!("> 1 1000 open a0 wc 1\n{cut}\ndead 1100\n"), 0, 1);
+        if let Err(wrong) = history.check(&Rules::default()) {
+            panic!("{cut}: {wrong}");
+        }
+        assert_eq!(history.calls.get("open killed"), Some(&1), "{cut}");
+    }
 }
