@@ -38,16 +38,11 @@ fn a_root_may_have_another_path_on_another_node() {
     let other = root.with_file_name("other");
     std::fs::create_dir(&other).unwrap();
     b.native(&format!("mount --bind {} {}", root.display(), other.display())).ok();
-    let run = |script: &str| {
-        let mut words = vec!["run", "--settle", "1h", "--tier", "ram=/dev/shm:64MiB", "--root"];
-        let other = other.display().to_string();
-        words.push(&other);
-        words.extend(["--", "bash", "-euc", script]);
-        b.terrace(&words).ok()
-    };
+    let other = other.display().to_string();
+    let settings = ["run", "--settle", "1h", "--tier", "ram=/dev/shm:64MiB", "--root", &other, "--"];
+    let run = |script: &str| b.terrace(&[&settings[..], &["bash", "-euc", script]].concat()).ok();
     let there = a.start("echo one >f; echo two >g; exec 7>>held; echo three >&7");
-    let script =
-        format!("cd {}; cat f; echo more >>g; mv g h; ls -l >/dev/null; cat held; echo four >>held", other.display());
+    let script = format!("cd {other}; cat f; echo more >>g; mv g h; ls -l >/dev/null; cat held; echo four >>held");
     assert_eq!(run(&script).stdout, "one\nthree\n");
     assert_eq!(a.native("cat f h held").ok().stdout, "one\ntwo\nmore\nthree\nfour\n");
     run("true");
