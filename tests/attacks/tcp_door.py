@@ -28,7 +28,7 @@ import threading
 import time
 from collections.abc import Callable
 
-MAGIC = b"TER\x07"
+MAGIC = b"TER\x08"
 PATIENCE = 30.0
 HOLDINGS_ROOM = {"descriptors": 24, "threads": 8, "rss_mib": 24}
 

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// `TER` and the version of this language.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"TER\x07");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"TER\x08");
 pub const FRAME_BYTES: usize = 16;
 pub const MESSAGE_BYTES_MAX: u32 = 16 << 20;
 /// A payload is one transfer's bytes; larger transfers go in several.
