@@ -45,7 +45,8 @@ pub enum CallKind {
     /// A link to another node's object, `path` as for `Bring`: what its file looks like, as a `Looks` at the beginning of the reply's `path`.
     /// `status` EAGAIN: it is to be brought.
     Look = 12,
-    /// The tier of the placed directory `record` has no room for another name. `status` 0: it may have by now.
+    /// The tier of the placed directory `record` has no room for another name; without a record: the root has no room for more bytes.
+    /// `status` 0: it may have by now.
     MakeRoom = 13,
     /// As `Cross`: what lies at the first part of `path` gets its second part as another name.
     LinkAcross = 14,

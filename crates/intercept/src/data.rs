@@ -108,7 +108,7 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
     let Some(index) = process::index() else { return op() };
     let growth = need.growth();
     if left(fd) == NOT_PLACED && fd >= 0 {
-        return op();
+        return in_root(index, fd, op);
     }
     let mut checked = false;
     let mut refusals = 0;
@@ -141,7 +141,7 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
         match refresh(index, fd, need, checked) {
             Refreshed::NotPlaced => {
                 set_left(fd, NOT_PLACED);
-                return op();
+                return in_root(index, fd, op);
             }
             Refreshed::Ready if fd as usize >= CELLS => {
                 // No cell remembers the check just made: it holds if nothing began to move since.
@@ -166,6 +166,33 @@ pub fn writing(fd: i32, need: Need, op: impl Fn() -> isize) -> isize {
             }
         }
     }
+}
+
+/// As `writing`, of a file that lies in no tier.
+fn in_root(index: Index, fd: i32, op: impl Fn() -> isize) -> isize {
+    let result = op();
+    if is_refusal(result) {
+        let errno = real::errno();
+        let has_asked = fstat(fd).is_some_and(|status| has_let_go_in_root(index, &status));
+        real::set_errno(errno);
+        return if has_asked { op() } else { result };
+    }
+    result
+}
+
+/// The root's file system is full of files without names, perhaps, that the agent alone has open: they moved there while programs had them
+/// open. It has been asked to let go of those that no program has any more.
+#[cold]
+fn has_let_go_in_root(index: Index, status: &libc::stat) -> bool {
+    status.st_dev == index.header.root_dev.load(Relaxed) && has_let_go(index)
+}
+
+/// As `has_let_go_in_root`, after ENOSPC for a new name there.
+#[cold]
+pub fn has_let_go(index: Index) -> bool {
+    let may_have_any = index.header.moves_seq.load(Relaxed) != 0;
+    may_have_any
+        && call(index, &Request { kind: CallKind::MakeRoom, record: NO_RECORD, size: 0, path: b"", fd: -1 }).status == 0
 }
 
 fn is_refusal(result: isize) -> bool {
@@ -453,8 +480,15 @@ fn no_room(index: Index, fd: i32, need: Need) -> i32 {
             Need::Total(bytes) => bytes,
         };
         // It has moved, or room was made meanwhile, for another file or by whoever removed one.
-        let has_room = is_unrecorded(index, &status) && ask_to_grow(index, fd, total).is_ok();
-        return if has_room { 0 } else { libc::ENOSPC };
+        if is_unrecorded(index, &status) {
+            return if ask_to_grow(index, fd, total).is_ok() { 0 } else { libc::ENOSPC };
+        }
+        // One that was made in the root as a small file: asked for once.
+        if counted(fd).is_some() && has_let_go_in_root(index, &status) {
+            set_left(fd, NOT_PLACED);
+            return 0;
+        }
+        return libc::ENOSPC;
     };
     let size = match need {
         Need::Nothing => status.st_size,

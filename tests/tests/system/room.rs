@@ -241,6 +241,16 @@ fn no_space_is_said_only_when_the_last_tier_is_full() {
 }
 
 #[test]
+fn what_a_removed_file_took_of_the_root_is_there_for_the_next_one_also_if_it_moved_while_it_was_open() {
+    let Some(disk) = SmallDisk::of(24) else { return };
+    let place = Wish::default().tier("ram", "1MiB").root(&disk.root()).settle("10ms").build();
+    let mut shell = place.shell();
+    for _ in 0..10 {
+        shell.does("head -c 12000000 /dev/zero > first && rm first && head -c 12000000 /dev/zero > next && rm next");
+    }
+}
+
+#[test]
 fn what_the_last_tier_cannot_take_is_named_and_kept() {
     let Some(disk) = SmallDisk::of(16) else { return };
     let place = Wish::default().tier("ram", "64MiB").root(&disk.root()).settle("1ms").build();
