@@ -85,6 +85,7 @@ impl Agent {
         let Some((call, fd)) = receive(connection) else { return };
         let path = &call.path[..(call.path_len as usize).min(PATH_MAX)];
         let mut reply = Box::new(Reply { status: 0, record: call.record, path_len: 0, _pad: 0, path: [0; PATH_MAX] });
+        let _in_hand = (call.kind == CallKind::Exchange as u32).then(|| self.exchanges.take_in_hand());
         let mut given = None;
         let Ok(peer) = rustix::net::sockopt::socket_peercred(connection) else { return };
         let caller =
@@ -159,7 +160,7 @@ impl Agent {
             return self.settle_below(path);
         }
         if is(CallKind::MakeRoom) && call.record == NO_RECORD {
-            self.forget_exchanged();
+            self.let_go_of_exchanged();
             return Ok(());
         }
         if is(CallKind::Grow) && call.record == NO_RECORD {

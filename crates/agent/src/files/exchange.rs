@@ -14,8 +14,8 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::Ordering::*;
+use std::sync::{Mutex, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime};
 use terrace_index::{OFFSET_TOKEN_BASE, State};
 use terrace_tier::Lease;
@@ -41,6 +41,8 @@ const WALKS_MAX: usize = 3;
 
 pub struct Exchanges {
     inner: Mutex<Inner>,
+    /// Shared by who has a descriptor of a moved file in hand, to give or to close: it is out of `inner`, and not closed yet.
+    in_hand: RwLock<()>,
 }
 
 struct Inner {
@@ -69,7 +71,7 @@ impl Default for Exchanges {
             unseen: HashSet::new(),
             next_look: None,
         };
-        Exchanges { inner: Mutex::new(inner) }
+        Exchanges { inner: Mutex::new(inner), in_hand: RwLock::new(()) }
     }
 }
 
@@ -82,6 +84,11 @@ impl Exchanges {
     pub fn is_awaited(&self, place: u32) -> bool {
         let inner = self.inner.lock().unwrap();
         inner.moved.values().any(|file| file.target == place) || inner.inherited.values().any(|target| *target == place)
+    }
+
+    /// To be held from before an exchange until what it gave has been sent and closed.
+    pub fn take_in_hand(&self) -> RwLockReadGuard<'_, ()> {
+        self.in_hand.read().unwrap()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -282,6 +289,17 @@ impl Files {
 
     /// Forgets moved files whose old object nobody has open. Their records are free for new files.
     pub fn forget_exchanged(&self) {
+        let _in_hand = self.exchanges.take_in_hand();
+        self.forget_closed();
+    }
+
+    /// As `forget_exchanged`; of the files that it could forget, no thread here has any open afterwards.
+    pub fn let_go_of_exchanged(&self) {
+        let _nobody = self.exchanges.in_hand.write().unwrap();
+        self.forget_closed();
+    }
+
+    fn forget_closed(&self) {
         self.forget_inherited();
         self.exchanges.let_go_of_locked();
         let mut done = vec![];
