@@ -87,12 +87,15 @@ impl Handle {
         self.0
     }
 
-    /// The link is in no directory any more.
+    /// The link is in no directory any more. A file system with servers may know nothing of it by then.
     pub fn is_removed(&self) -> bool {
         // SAFETY: a zeroed stat is valid; our own descriptor.
         unsafe {
             let mut status: libc::stat = core::mem::zeroed();
-            gate::call2(libc::SYS_fstat, self.0 as usize, &raw mut status as usize) == 0 && status.st_nlink == 0
+            match -gate::call2(libc::SYS_fstat, self.0 as usize, &raw mut status as usize) as i32 {
+                0 => status.st_nlink == 0,
+                errno => matches!(errno, libc::ESTALE | libc::ENOENT),
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use terrace_tests::{Comparison, Wish, Workplace, compile, is_root, skipped};
+use terrace_tests::{Comparison, SlowTier, Wish, Workplace, compile, is_root, skipped};
 
 /// A fast tier of 2 MiB above one of 6.
 fn wish() -> Wish {
@@ -248,6 +248,20 @@ fn what_a_removed_file_took_of_the_root_is_there_for_the_next_one_also_if_it_mov
     for _ in 0..10 {
         shell.does("head -c 12000000 /dev/zero > first && rm first && head -c 12000000 /dev/zero > next && rm next");
     }
+}
+
+/// GlusterFS, and others with servers, know nothing of a link any more once its name is gone.
+#[test]
+fn what_a_removed_file_took_of_its_tier_is_free_at_once_also_if_the_server_forgets_its_name() {
+    let Some(durable) = SlowTier::mount(&["--cache-ttl-ms", "0", "--stale-links"]) else { return };
+    let place = wish().root(&durable.root()).settle("1h").build();
+    let mut shell = place.shell();
+    shell.does("for i in $(seq 3); do head -c 500000 /dev/zero > f$i; done");
+    assert!(bytes_below(&place.tier("ram")) >= 1_500_000);
+    shell.does("rm f1; mv f2 f3; for i in $(seq 9); do head -c 500000 /dev/zero > f && rm f || exit 1; done");
+    let held = bytes_below(&place.tier("ram")) + bytes_below(&place.tier("ssd"));
+    assert!(held < 1_000_000, "one file of 500,000 bytes is left, and {held} are held");
+    shell.does("[ $(stat -c %s f3) = 500000 ] && rm f3 && [ -z \"$(ls)\" ]");
 }
 
 #[test]

@@ -40,6 +40,9 @@ struct Arguments {
     /// Let writes gather in the kernel's cache, as clients of parallel file systems do
     #[arg(long)]
     write_back: bool,
+    /// Forget symbolic links as soon as they are removed, as GlusterFS does: who has one open finds it stale
+    #[arg(long)]
+    stale_links: bool,
     /// Requests served at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=512))]
     threads: u16,
@@ -104,7 +107,11 @@ fn serve(arguments: &Arguments) -> anyhow::Result<()> {
         read_mib_s: arguments.read_mib,
         latency: Duration::from_micros(arguments.latency_us),
     };
-    let caching = Caching { ttl: Duration::from_millis(arguments.cache_ttl_ms), write_back: arguments.write_back };
+    let caching = Caching {
+        ttl: Duration::from_millis(arguments.cache_ttl_ms),
+        write_back: arguments.write_back,
+        stale_links: arguments.stale_links,
+    };
     let slow_fs = SlowFs::new(descriptor, limits, caching)?;
     let limits = slow_fs.limits();
     let mut session = Session::new(slow_fs, &mount, &session_config(arguments.threads)).with_context(|| {

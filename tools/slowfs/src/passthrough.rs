@@ -26,6 +26,8 @@ pub struct Caching {
     pub ttl: Duration,
     /// Writes gather in the kernel's cache and reach the source later, as on clients of parallel file systems.
     pub write_back: bool,
+    /// A symbolic link that was removed is `ESTALE` for who has a descriptor of it: the server knows nothing of it any more.
+    pub stale_links: bool,
 }
 
 pub struct SlowFs {
@@ -63,6 +65,9 @@ impl SlowFs {
             Some(Handle::File { file, .. }) => calls::stat(file)?,
             _ => calls::stat(&*self.inodes.get(ino)?)?,
         };
+        if self.caching.stale_links && stat.st_nlink == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFLNK {
+            return Err(Errno::ESTALE);
+        }
         stat.st_ino = ino.0;
         Ok(attributes(&stat))
     }
