@@ -1,6 +1,6 @@
 //! Links of ours: reading them, telling them from the program's own.
 
-use crate::gate;
+use crate::{gate, stat};
 use core::ffi::c_char;
 use terrace_index::{DIRECTORY_SUFFIX, Index, NAME_LEN, Record, State};
 
@@ -87,15 +87,15 @@ impl Handle {
         self.0
     }
 
-    /// The link is in no directory any more. A file system with servers may know nothing of it by then.
+    /// The link is in no directory any more. The kernel here knows what it did itself. A server may not know yet that the name was replaced,
+    /// and may know nothing at all of what was removed.
     pub fn is_removed(&self) -> bool {
-        // SAFETY: a zeroed stat is valid; our own descriptor.
-        unsafe {
-            let mut status: libc::stat = core::mem::zeroed();
-            match -gate::call2(libc::SYS_fstat, self.0 as usize, &raw mut status as usize) as i32 {
-                0 => status.st_nlink == 0,
-                errno => matches!(errno, libc::ESTALE | libc::ENOENT),
-            }
+        if stat::as_known(self.0).is_some_and(|status| status.st_nlink == 0) {
+            return true;
+        }
+        match stat::kernel_stat_or_error(self.0, c"".as_ptr(), libc::AT_EMPTY_PATH) {
+            Ok(status) => status.st_nlink == 0,
+            Err(error) => matches!(-error as i32, libc::ESTALE | libc::ENOENT),
         }
     }
 }

@@ -262,7 +262,9 @@ fn an_agent_killed_at_random_moments_loses_nothing() {
                 unsafe { libc::kill(pid as i32, libc::SIGKILL) };
             }
         }
-        assert_eq!(run.wait().unwrap().code(), Some(0), "seed {seed}\n{}", place.agent_log());
+        let ended = run.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(0), "seed {seed}\n{said}\n{}", place.agent_log());
         let broken = check_promises(&place, &recovered(&place));
         assert!(broken.is_empty(), "seed {seed}: {broken:?}\n{}", place.agent_log());
     }

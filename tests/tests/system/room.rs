@@ -253,7 +253,7 @@ fn what_a_removed_file_took_of_the_root_is_there_for_the_next_one_also_if_it_mov
 /// GlusterFS, and others with servers, know nothing of a link any more once its name is gone.
 #[test]
 fn what_a_removed_file_took_of_its_tier_is_free_at_once_also_if_the_server_forgets_its_name() {
-    let Some(durable) = SlowTier::mount(&["--cache-ttl-ms", "0", "--stale-links"]) else { return };
+    let Some(durable) = SlowTier::mount(&["--cache-ttl-ms", "0", "--stale"]) else { return };
     let place = wish().root(&durable.root()).settle("1h").build();
     let mut shell = place.shell();
     shell.does("for i in $(seq 3); do head -c 500000 /dev/zero > f$i; done");
@@ -262,6 +262,26 @@ fn what_a_removed_file_took_of_its_tier_is_free_at_once_also_if_the_server_forge
     let held = bytes_below(&place.tier("ram")) + bytes_below(&place.tier("ssd"));
     assert!(held < 1_000_000, "one file of 500,000 bytes is left, and {held} are held");
     shell.does("[ $(stat -c %s f3) = 500000 ] && rm f3 && [ -z \"$(ls)\" ]");
+}
+
+#[test]
+fn a_file_without_a_name_may_outgrow_every_tier_where_a_server_opens_none_again() {
+    let Some(durable) = SlowTier::mount(&["--cache-ttl-ms", "0", "--stale"]) else { return };
+    let script = "
+import os
+first = os.open('f', os.O_CREAT | os.O_RDWR); second = os.open('f', os.O_RDWR); os.unlink('f')
+for i in range(24): assert os.write(first, bytes([i]) * 500000) == 500000
+assert all(os.pread(second, 500000, 500000 * i) == bytes([i]) * 500000 for i in range(24))
+assert os.pwrite(second, b'end', 12000000) == 3 and os.pread(first, 9, 12000000) == b'end' and os.listdir('.') == []
+";
+    for settings in ["", "directories = \"all\""] {
+        let place = wish().root(&durable.root()).top(settings).build();
+        std::fs::write(place.scratch().join("p.py"), script).unwrap();
+        place.sh("python3 $SCRATCH/p.py && mkdir d && cd d && exec python3 $SCRATCH/p.py").ok();
+        place.wait_for_the_agents_end();
+        assert!(!place.root().join(".terrace").exists(), "something is left in the root");
+        place.native_sh("rm -rf d").ok();
+    }
 }
 
 #[test]

@@ -40,9 +40,9 @@ struct Arguments {
     /// Let writes gather in the kernel's cache, as clients of parallel file systems do
     #[arg(long)]
     write_back: bool,
-    /// Forget symbolic links as soon as they are removed, as GlusterFS does: who has one open finds it stale
+    /// Open no file that has lost its name, whoever has a handle of it, and know nothing of removed symbolic links, as GlusterFS
     #[arg(long)]
-    stale_links: bool,
+    stale: bool,
     /// Requests served at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=512))]
     threads: u16,
@@ -110,7 +110,7 @@ fn serve(arguments: &Arguments) -> anyhow::Result<()> {
     let caching = Caching {
         ttl: Duration::from_millis(arguments.cache_ttl_ms),
         write_back: arguments.write_back,
-        stale_links: arguments.stale_links,
+        stale: arguments.stale,
     };
     let slow_fs = SlowFs::new(descriptor, limits, caching)?;
     let limits = slow_fs.limits();

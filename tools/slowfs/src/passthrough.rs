@@ -26,8 +26,8 @@ pub struct Caching {
     pub ttl: Duration,
     /// Writes gather in the kernel's cache and reach the source later, as on clients of parallel file systems.
     pub write_back: bool,
-    /// A symbolic link that was removed is `ESTALE` for who has a descriptor of it: the server knows nothing of it any more.
-    pub stale_links: bool,
+    /// What has lost its last name is `ESTALE` for who has a handle of it: the server does not open it again, and knows no attributes of links.
+    pub stale: bool,
 }
 
 pub struct SlowFs {
@@ -65,7 +65,7 @@ impl SlowFs {
             Some(Handle::File { file, .. }) => calls::stat(file)?,
             _ => calls::stat(&*self.inodes.get(ino)?)?,
         };
-        if self.caching.stale_links && stat.st_nlink == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFLNK {
+        if self.caching.stale && stat.st_nlink == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFLNK {
             return Err(Errno::ESTALE);
         }
         stat.st_ino = ino.0;
@@ -131,6 +131,9 @@ impl SlowFs {
 
     pub(crate) fn open_file(&self, ino: INodeNo, flags: i32) -> Answer<FileHandle> {
         let node = self.inodes.get(ino)?;
+        if self.caching.stale && calls::stat(&*node)?.st_nlink == 0 {
+            return Err(Errno::ESTALE);
+        }
         let wanted = self.source_flags(flags);
         let file = calls::open_held(&node, wanted).or_else(|error| match error {
             Errno::EACCES if flags & libc::O_ACCMODE == libc::O_WRONLY => {

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::*;
 use std::sync::{Mutex, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant, SystemTime};
 use terrace_index::{OFFSET_TOKEN_BASE, State};
-use terrace_tier::Lease;
+use terrace_tier::{Lease, Writing};
 
 /// One file that moved while it was open.
 pub struct MovedFile {
@@ -31,6 +31,8 @@ pub struct MovedFile {
     pub target: u32,
     /// Whether programs find the new place by that record, or as any file of the root.
     pub target_is_object: bool,
+    /// Of a file without a name: the new place's, by which it is opened again where a server does that for no file that has none.
+    pub _name: Option<Box<dyn Writing>>,
 }
 
 /// All processes' descriptors are looked at so often at most, and for no more than one part in so many of the time.
@@ -221,7 +223,7 @@ impl Files {
             _ => return Err(libc::EIO),
         };
         let old = reopen(old.as_fd()).map_err(raw)?;
-        Ok(Some(MovedFile { serial: self.serial(number), old, new, target, target_is_object: is_object }))
+        Ok(Some(MovedFile { serial: self.serial(number), old, new, target, target_is_object: is_object, _name: None }))
     }
 
     /// The record's file in the root, by its name. Programs of other nodes rename and replace it, and tell nobody here.

@@ -15,6 +15,7 @@ use crate::files::mover::evict::Eviction;
 use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::flush::{Declined, PrepareOptions};
 use crate::files::mover::new_link::NewLink;
+use crate::files::mover::syncs::is_local;
 use crate::files::reopen::{handle_of, reopen};
 use crate::shared::claims::Claim;
 use crate::shared::ended::now_ns;
@@ -253,6 +254,7 @@ impl Files {
                 new: new.handle,
                 target: new.record,
                 target_is_object: destination != Destination::Root,
+                _name: new.sink,
             },
         );
         record.moved_to.store(new.record + 1, Release);
@@ -356,7 +358,8 @@ impl Files {
         }
         target.durable_birth_ns.store(birth_ns(handle.as_fd()), Release);
         // First: nobody may work on the new place before programs are awaited there.
-        self.exchanges.add(number, MovedFile { serial, old, new: handle, target: new, target_is_object: false });
+        self.exchanges
+            .add(number, MovedFile { serial, old, new: handle, target: new, target_is_object: false, _name: None });
         self.count_as(new, self.serial(new), (false, true));
         target.set_state(State::Durable);
         self.index.table_put(root_key(target.durable_ino.load(Acquire)), new);
@@ -476,11 +479,16 @@ impl Files {
                 place.sink = Some(sink);
             }
             Destination::Root => {
-                drop(sink);
+                place.sink = self.opens_by_name_only().then_some(sink);
                 record.set_state(State::Dead);
             }
         }
         Ok(place)
+    }
+
+    /// The root's server may open no file again that has lost its name (ESTALE), whoever has a handle of it.
+    pub fn opens_by_name_only(&self) -> bool {
+        !rustix::fs::statfs(&self.settings.root).is_ok_and(|found| is_local(&found))
     }
 
     pub fn copy_for_move(

@@ -293,8 +293,11 @@ impl Files {
         let (sink, copied) = self.copy_for_move(tier, &relative, &reading)?;
         let handle = handle_of(sink.path()).map_err(raw)?;
         reached(Step::MoveCopied);
+        let mut name = None;
         if stat.nlink == 0 {
-            drop(sink); // the temporary's name goes; the handle keeps the file
+            // Else the temporary's name goes, and the handle keeps the file.
+            let is_in_root = self.record(target).flags.load(Acquire) & FLAG_SPILLED == 0;
+            name = (is_in_root && self.opens_by_name_only()).then_some(sink);
             self.record(target).flags.store(0, Release);
         } else {
             sink.commit(&relative).map_err(|error| error.errno())?;
@@ -313,7 +316,8 @@ impl Files {
             self.name_spilled(number, &copy, &source, stat).map_err(undo)?;
         }
         let serial = self.serial(number);
-        self.exchanges.add(number, MovedFile { serial, old: source, new: handle, target, target_is_object: false });
+        self.exchanges
+            .add(number, MovedFile { serial, old: source, new: handle, target, target_is_object: false, _name: name });
         record.moved_to.store(target + 1, Release);
         // Unlinked first: a file with this inode and a name is then never the one that moved.
         if stat.nlink != 0 {
