@@ -23,7 +23,7 @@ pub mod table;
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"terrace5");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"terrace6");
 /// What the library and the programs that share its memory must agree on: the version, and the source of this crate.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("TERRACE_LAYOUT"));
 /// Name of the library's symbol that has `VERSION` as its bytes.
@@ -320,7 +320,9 @@ pub struct Header {
     pub fallbacks: AtomicU64,
     /// 1 while the agent sleeps: a program that fills the ring stores 0 and wakes it (a futex).
     pub bell: AtomicU32,
-    _pad4: u32,
+    /// When a program last read on in a listing, in milliseconds (CLOCK_MONOTONIC_COARSE; at least 1): no commit begins for a moment. 0: a name
+    /// that a commit gives to another file stays where it is in the root's listings, so nobody needs to know.
+    pub listed_at: AtomicU32,
     /// Bytes that all devices together may hold; 0: no quota.
     pub quota: AtomicI64,
     /// Grows when a commit begins: the inodes of names that were read before may be other files' since.

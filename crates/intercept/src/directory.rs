@@ -26,6 +26,38 @@ fn commits(index: Index) -> Option<u64> {
     (index.header.committing.load(SeqCst) == 0).then_some(seq)
 }
 
+/// So long the last word that a listing is read lasts, until it is told again.
+const LISTED_MS: u32 = 10;
+/// A commit that is under way is waited for so often, for a millisecond each.
+const COMMIT_WAITS: u32 = 500;
+
+/// Entries are about to be read. Where a commit moves a name to another place of the listing, it would be missed there, or read twice: so
+/// none is under way, and none begins.
+#[inline]
+fn about_to_read(index: Index) {
+    if index.header.listed_at.load(Relaxed) != 0 {
+        keep_commits_away(index);
+    }
+}
+
+#[cold]
+fn keep_commits_away(index: Index) {
+    let header = &index.header;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: it fills what it is given, and asks no kernel.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut time) };
+    let now = (time.tv_sec * 1000 + time.tv_nsec / 1_000_000) as u32;
+    if now.wrapping_sub(header.listed_at.load(Relaxed)) >= LISTED_MS {
+        header.listed_at.store(now.max(1), SeqCst);
+    }
+    for _ in 0..COMMIT_WAITS {
+        if header.committing.load(SeqCst) == 0 {
+            return;
+        }
+        process::sleep_us(1000);
+    }
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closedir(dir: *mut c_void) -> c_int {
     let real = crate::real!("closedir": fn(*mut c_void) -> c_int);
@@ -260,6 +292,7 @@ macro_rules! readdir_hooks {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $readdir(dir: *mut c_void) -> *mut libc::dirent64 {
             let real = $crate::real_named!($readdir: fn(*mut c_void) -> *mut libc::dirent64);
+            process::index().map(about_to_read);
             loop {
                 // SAFETY: the program's directory stream.
                 let entry = unsafe { real(dir) };
@@ -285,6 +318,7 @@ macro_rules! readdir_hooks {
         ) -> c_int {
             let real = $crate::real_named!(
                 $readdir_r: fn(*mut c_void, *mut libc::dirent64, *mut *mut libc::dirent64) -> c_int);
+            process::index().map(about_to_read);
             loop {
                 // SAFETY: the program's own arguments.
                 let status = unsafe { real(dir, entry, result) };
@@ -315,8 +349,9 @@ macro_rules! readdir_hooks {
                 // SAFETY: the program's own arguments.
                 return unsafe { real(at, path, list, filter, compare) };
             };
-            // SAFETY: the program's own arguments.
+            about_to_read(index);
             let read_at = commits(index);
+            // SAFETY: the program's own arguments.
             let count = unsafe { real(at, path, list, None, None) };
             if count < 0 {
                 return count;
@@ -394,6 +429,7 @@ pub fn getdents(fd: i32, buffer: *mut c_void, size: usize) -> isize {
         // SAFETY: the program's own arguments.
         let get = || unsafe { gate::call3(libc::SYS_getdents64, fd as usize, buffer as usize, size) };
         let Some(index) = process::index() else { return get() };
+        about_to_read(index);
         let read_at = commits(index);
         let len = get();
         if len <= 0 {

@@ -98,6 +98,15 @@ impl Drop for CommitBarrier<'_> {
 const GRACE_PATIENCE: Duration = Duration::from_secs(5);
 /// A directory's rename is a few milliseconds; one that "lasts" this long is a program that was killed.
 const STUCK_RENAME: Duration = Duration::from_secs(1);
+/// A commit waits until no listing was read on for so long (milliseconds), but no longer than that.
+const LISTING_QUIET: u32 = 50;
+const LISTING_PATIENCE: Duration = Duration::from_millis(500);
+
+/// A program reads a listing, in which a name must not move.
+fn is_listed(at: u32) -> bool {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    at != 0 && ((now.tv_sec * 1000 + now.tv_nsec / 1_000_000) as u32).wrapping_sub(at) < LISTING_QUIET
+}
 /// How old what is said of the root's room may be.
 const SPACE_KNOWN: Duration = Duration::from_secs(1);
 
@@ -221,9 +230,14 @@ impl Files {
         let first = header.dir_renames.load(SeqCst);
         let mut is_constant = true;
         loop {
+            let waits = || start.elapsed() < LISTING_PATIENCE && is_listed(header.listed_at.load(SeqCst));
+            if waits() {
+                std::thread::sleep(Duration::from_millis(5));
+                continue;
+            }
             header.committing.fetch_add(1, SeqCst);
             let now = header.dir_renames.load(SeqCst);
-            if now == 0 {
+            if now == 0 && !waits() {
                 header.commits_seq.fetch_add(1, SeqCst);
                 return Some(CommitBarrier(self));
             }

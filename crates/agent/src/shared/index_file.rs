@@ -260,8 +260,16 @@ fn fill(index: Index, settings: &Settings, devices: &[DevicePlace]) -> Result<()
     if tag.is_some() {
         header.inode_salt.store(random_half() % (INO_BASE / INO_SERIALS) * INO_SERIALS, Relaxed);
     }
+    header.listed_at.store(moves_names(root.dev()) as u32, Release);
     header.magic.store(MAGIC, Release);
     Ok(())
+}
+
+/// A GlusterFS: a file that gets a name from elsewhere stays on the brick that it was made on, and a listing goes brick by brick.
+fn moves_names(dev: u64) -> bool {
+    let device = format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    mounts.lines().any(|line| line.split(' ').nth(2) == Some(&device) && line.contains(" - fuse.glusterfs "))
 }
 
 /// Settings that may change from one agent to the next; called by each agent before it listens.
