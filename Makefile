@@ -8,7 +8,7 @@ ifneq (,$(shell command -v sccache))
 export RUSTC_WRAPPER ?= sccache
 endif
 
-.PHONY: build build-files build-tests preload install dist python demo test test-doors check bench docs clean
+.PHONY: build build-files build-tests preload install dist python demo test test-doors test-glusterfs check bench docs clean
 
 # The preload library has no `std` and a profile of its own; Python's module is linked by maturin (`make python`).
 WORKSPACE = --workspace --exclude terrace-intercept --exclude terrace-python
@@ -71,6 +71,10 @@ test-doors:
 	scripts/setup.sh test
 	$(MAKE) build-tests
 	scripts/test-doors.sh
+
+# The tests of files on a real distributed file system (needs root and `pfs-testbed`).
+test-glusterfs: build-tests
+	scripts/test-glusterfs.sh
 
 # Formatting and lints.
 check:

@@ -100,7 +100,7 @@ const GRACE_PATIENCE: Duration = Duration::from_secs(5);
 const STUCK_RENAME: Duration = Duration::from_secs(1);
 /// A commit waits until no listing was read on for so long (milliseconds), but no longer than that.
 const LISTING_QUIET: u32 = 50;
-const LISTING_PATIENCE: Duration = Duration::from_millis(500);
+const LISTING_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A program reads a listing, in which a name must not move.
 fn is_listed(at: u32) -> bool {
@@ -225,15 +225,25 @@ impl Files {
 
     /// Begins a time in which no directory changes its name. `None`: too many do just now.
     pub fn commit_barrier(&self) -> Option<CommitBarrier<'_>> {
+        self.barrier(Duration::ZERO)
+    }
+
+    /// As `commit_barrier`, for what no program waits for: also a time in which none reads a listing, where that matters.
+    pub fn unhurried_commit_barrier(&self) -> Option<CommitBarrier<'_>> {
+        self.barrier(LISTING_PATIENCE)
+    }
+
+    fn barrier(&self, patience: Duration) -> Option<CommitBarrier<'_>> {
         let header = &self.index.header;
-        let start = Instant::now();
+        let patience = Instant::now() + patience;
+        let waits = || Instant::now() < patience && is_listed(header.listed_at.load(SeqCst));
+        let mut start = Instant::now();
         let first = header.dir_renames.load(SeqCst);
         let mut is_constant = true;
         loop {
-            let waits = || start.elapsed() < LISTING_PATIENCE && is_listed(header.listed_at.load(SeqCst));
-            if waits() {
+            while waits() {
                 std::thread::sleep(Duration::from_millis(5));
-                continue;
+                start = Instant::now();
             }
             header.committing.fetch_add(1, SeqCst);
             let now = header.dir_renames.load(SeqCst);

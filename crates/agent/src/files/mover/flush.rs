@@ -362,7 +362,7 @@ impl Files {
             return vec![];
         }
         let steps = batch.iter().map(|file| self.flush_step(file)).collect();
-        let Some(barrier) = self.commit_barrier() else {
+        let Some(barrier) = self.unhurried_commit_barrier() else {
             batch.into_iter().for_each(|file| self.postpone(file.number, file.serial, BlockReason::Changed));
             return vec![];
         };
