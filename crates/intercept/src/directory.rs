@@ -31,11 +31,14 @@ const LISTED_MS: u32 = 10;
 /// A commit that is under way is waited for so often, for a millisecond each.
 const COMMIT_WAITS: u32 = 500;
 
+/// The commits up to one that did not end, and 1: it is waited for once.
+static GIVEN_UP: AtomicU64 = AtomicU64::new(0);
+
 /// Entries are about to be read. Where a commit moves a name to another place of the listing, it would be missed there, or read twice: so
 /// none is under way, and none begins.
 #[inline]
-fn about_to_read(index: Index) {
-    if index.header.listed_at.load(Relaxed) != 0 {
+fn about_to_read(index: Index, is_on_root: impl FnOnce() -> bool) {
+    if index.header.listed_at.load(Relaxed) != 0 && is_on_root() {
         keep_commits_away(index);
     }
 }
@@ -50,12 +53,17 @@ fn keep_commits_away(index: Index) {
     if now.wrapping_sub(header.listed_at.load(Relaxed)) >= LISTED_MS {
         header.listed_at.store(now.max(1), SeqCst);
     }
+    let commits = header.commits_seq.load(SeqCst);
+    if GIVEN_UP.load(Relaxed) == commits + 1 {
+        return;
+    }
     for _ in 0..COMMIT_WAITS {
         if header.committing.load(SeqCst) == 0 {
             return;
         }
         process::sleep_us(1000);
     }
+    GIVEN_UP.store(commits + 1, Relaxed);
 }
 
 #[unsafe(no_mangle)]
@@ -292,7 +300,7 @@ macro_rules! readdir_hooks {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $readdir(dir: *mut c_void) -> *mut libc::dirent64 {
             let real = $crate::real_named!($readdir: fn(*mut c_void) -> *mut libc::dirent64);
-            process::index().map(about_to_read);
+            process::index().map(|index| about_to_read(index, || Stream(dir).is_on_root(index)));
             loop {
                 // SAFETY: the program's directory stream.
                 let entry = unsafe { real(dir) };
@@ -318,7 +326,7 @@ macro_rules! readdir_hooks {
         ) -> c_int {
             let real = $crate::real_named!(
                 $readdir_r: fn(*mut c_void, *mut libc::dirent64, *mut *mut libc::dirent64) -> c_int);
-            process::index().map(about_to_read);
+            process::index().map(|index| about_to_read(index, || Stream(dir).is_on_root(index)));
             loop {
                 // SAFETY: the program's own arguments.
                 let status = unsafe { real(dir, entry, result) };
@@ -349,7 +357,7 @@ macro_rules! readdir_hooks {
                 // SAFETY: the program's own arguments.
                 return unsafe { real(at, path, list, filter, compare) };
             };
-            about_to_read(index);
+            about_to_read(index, || true);
             let read_at = commits(index);
             // SAFETY: the program's own arguments.
             let count = unsafe { real(at, path, list, None, None) };
@@ -429,7 +437,7 @@ pub fn getdents(fd: i32, buffer: *mut c_void, size: usize) -> isize {
         // SAFETY: the program's own arguments.
         let get = || unsafe { gate::call3(libc::SYS_getdents64, fd as usize, buffer as usize, size) };
         let Some(index) = process::index() else { return get() };
-        about_to_read(index);
+        about_to_read(index, || on_root(index, fd).is_some());
         let read_at = commits(index);
         let len = get();
         if len <= 0 {

@@ -87,15 +87,15 @@ impl Handle {
         self.0
     }
 
-    /// The link is in no directory any more. The kernel here knows what it did itself. A server may not know yet that the name was replaced,
-    /// and may know nothing at all of what was removed.
+    /// The link is in no directory any more. The kernel here knows what it did itself, to what it took for the name's file: another node may
+    /// have renamed that a moment before, so its server is asked as well. One that knows nothing of it (GlusterFS) says ESTALE.
     pub fn is_removed(&self) -> bool {
-        if stat::as_known(self.0).is_some_and(|status| status.st_nlink == 0) {
-            return true;
+        if stat::as_known(self.0).is_some_and(|status| status.st_nlink > 0) {
+            return false;
         }
         match stat::kernel_stat_or_error(self.0, c"".as_ptr(), libc::AT_EMPTY_PATH) {
             Ok(status) => status.st_nlink == 0,
-            Err(error) => matches!(-error as i32, libc::ESTALE | libc::ENOENT),
+            Err(error) => -error as i32 == libc::ESTALE,
         }
     }
 }

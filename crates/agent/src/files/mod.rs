@@ -225,18 +225,14 @@ impl Files {
 
     /// Begins a time in which no directory changes its name. `None`: too many do just now.
     pub fn commit_barrier(&self) -> Option<CommitBarrier<'_>> {
-        self.barrier(Duration::ZERO)
+        self.commit_barrier_unless_listed(&|| true)
     }
 
-    /// As `commit_barrier`, for what no program waits for: also a time in which none reads a listing, where that matters.
-    pub fn unhurried_commit_barrier(&self) -> Option<CommitBarrier<'_>> {
-        self.barrier(LISTING_PATIENCE)
-    }
-
-    fn barrier(&self, patience: Duration) -> Option<CommitBarrier<'_>> {
+    /// As `commit_barrier`; and until somebody waits for it, a time in which no program reads a listing, where that matters.
+    pub fn commit_barrier_unless_listed(&self, is_awaited: &dyn Fn() -> bool) -> Option<CommitBarrier<'_>> {
         let header = &self.index.header;
-        let patience = Instant::now() + patience;
-        let waits = || Instant::now() < patience && is_listed(header.listed_at.load(SeqCst));
+        let patience = Instant::now() + LISTING_PATIENCE;
+        let waits = || is_listed(header.listed_at.load(SeqCst)) && Instant::now() < patience && !is_awaited();
         let mut start = Instant::now();
         let first = header.dir_renames.load(SeqCst);
         let mut is_constant = true;

@@ -274,7 +274,7 @@ impl Files {
         for _ in 0..5 {
             if let Ok(file) = self
                 .prepare(number, &PrepareOptions { whatever_mode: true, snapshot: true, ..PrepareOptions::default() })
-                && self.flush_batch(vec![file], self.settings.mover.fsync) == 1
+                && self.flush_batch(vec![file], self.settings.mover.fsync, true) == 1
             {
                 return true;
             }

@@ -109,7 +109,7 @@ impl Files {
             next = self.schedule.next_flush(self.settings.mover.threads);
         }
         if !batch.is_empty() {
-            self.flush_batch(batch, self.settings.mover.fsync);
+            self.flush_batch(batch, self.settings.mover.fsync, false);
             self.totals.flush_us.fetch_add(start.elapsed().as_micros() as u64, Relaxed);
         }
     }
@@ -259,8 +259,8 @@ impl Files {
         self.object_tiers[self.device_of(number)].open(&self.object_name(number))
     }
 
-    /// Copies, syncs and commits. How many became durable.
-    pub fn flush_batch<'a>(&'a self, mut batch: Vec<Flushing<'a>>, sync: bool) -> usize {
+    /// Copies, syncs and commits. How many became durable. `is_awaited`: a program waits for it.
+    pub fn flush_batch<'a>(&'a self, mut batch: Vec<Flushing<'a>>, sync: bool, is_awaited: bool) -> usize {
         let lanes = self.lanes();
         let has_lanes = lanes > 1 && batch.len() > lanes;
         batch = self.each(lanes, batch, |file| self.copy_out(file, sync, has_lanes));
@@ -272,7 +272,7 @@ impl Files {
             });
         }
         reached(Step::FlushSynced);
-        let committed = self.commit_batch(batch, sync);
+        let committed = self.commit_batch(batch, sync, is_awaited);
         for (file, _) in &committed {
             self.note_success(file.number, file.serial);
         }
@@ -357,12 +357,19 @@ impl Files {
     }
 
     /// Renames all that are still as they were copied. Those that became durable, each with its mode.
-    fn commit_batch<'a>(&self, mut batch: Vec<Flushing<'a>>, sync: bool) -> Vec<(Flushing<'a>, Mode)> {
+    fn commit_batch<'a>(
+        &self,
+        mut batch: Vec<Flushing<'a>>,
+        sync: bool,
+        is_awaited: bool,
+    ) -> Vec<(Flushing<'a>, Mode)> {
         if batch.is_empty() {
             return vec![];
         }
         let steps = batch.iter().map(|file| self.flush_step(file)).collect();
-        let Some(barrier) = self.unhurried_commit_barrier() else {
+        // Who opens a file for writing waits for its lease.
+        let is_opened = || batch.iter().any(|file| file.lease.as_ref().is_some_and(Lease::is_broken));
+        let Some(barrier) = self.commit_barrier_unless_listed(&|| is_awaited || is_opened()) else {
             batch.into_iter().for_each(|file| self.postpone(file.number, file.serial, BlockReason::Changed));
             return vec![];
         };

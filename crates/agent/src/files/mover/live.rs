@@ -130,7 +130,7 @@ impl Files {
             let serial = self.serial(number);
             match self.prepare(number, &PrepareOptions { whatever_mode: true, ..PrepareOptions::default() }) {
                 Ok(file) => {
-                    self.flush_batch(vec![file], false);
+                    self.flush_batch(vec![file], false, true);
                 }
                 Err(Declined::NotNeeded) => {
                     return match self.record(number).state() {
@@ -554,7 +554,7 @@ impl Files {
         }
         let mut step = self.step(Task::Move, Step::MoveJournaled, number, path);
         step.destination = (destination != Destination::Root).then(|| self.place(new));
-        let _barrier = self.unhurried_commit_barrier().ok_or(libc::EBUSY)?;
+        let _barrier = self.commit_barrier().ok_or(libc::EBUSY)?;
         let ids = self.begin_steps(vec![step]);
         reached(Step::MoveJournaled);
         let is_still = self.synchronize(Domain::Names) && self.links_to(path, number);
