@@ -94,9 +94,20 @@ impl Handle {
             return false;
         }
         match stat::kernel_stat_or_error(self.0, c"".as_ptr(), libc::AT_EMPTY_PATH) {
-            Ok(status) => status.st_nlink == 0,
+            Ok(status) => status.st_nlink == 0 || self.is_stale(),
             Err(error) => -error as i32 == libc::ESTALE,
         }
+    }
+
+    /// A client may remember attributes for a second: the text of the link is asked for at the server.
+    fn is_stale(&self) -> bool {
+        let mut text = [0u8; 1];
+        // SAFETY: our own descriptor and buffer.
+        let result = unsafe {
+            let (to, len) = (text.as_mut_ptr() as usize, text.len());
+            gate::call4(libc::SYS_readlinkat, self.0 as usize, c"".as_ptr() as usize, to, len)
+        };
+        -result as i32 == libc::ESTALE
     }
 }
 
