@@ -16,7 +16,7 @@ fi
 filters=("$@")
 if ((!$#)); then
     filters=(room:: small_files:: locks:: early:: crash:: predecessors:: placed_full:: programs:: --
-        --skip attributes_and_access_lists --skip tar_packs --skip rsync_mirrors --skip find_walks --skip git_clones)
+        --skip attributes_and_access_lists --skip tar_packs --skip rsync_mirrors --skip find_walks --skip git_clones --skip du_does)
 fi
 program=$(cargo test --release --workspace --exclude terrace-intercept --exclude terrace-python --test system --no-run 2>&1 | sed -n 's/.*Executable.*(\(.*\))$/\1/p')
 program=$(realpath "$program")
