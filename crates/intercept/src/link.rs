@@ -87,15 +87,15 @@ impl Handle {
         self.0
     }
 
-    /// The link is in no directory any more. The kernel here knows what it did itself, to what it took for the name's file: another node may
-    /// have renamed that a moment before, so its server is asked as well. One that knows nothing of it (GlusterFS) says ESTALE.
+    /// The link is in no directory any more, as its server says. One that knows nothing of it (GlusterFS: ESTALE) is believed if the kernel here
+    /// took away its last name itself: that alone is no proof, since another node may have renamed it a moment before.
     pub fn is_removed(&self) -> bool {
-        if stat::as_known(self.0).is_some_and(|status| status.st_nlink > 0) {
-            return false;
-        }
+        // First: the server's answer becomes what is known.
+        let known = stat::as_known(self.0).map(|status| status.st_nlink);
         match stat::kernel_stat_or_error(self.0, c"".as_ptr(), libc::AT_EMPTY_PATH) {
-            Ok(status) => status.st_nlink == 0 || self.is_stale(),
-            Err(error) => -error as i32 == libc::ESTALE,
+            Ok(status) if status.st_nlink == 0 => true,
+            Ok(_) => known == Some(0) && self.is_stale(),
+            Err(error) => known == Some(0) && -error as i32 == libc::ESTALE,
         }
     }
 
