@@ -131,7 +131,7 @@ impl SlowFs {
 
     pub(crate) fn open_file(&self, ino: INodeNo, flags: i32) -> Answer<FileHandle> {
         let node = self.inodes.get(ino)?;
-        if self.caching.stale && calls::stat(&*node)?.st_nlink == 0 {
+        if self.caching.stale && calls::stat(&node)?.st_nlink == 0 {
             return Err(Errno::ESTALE);
         }
         let wanted = self.source_flags(flags);
