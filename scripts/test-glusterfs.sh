@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Runs tests of files with all roots on a real distributed file system: a GlusterFS of four bricks, by `pfs-testbed`. Needs root.
 #
-#   scripts/test-glusterfs.sh                 those that pass there (about ten minutes)
+#   scripts/test-glusterfs.sh                 those that pass there (about four minutes)
 #   scripts/test-glusterfs.sh FILTER…         tests whose names have one of these in them
 #
 # Left out is what that file system does not do for any program: RENAME_EXCHANGE, access lists, a name that is there at every moment while another
-# file takes it, attributes that all bricks agree on; what takes too long there; and what semantics.md names (Limits). With TERRACE_TESTS_SELF_CHECK=1 both sides of a comparison run natively, which tells.
+# file takes it, attributes that all bricks agree on; what takes too long there; and what semantics.md names (Limits). With
+# TERRACE_TESTS_SELF_CHECK=1 both sides of a comparison run natively, which tells the one from the other.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 testbed=$(realpath -m "${PFS_TESTBED:-../shared/pfs-testbed/pfs-testbed}")
