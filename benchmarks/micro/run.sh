@@ -9,6 +9,7 @@ for program in cc python3 git tar cargo; do
 done
 mkdir -p "$repository/build"
 cc -O2 -Wall -Wextra -o "$repository/build/micro-worker" "$here/worker.c"
+echo 'int nothing;' | cc -shared -x c -o "$repository/build/micro-empty.so" -
 cd "$repository"
 . benchmarks/measured.sh
-python3 "$here/compare.py" --worker "$repository/build/micro-worker" --terrace "$measured/terrace" "$@"
+python3 "$here/compare.py" --worker "$repository/build/micro-worker" --empty "$repository/build/micro-empty.so" --terrace "$measured/terrace" "$@"

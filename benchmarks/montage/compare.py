@@ -5,6 +5,7 @@ durable      natively on the throttled durable tier (tools/slowfs)
 files        under `terrace run`: the root is on the durable tier, a tier in memory, everything is flushed
 driver       the same with the CFITSIO driver
 *-preload    the same two without the supervisor
+*-all        the same two with `--directories all`: the directories that Montage's steps make lie in the tier as a whole
 dedicated*   the driver alone, and the agent in another network namespace: everything travels; plain says that neither small
              writes are gathered nor reads fetched ahead, -gather and -fetch that only this one is done
 
@@ -39,6 +40,8 @@ WAYS = {
     "driver": ["--cfitsio"],
     "files-preload": ["--preload-only"],
     "driver-preload": ["--cfitsio", "--preload-only"],
+    "files-all": ["--directories", "all"],
+    "driver-all": ["--cfitsio", "--directories", "all"],
     "dedicated": None,
     "dedicated-gather": None,
     "dedicated-fetch": None,

@@ -151,6 +151,7 @@ fn begin(mut settings: Settings, lock: Lock) -> Result<Running> {
     let quota = agent.settings.quota_bytes.unwrap_or(0).min(i64::MAX as u64) as i64;
     agent.index.header.quota.store(quota, Relaxed);
     agent.index.header.places_directories.store(agent.places_directories() as u32, Relaxed);
+    agent.index.header.counts_directories.store(agent.would_gain_by_placing_more() as u32, Relaxed);
     agent.learn_while_the_root_has_room();
     agent.adjust_capacity();
     let report = agent.recover_at_start();

@@ -326,6 +326,7 @@ impl Agent {
                 creates_tier: header.creates_tier.load(Relaxed),
                 creates_durable: header.creates_durable.load(Relaxed),
                 creates_small: header.creates_small.load(Relaxed),
+                unplaced_directories: header.unplaced_directories.load(Relaxed),
                 input_bytes: reads.input_bytes.load(Relaxed),
                 read_back_bytes: reads.read_back_bytes.load(Relaxed),
                 reread_bytes: reads.reread_bytes.load(Relaxed),

@@ -183,6 +183,7 @@ fn since(before: &Counters, after: &Counters) -> Counters {
         creates_tier: n(after.creates_tier, before.creates_tier),
         creates_durable: n(after.creates_durable, before.creates_durable),
         creates_small: n(after.creates_small, before.creates_small),
+        unplaced_directories: n(after.unplaced_directories, before.unplaced_directories),
         flushed_files: n(after.flushed_files, before.flushed_files),
         flushed_bytes: n(after.flushed_bytes, before.flushed_bytes),
         flush_s: s(after.flush_s, before.flush_s),

@@ -364,6 +364,9 @@ pub struct Counters {
     /// Of these: small files, which cost more by a tier (`small_files`).
     #[serde(default)]
     pub creates_small: u64,
+    /// Directories made in the root that `directories = "all"` might have placed, and gained by it.
+    #[serde(default)]
+    pub unplaced_directories: u64,
     pub flushed_files: u64,
     pub flushed_bytes: u64,
     pub flush_s: f64,

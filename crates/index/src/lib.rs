@@ -23,7 +23,7 @@ pub mod table;
 
 use core::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::*};
 
-pub const MAGIC: u64 = u64::from_le_bytes(*b"terrace6");
+pub const MAGIC: u64 = u64::from_le_bytes(*b"terrace7");
 /// What the library and the programs that share its memory must agree on: the version, and the source of this crate.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "+", env!("TERRACE_LAYOUT"));
 /// Name of the library's symbol that has `VERSION` as its bytes.
@@ -320,9 +320,11 @@ pub struct Header {
     pub fallbacks: AtomicU64,
     /// 1 while the agent sleeps: a program that fills the ring stores 0 and wakes it (a futex).
     pub bell: AtomicU32,
-    /// When a program last read on in a listing, in milliseconds (CLOCK_MONOTONIC_COARSE; at least 1): no commit begins for a moment. 0: a name
+    /// When a program last read on in a listing, by `listing_time`: no commit begins for a moment. 0: a name
     /// that a commit gives to another file stays where it is in the root's listings, so nobody needs to know.
     pub listed_at: AtomicU32,
+    /// 1: the root's server may know nothing any more (ESTALE) of a file or link that has lost its last name.
+    pub forgets_removed: AtomicU32,
     /// Bytes that all devices together may hold; 0: no quota.
     pub quota: AtomicI64,
     /// Grows when a commit begins: the inodes of names that were read before may be other files' since.
@@ -338,6 +340,9 @@ pub struct Header {
     pub directories: AtomicI64,
     /// 1: a directory that a program makes may be placed, so the agent is asked.
     pub places_directories: AtomicU32,
+    /// 1: by another setting (`directories = "all"`) it might be placed, which would gain something: such directories are counted.
+    pub counts_directories: AtomicU32,
+    pub unplaced_directories: AtomicU64,
     /// 1: files of placed directories may be spilled. While it is 0 nobody looks for links in them.
     pub spilling: AtomicU32,
     /// 1: programs' habits of making small files are learnt, and the root has room for these.
@@ -631,6 +636,11 @@ impl Index {
 }
 
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/// A moment of CLOCK_MONOTONIC_COARSE for `Header::listed_at`: in milliseconds, which wrap around; at least 1.
+pub fn listing_time(seconds: i64, nanoseconds: i64) -> u32 {
+    ((seconds * 1000 + nanoseconds / 1_000_000) as u32).max(1)
+}
 
 /// Writes an object's name. `number` is a record's, below `RECORDS`.
 pub fn write_name(number: u32, random: u64, out: &mut [u8; NAME_LEN]) {

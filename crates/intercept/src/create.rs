@@ -101,11 +101,7 @@ fn create_in_root(index: Index, dirfd: i32, path: *const c_char, flags: i32, mod
 }
 
 fn create_new(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u32) -> isize {
-    let create = || open::native(dirfd, path, flags | libc::O_EXCL, mode);
-    let mut fd = create();
-    if matches!(-fd as i32, libc::ENOSPC | libc::EDQUOT) && data::has_let_go(index) {
-        fd = create();
-    }
+    let fd = spill::with_root_room(|| open::native(dirfd, path, flags | libc::O_EXCL, mode));
     if fd >= 0 {
         made_natively(index, fd as i32);
     }

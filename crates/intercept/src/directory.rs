@@ -3,7 +3,7 @@
 use crate::{elsewhere, entry, gate, link, open, placed, process, real, spill, stat};
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering::*};
-use terrace_index::{INSIDE_BASE, Index, PRIVATE_DIR, State};
+use terrace_index::{INSIDE_BASE, Index, PRIVATE_DIR, State, listing_time};
 
 fn on_root(index: Index, fd: i32) -> Option<libc::stat> {
     // What was read of it changed its time of access, for which a server would be asked.
@@ -49,9 +49,9 @@ fn keep_commits_away(index: Index) {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: it fills what it is given, and asks no kernel.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &mut time) };
-    let now = (time.tv_sec * 1000 + time.tv_nsec / 1_000_000) as u32;
+    let now = listing_time(time.tv_sec, time.tv_nsec);
     if now.wrapping_sub(header.listed_at.load(Relaxed)) >= LISTED_MS {
-        header.listed_at.store(now.max(1), SeqCst);
+        header.listed_at.store(now, SeqCst);
     }
     let commits = header.commits_seq.load(SeqCst);
     if GIVEN_UP.load(Relaxed) == commits + 1 {

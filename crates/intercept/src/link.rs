@@ -2,6 +2,7 @@
 
 use crate::{gate, stat};
 use core::ffi::c_char;
+use core::sync::atomic::Ordering::*;
 use terrace_index::{DIRECTORY_SUFFIX, Index, NAME_LEN, Record, State};
 
 /// Longest link text we look at: object directories are checked to be shorter when settings are read.
@@ -89,7 +90,11 @@ impl Handle {
 
     /// The link is in no directory any more, as its server says. One that knows nothing of it (GlusterFS: ESTALE) is believed if the kernel here
     /// took away its last name itself: that alone is no proof, since another node may have renamed it a moment before.
-    pub fn is_removed(&self) -> bool {
+    pub fn is_removed(&self, index: Index) -> bool {
+        if index.header.forgets_removed.load(Relaxed) == 0 {
+            let status = stat::kernel_stat(self.0, c"".as_ptr(), libc::AT_EMPTY_PATH);
+            return status.is_some_and(|status| status.st_nlink == 0);
+        }
         // First: the server's answer becomes what is known.
         let known = stat::as_known(self.0).map(|status| status.st_nlink);
         match stat::kernel_stat_or_error(self.0, c"".as_ptr(), libc::AT_EMPTY_PATH) {

@@ -49,7 +49,13 @@ pub fn mkdir_at(dirfd: i32, path: *const c_char, mode: u32) -> isize {
     let (dirfd, path) = (way.dirfd(), way.path());
     // SAFETY: the program's own arguments.
     let make = || unsafe { gate::call3(libc::SYS_mkdirat, dirfd as usize, path as usize, mode as usize) };
-    let native = || spill::with_room(dirfd, path, make);
+    let native = || {
+        let made = spill::with_room(dirfd, path, make);
+        if made == 0 {
+            count_unplaced(dirfd, path);
+        }
+        made
+    };
     let made = match process::index() {
         Some(index)
             if index.header.places_directories.load(Relaxed) != 0
@@ -64,6 +70,15 @@ pub fn mkdir_at(dirfd: i32, path: *const c_char, mode: u32) -> isize {
         placed::ways_changed();
     }
     made
+}
+
+/// A directory was made in the root, that might have been placed by another setting.
+fn count_unplaced(dirfd: i32, path: *const c_char) {
+    let Some(index) = process::index() else { return };
+    let counts = index.header.counts_directories.load(Relaxed) != 0 && index.header.others.load(Relaxed) == 0;
+    if counts && process::may_be_below_root(index, dirfd, path) {
+        index.header.unplaced_directories.fetch_add(1, Relaxed);
+    }
 }
 
 /// `None`: it is to be made in the root.

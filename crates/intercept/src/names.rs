@@ -80,7 +80,7 @@ fn drop_object(index: Index, link: &Link) {
 /// Without a handle (no descriptor was left) nobody knows: the object stays, and the agent looks for its name.
 fn drop_if_removed(index: Index, link: &Link, handle: Option<&link::Handle>) -> Option<u32> {
     match handle {
-        Some(handle) if handle.is_removed() => drop_object(index, link),
+        Some(handle) if handle.is_removed(index) => drop_object(index, link),
         Some(_) => return None,
         None => {}
     }

@@ -14,7 +14,7 @@ use crate::agent_call::{Request, call};
 use crate::create::{has_default_acl, random, room_min};
 use crate::path::{Parent, Path};
 use crate::placed;
-use crate::{caller, gate, link, make_directory, process, readable, stat};
+use crate::{caller, data, gate, link, make_directory, process, readable, stat};
 use core::ffi::c_char;
 use core::sync::atomic::Ordering::*;
 use terrace_index::calls::CallKind;
@@ -110,7 +110,7 @@ pub fn create(index: Index, dirfd: i32, path: *const c_char, flags: i32, mode: u
 
 /// Makes a name. Where that lies in a placed directory whose tier has no room for it, the agent moves files down first.
 pub fn with_room(dirfd: i32, path: *const c_char, make: impl Fn() -> isize) -> isize {
-    let mut made = make();
+    let mut made = with_root_room(&make);
     for _ in 0..ROOM_TRIES {
         if made != -(libc::ENOSPC as isize) || !has_made_room(dirfd, path) {
             break;
@@ -118,6 +118,13 @@ pub fn with_room(dirfd: i32, path: *const c_char, make: impl Fn() -> isize) -> i
         made = make();
     }
     made
+}
+
+/// Makes a name in the root. Where that is full, the agent is asked to let go of files without names first.
+pub fn with_root_room(make: impl Fn() -> isize) -> isize {
+    let made = make();
+    let is_full = matches!(-made as i32, libc::ENOSPC | libc::EDQUOT);
+    if is_full && process::index().is_some_and(data::has_let_go) { make() } else { made }
 }
 
 /// After ENOSPC: the agent has found room in the tier of the placed directory that the name lies in.
@@ -231,6 +238,7 @@ pub fn are_names_of_one(index: Index, one: (i32, *const c_char), other: (i32, *c
 
 /// A spilled file's name that a call is about to take away.
 pub struct Leaving {
+    index: Index,
     handle: link::Handle,
     file: Path,
 }
@@ -242,13 +250,16 @@ impl Leaving {
         }
         let handle = link::Handle::of(dirfd, path)?;
         let mut file = Path::new();
-        (file.of_link_at(handle.fd(), c"".as_ptr()) && index.spill(file.get()).is_some())
-            .then_some(Leaving { handle, file })
+        (file.of_link_at(handle.fd(), c"".as_ptr()) && index.spill(file.get()).is_some()).then_some(Leaving {
+            index,
+            handle,
+            file,
+        })
     }
 
     /// After the call: what the name led to goes, and with its last name the file.
     pub fn end(self) {
-        if self.handle.is_removed() {
+        if self.handle.is_removed(self.index) {
             // SAFETY: a terminated path of ours.
             unsafe { gate::call1(libc::SYS_unlink, self.file.as_ptr() as usize) };
         }

@@ -250,6 +250,20 @@ fn what_a_removed_file_took_of_the_root_is_there_for_the_next_one_also_if_it_mov
     }
 }
 
+#[test]
+fn what_a_removed_file_took_of_the_root_is_there_for_directories_and_links_too() {
+    let Some(disk) = SmallDisk::of(24) else { return };
+    let place = Wish::default().tier("ram", "1MiB").root(&disk.root()).settle("10ms").build();
+    let mut shell = place.shell();
+    shell.does("text=$(printf '%200s' | tr ' ' x)");
+    for _ in 0..5 {
+        // Both need a block of the disk, of which none is left but the removed file's.
+        shell.does("exec 9> first; head -c 12000000 /dev/zero >&9; cat /dev/zero > fill 2> /dev/null || true");
+        shell.does("i=0; while mkdir full$i 2> /dev/null; do i=$((i + 1)); done; rm first");
+        shell.does("exec 9>&-; mkdir d && ln -s $text d/l && rm -r d full* fill");
+    }
+}
+
 /// GlusterFS, and others with servers, know nothing of a link any more once its name is gone.
 #[test]
 fn what_a_removed_file_took_of_its_tier_is_free_at_once_also_if_the_server_forgets_its_name() {

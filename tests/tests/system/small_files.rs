@@ -1,7 +1,7 @@
 //! Small files of programs that were seen to make such: they are made in the root at once (docs/design/small-files.md).
 
 use std::process::Command;
-use terrace_tests::{Outcome, Wish, Workplace, is_root, skipped};
+use terrace_tests::{Outcome, SlowTier, Wish, Workplace, is_root, skipped};
 
 /// Runs Python with `make(NAME, SIZE, THEN)`, and settings beside the learning of habits.
 fn run(settings: &str, wish: Wish, program: &str) -> (Workplace, Outcome) {
@@ -45,6 +45,23 @@ fn a_program_that_makes_small_files_makes_the_next_ones_in_the_root() {
             assert_eq!(std::fs::read(place.root().join(format!("f{i}.dat"))).unwrap().len(), 100);
         }
     }
+}
+
+#[test]
+fn a_run_that_made_many_small_files_in_directories_of_its_own_is_told_of_the_setting_that_places_them() {
+    let Some(durable) = SlowTier::mount(&["--cache-ttl-ms", "0"]) else { return };
+    let program = "os.makedirs('made')\nfor i in range(300): make(f'made/f{i}.dat', 100)\n";
+    let beside = "for i in range(300): make(f'f{i}.dat', 100)\n";
+    // What the report says of it is a test of its own (crates/cli/src/report/gain.rs).
+    let is_told = |settings: &str, wish, program: &str| {
+        let (_place, outcome) = run(settings, wish, program);
+        counter(&outcome, "creates_small") >= 200 && counter(&outcome, "unplaced_directories") > 0
+    };
+    let on_server = || Wish::default().root(&durable.root());
+    assert!(is_told("", on_server(), program));
+    assert!(!is_told("directories = \"all\"", on_server(), &program.replace("made", "placed")));
+    assert!(!is_told("", on_server(), beside), "no directory was made");
+    assert!(!is_told("", Wish::default(), program), "a disk of this machine gains little");
 }
 
 /// Who closes a file sees how large it has become: the agent, which looks later, would let a program that is quick make many more in tiers.

@@ -23,6 +23,7 @@ use std::sync::atomic::Ordering::*;
 use std::time::{Duration, Instant};
 use terrace_core::control::{Failure, MoveKind};
 use terrace_core::policy::Mode as PolicyMode;
+use terrace_core::settings::Directories;
 use terrace_index::climbing::told;
 use terrace_index::{DIRECTORY_SUFFIX, State};
 use terrace_tier::{Step, reached};
@@ -50,6 +51,13 @@ impl Files {
     /// As settings and policy are, some directory may be placed. Where none can be, programs aren't asked for what only they need.
     pub fn places_directories(&self) -> bool {
         self.settings.directories.may_place(&self.policy)
+    }
+
+    /// With `directories = "all"` some might be placed that are not, of a root whose server takes its time for each name.
+    pub fn would_gain_by_placing_more(&self) -> bool {
+        self.settings.directories == Directories::Scratch
+            && Directories::All.may_place(&self.policy)
+            && self.index.header.forgets_removed.load(Relaxed) != 0
     }
 
     /// A program is about to make this directory: its record, with a container that waits for it. Err: an errno for mkdir(2), where

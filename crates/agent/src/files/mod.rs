@@ -41,7 +41,7 @@ use std::sync::atomic::Ordering::*;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use terrace_index::guard::Domain;
-use terrace_index::{Record, State};
+use terrace_index::{Record, State, listing_time};
 use terrace_tier::journal::{Batch, FileKey, Place, StepEntry, StepId, Task};
 use terrace_tier::{BandwidthCap, DirectoryTier, Journal, Safety, Space, Step, Tier};
 
@@ -104,8 +104,9 @@ const LISTING_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A program reads a listing, in which a name must not move.
 fn is_listed(at: u32) -> bool {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    at != 0 && ((now.tv_sec * 1000 + now.tv_nsec / 1_000_000) as u32).wrapping_sub(at) < LISTING_QUIET
+    let now = || rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    let since = |at| listing_time(now().tv_sec, now().tv_nsec).wrapping_sub(at);
+    at != 0 && since(at) < LISTING_QUIET
 }
 /// How old what is said of the root's room may be.
 const SPACE_KNOWN: Duration = Duration::from_secs(1);

@@ -5,6 +5,7 @@
 //! Reason: programs outlive a killed agent, and go on creating files by what the index says.
 
 use crate::error::{Context, Error, Result};
+use crate::files::mover::syncs::is_local;
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::OsStr;
@@ -261,6 +262,8 @@ fn fill(index: Index, settings: &Settings, devices: &[DevicePlace]) -> Result<()
         header.inode_salt.store(random_half() % (INO_BASE / INO_SERIALS) * INO_SERIALS, Relaxed);
     }
     header.listed_at.store(moves_names(root.dev()) as u32, Release);
+    let is_local = rustix::fs::statfs(&settings.root).is_ok_and(|found| is_local(&found));
+    header.forgets_removed.store(!is_local as u32, Release);
     header.magic.store(MAGIC, Release);
     Ok(())
 }

@@ -12,6 +12,8 @@ use terrace_core::size::{show_bytes, show_seconds};
 const NOTICEABLE_S: f64 = 0.1;
 /// Files below this cost their metadata, not their bytes.
 const SMALL_FILE_BYTES: u64 = 64 << 10;
+/// So many small files are worth another setting.
+const MANY_FILES: u64 = 200;
 
 #[derive(Debug, PartialEq)]
 pub struct Gain {
@@ -74,6 +76,13 @@ fn advice(report: &Report) -> Vec<String> {
     // Small files of programs that make such are in the root, where they are to be.
     if counters.opens_durable > counters.opens_tier && opens >= 10 && counters.creates_small == 0 {
         advice.push("most opens went to the durable tier: `--prefetch PATTERN` copies inputs to a faster tier".into());
+    }
+    if counters.creates_small >= MANY_FILES && counters.unplaced_directories > 0 {
+        advice.push(format!(
+            "{} small files cost the durable tier several requests each: if they are in directories that the program makes, \
+             `--directories all` keeps these in a faster tier, and writes each as a whole",
+            counters.creates_small
+        ));
     }
     advice
 }
@@ -146,6 +155,14 @@ mod tests {
         assert!(text.contains("lost about 1.00 s") && text.contains("latency") && text.contains("--threads"), "{text}");
         assert!(!text.contains("/s"), "no bandwidth: {text}");
         assert!(!said(counters, 0.5).contains("latency"), "nobody waited");
+    }
+
+    #[test]
+    fn small_files_in_directories_that_might_be_placed_are_told() {
+        let counters = Counters { creates_small: 2000, unplaced_directories: 40, ..Counters::default() };
+        assert!(said(counters.clone(), 0.0).contains("--directories all"));
+        assert!(!said(Counters { unplaced_directories: 0, ..counters.clone() }, 0.0).contains("--directories"));
+        assert!(!said(Counters { creates_small: 9, ..counters }, 0.0).contains("--directories"));
     }
 
     #[test]

@@ -15,7 +15,6 @@ use crate::files::mover::evict::Eviction;
 use crate::files::mover::evict::may_have_changed;
 use crate::files::mover::flush::{Declined, PrepareOptions};
 use crate::files::mover::new_link::NewLink;
-use crate::files::mover::syncs::is_local;
 use crate::files::reopen::{handle_of, reopen};
 use crate::shared::claims::Claim;
 use crate::shared::ended::now_ns;
@@ -488,7 +487,7 @@ impl Files {
 
     /// The root's server may open no file again that has lost its name (ESTALE), whoever has a handle of it.
     pub fn opens_by_name_only(&self) -> bool {
-        !rustix::fs::statfs(&self.settings.root).is_ok_and(|found| is_local(&found))
+        self.index.header.forgets_removed.load(Relaxed) != 0
     }
 
     pub fn copy_for_move(

@@ -22,7 +22,7 @@ pub mod prefetch;
 pub mod promote;
 pub mod remove;
 pub mod spill;
-mod syncs;
+pub mod syncs;
 pub mod take;
 
 use crate::files::Files;
