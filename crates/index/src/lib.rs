@@ -323,6 +323,8 @@ pub struct Header {
     /// When a program last read on in a listing, by `listing_time`: no commit begins for a moment. 0: a name
     /// that a commit gives to another file stays where it is in the root's listings, so nobody needs to know.
     pub listed_at: AtomicU32,
+    /// 1: a file system that was asked for a rename that replaces nothing (RENAME_NOREPLACE) does not know it.
+    pub refuses_noreplace: AtomicU32,
     /// 1: the root's server may know nothing any more (ESTALE) of a file or link that has lost its last name.
     pub forgets_removed: AtomicU32,
     /// Bytes that all devices together may hold; 0: no quota.

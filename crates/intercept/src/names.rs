@@ -251,7 +251,7 @@ impl End {
         }
     }
     fn is_directory(&self) -> bool {
-        stat::kernel_stat(self.dirfd, self.path, libc::AT_SYMLINK_NOFOLLOW)
+        stat::as_known_at(self.dirfd, self.path, libc::AT_SYMLINK_NOFOLLOW)
             .is_some_and(|found| found.st_mode & libc::S_IFMT == libc::S_IFDIR)
     }
     /// Where the name is, in full. `Below`: in `out`.
@@ -378,6 +378,11 @@ fn rename_found(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char
     }
     let (mut from, mut to) = (Path::new(), Path::new());
     let first = End::look(index, olddir, old);
+    if flags == 0
+        && let Some(renamed) = rename_to_nobodys(index, &first, newdir, new)
+    {
+        return renamed;
+    }
     let target = End::look(index, newdir, new);
     if first.number().is_none() && target.number().is_none() {
         if first.is_directory() || (flags & libc::RENAME_EXCHANGE != 0 && target.is_directory()) {
@@ -465,6 +470,58 @@ fn rename_found(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char
         }
     }
     result
+}
+
+/// A file gets a name that is nobody's, as most new names are: the server is not asked for it before. `None`: somebody has it, it is another
+/// file system's, or nothing of this was possible.
+fn rename_to_nobodys(index: Index, source: &End, newdir: i32, new: *const c_char) -> Option<isize> {
+    if index.header.refuses_noreplace.load(Relaxed) != 0 {
+        return None;
+    }
+    let (olddir, old) = (source.dirfd as usize, source.path as usize);
+    let rename = || {
+        // SAFETY: the program's own arguments.
+        let result = unsafe {
+            gate::call5(
+                libc::SYS_renameat2,
+                olddir,
+                old,
+                newdir as usize,
+                new as usize,
+                libc::RENAME_NOREPLACE as usize,
+            )
+        };
+        if matches!(-result as i32, libc::EINVAL | libc::ENOSYS) {
+            index.header.refuses_noreplace.store(1, Relaxed);
+        }
+        result
+    };
+    if source.number().is_none() {
+        // A directory takes along what is below it.
+        return (!source.is_directory() && rename() == 0).then_some(0);
+    }
+    let mut to = Path::new();
+    let target = End { dirfd: newdir, path: new, link: None, durable: None };
+    if target.locate_link(index, &mut to) != Place::Below {
+        return None;
+    }
+    let mut renamed = None;
+    let result = in_guard(index, || {
+        let source = End::look(index, source.dirfd, source.path);
+        if is_busy(&index, &source.link) {
+            return BUSY;
+        }
+        let result = rename();
+        if result == 0 {
+            renamed = source.number();
+            source.touch();
+        }
+        result
+    });
+    if let Some(number) = renamed {
+        publish(index, EventKind::Renamed, number, b"", to.get());
+    }
+    (result == 0).then_some(0)
 }
 
 /// A rename of what has no object or replica, onto a durable file that was placed once: that loses its name, and its inode number

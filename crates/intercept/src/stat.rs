@@ -39,14 +39,19 @@ pub fn kernel_stat(dirfd: i32, path: *const c_char, flags: i32) -> Option<libc::
 /// What never changes of the file behind the descriptor, its mode and its group: no server is asked. Its size, times and count of links may be
 /// those that the kernel last heard of.
 pub fn as_known(fd: i32) -> Option<libc::stat> {
+    as_known_at(fd, c"".as_ptr(), libc::AT_EMPTY_PATH)
+}
+
+/// As `as_known`, of the file at a path.
+pub fn as_known_at(dirfd: i32, path: *const c_char, flags: i32) -> Option<libc::stat> {
     // SAFETY: zeroed ones are valid. Of a descriptor, fstatat(2) takes no such flag.
     unsafe {
         let mut known: libc::statx = core::mem::zeroed();
         let result = gate::call5(
             libc::SYS_statx,
-            fd as usize,
-            c"".as_ptr() as usize,
-            (libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC) as usize,
+            dirfd as usize,
+            path as usize,
+            (flags | libc::AT_STATX_DONT_SYNC) as usize,
             libc::STATX_BASIC_STATS as usize,
             &raw mut known as usize,
         );
@@ -57,7 +62,7 @@ pub fn as_known(fd: i32) -> Option<libc::stat> {
         status.st_gid = known.stx_gid;
         status.st_nlink = known.stx_nlink.into();
         status.st_size = known.stx_size as i64;
-        if result == 0 { Some(status) } else { kernel_stat(fd, c"".as_ptr(), libc::AT_EMPTY_PATH) }
+        if result == 0 { Some(status) } else { kernel_stat(dirfd, path, flags) }
     }
 }
 
