@@ -90,11 +90,7 @@ impl Handle {
 
     /// The link is in no directory any more, as its server says. One that knows nothing of it (GlusterFS: ESTALE) is believed if the kernel here
     /// took away its last name itself: that alone is no proof, since another node may have renamed it a moment before.
-    pub fn is_removed(&self, index: Index) -> bool {
-        if index.header.forgets_removed.load(Relaxed) == 0 {
-            let status = stat::kernel_stat(self.0, c"".as_ptr(), libc::AT_EMPTY_PATH);
-            return status.is_some_and(|status| status.st_nlink == 0);
-        }
+    pub fn is_removed(&self) -> bool {
         // First: the server's answer becomes what is known.
         let known = stat::as_known(self.0).map(|status| status.st_nlink);
         match stat::kernel_stat_or_error(self.0, c"".as_ptr(), libc::AT_EMPTY_PATH) {
@@ -102,6 +98,14 @@ impl Handle {
             Ok(_) => known == Some(0) && self.is_stale(),
             Err(error) => known == Some(0) && -error as i32 == libc::ESTALE,
         }
+    }
+
+    /// As `is_removed`, of a link in the root: most file systems know it.
+    pub fn is_removed_from_root(&self, index: Index) -> bool {
+        if index.header.forgets_removed.load(Relaxed) != 0 {
+            return self.is_removed();
+        }
+        stat::kernel_stat(self.0, c"".as_ptr(), libc::AT_EMPTY_PATH).is_some_and(|status| status.st_nlink == 0)
     }
 
     /// A client may remember attributes for a second: the text of the link is asked for at the server.

@@ -76,7 +76,13 @@ pub fn mkdir_at(dirfd: i32, path: *const c_char, mode: u32) -> isize {
 fn count_unplaced(dirfd: i32, path: *const c_char) {
     let Some(index) = process::index() else { return };
     let counts = index.header.counts_directories.load(Relaxed) != 0 && index.header.others.load(Relaxed) == 0;
-    if counts && process::may_be_below_root(index, dirfd, path) {
+    let mut name = Path::new();
+    if counts
+        && process::may_be_below_root(index, dirfd, path)
+        && plain(path, &mut name)
+        && let Ok(Some(parent)) = Parent::of(dirfd, name.as_ptr())
+        && parent.path_below_root(index, &mut Path::new())
+    {
         index.header.unplaced_directories.fetch_add(1, Relaxed);
     }
 }

@@ -80,7 +80,7 @@ fn drop_object(index: Index, link: &Link) {
 /// Without a handle (no descriptor was left) nobody knows: the object stays, and the agent looks for its name.
 fn drop_if_removed(index: Index, link: &Link, handle: Option<&link::Handle>) -> Option<u32> {
     match handle {
-        Some(handle) if handle.is_removed(index) => drop_object(index, link),
+        Some(handle) if handle.is_removed_from_root(index) => drop_object(index, link),
         Some(_) => return None,
         None => {}
     }
@@ -221,17 +221,27 @@ struct End {
     path: *const c_char,
     link: Option<Link>,
     durable: Option<u32>,
+    /// Nothing has this name.
+    is_nobodys: bool,
 }
 
 impl End {
     fn look(index: Index, dirfd: i32, path: *const c_char) -> End {
-        let (link, durable) = match link::look(index, dirfd, path) {
+        let found = link::look(index, dirfd, path);
+        let is_nobodys = matches!(found, Err(error) if error == -(libc::ENOENT as isize));
+        let (link, durable) = match found {
             Ok(Some(link)) => (Some(link), None),
-            Err(error) if error == -(libc::ENOENT as isize) => (None, None),
+            _ if is_nobodys => (None, None),
             _ => (None, durable_record(index, dirfd, path)),
         };
-        End { dirfd, path, link, durable }
+        End { dirfd, path, link, durable, is_nobodys }
     }
+
+    /// The name, not looked at.
+    fn named(dirfd: i32, path: *const c_char) -> End {
+        End { dirfd, path, link: None, durable: None, is_nobodys: false }
+    }
+
     fn number(&self) -> Option<u32> {
         self.link.as_ref().map(|link| link.record).or(self.durable)
     }
@@ -302,7 +312,7 @@ pub fn leads_to_ours(index: Index, dirfd: i32, path: *const c_char) -> bool {
         libc::S_IFLNK => link::read(index, dirfd, path).is_some() || link::is_elsewhere(index, dirfd, path),
         libc::S_IFREG if is_on_roots_device => durable_record(index, dirfd, path).is_some(),
         libc::S_IFDIR if is_on_roots_device => {
-            let end = End { dirfd, path, link: None, durable: None };
+            let end = End::named(dirfd, path);
             end.locate(index, &mut Path::new()) == Place::Below
         }
         _ => false,
@@ -378,12 +388,14 @@ fn rename_found(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char
     }
     let (mut from, mut to) = (Path::new(), Path::new());
     let first = End::look(index, olddir, old);
-    if flags == 0
-        && let Some(renamed) = rename_to_nobodys(index, &first, newdir, new)
-    {
-        return renamed;
+    if flags == 0 && first.is_nobodys {
+        return native();
+    }
+    if flags == 0 && REPLACES_NOTHING.load(Relaxed) && rename_to_nobodys(index, &first, newdir, new) {
+        return 0;
     }
     let target = End::look(index, newdir, new);
+    REPLACES_NOTHING.store(target.is_nobodys, Relaxed);
     if first.number().is_none() && target.number().is_none() {
         if first.is_directory() || (flags & libc::RENAME_EXCHANGE != 0 && target.is_directory()) {
             return rename_directory(index, native, &first, &target, flags);
@@ -472,38 +484,40 @@ fn rename_found(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char
     result
 }
 
-/// A file gets a name that is nobody's, as most new names are: the server is not asked for it before. `None`: somebody has it, it is another
-/// file system's, or nothing of this was possible.
-fn rename_to_nobodys(index: Index, source: &End, newdir: i32, new: *const c_char) -> Option<isize> {
-    if index.header.refuses_noreplace.load(Relaxed) != 0 {
-        return None;
+/// The last new name was nobody's, so the next one is taken to be nobody's, too.
+static REPLACES_NOTHING: AtomicBool = AtomicBool::new(true);
+/// This program may not call renameat2(2).
+static HAS_NO_RENAMEAT2: AtomicBool = AtomicBool::new(false);
+
+/// A file gets a name that is nobody's: the server is not asked for it before. False: it is somebody's or another file system's, or nothing
+/// of this was possible, and the rename is to be done otherwise.
+fn rename_to_nobodys(index: Index, source: &End, newdir: i32, new: *const c_char) -> bool {
+    if index.header.refuses_noreplace.load(Relaxed) != 0 || HAS_NO_RENAMEAT2.load(Relaxed) {
+        return false;
     }
-    let (olddir, old) = (source.dirfd as usize, source.path as usize);
+    let Some(known) = stat::as_known_at(source.dirfd, source.path, libc::AT_SYMLINK_NOFOLLOW) else { return false };
     let rename = || {
+        let (olddir, old) = (source.dirfd as usize, source.path as usize);
+        let (newdir, new) = (newdir as usize, new as usize);
         // SAFETY: the program's own arguments.
-        let result = unsafe {
-            gate::call5(
-                libc::SYS_renameat2,
-                olddir,
-                old,
-                newdir as usize,
-                new as usize,
-                libc::RENAME_NOREPLACE as usize,
-            )
-        };
-        if matches!(-result as i32, libc::EINVAL | libc::ENOSYS) {
-            index.header.refuses_noreplace.store(1, Relaxed);
+        let result =
+            unsafe { gate::call5(libc::SYS_renameat2, olddir, old, newdir, new, libc::RENAME_NOREPLACE as usize) };
+        match -result as i32 {
+            libc::EINVAL if known.st_dev == index.header.root_dev.load(Relaxed) => {
+                index.header.refuses_noreplace.store(1, Relaxed)
+            }
+            libc::ENOSYS => HAS_NO_RENAMEAT2.store(true, Relaxed),
+            _ => {}
         }
         result
     };
     if source.number().is_none() {
         // A directory takes along what is below it.
-        return (!source.is_directory() && rename() == 0).then_some(0);
+        return known.st_mode & libc::S_IFMT != libc::S_IFDIR && rename() == 0;
     }
     let mut to = Path::new();
-    let target = End { dirfd: newdir, path: new, link: None, durable: None };
-    if target.locate_link(index, &mut to) != Place::Below {
-        return None;
+    if End::named(newdir, new).locate_link(index, &mut to) != Place::Below {
+        return false;
     }
     let mut renamed = None;
     let result = in_guard(index, || {
@@ -521,7 +535,7 @@ fn rename_to_nobodys(index: Index, source: &End, newdir: i32, new: *const c_char
     if let Some(number) = renamed {
         publish(index, EventKind::Renamed, number, b"", to.get());
     }
-    (result == 0).then_some(0)
+    result == 0
 }
 
 /// A rename of what has no object or replica, onto a durable file that was placed once: that loses its name, and its inode number
@@ -661,7 +675,11 @@ fn link_found(olddir: i32, old: *const c_char, newdir: i32, new: *const c_char, 
             break;
         }
         let is_there = || stat::kernel_stat(olddir, old, libc::AT_SYMLINK_NOFOLLOW).is_some();
-        match link_regular(olddir, old, newdir, new).map(|result| (result, -result as i32)) {
+        let linked = match link_regular(olddir, old, newdir, new) {
+            Some(result) if spill::has_root_room(result) => link_regular(olddir, old, newdir, new),
+            other => other,
+        };
+        match linked.map(|result| (result, -result as i32)) {
             // The name is another file's by now, and what was found had no other.
             Some((_, libc::ENOENT | libc::ESTALE)) if is_there() => continue,
             Some((_, libc::ENOSPC)) if spill::has_made_room(newdir, new) => continue,

@@ -123,8 +123,12 @@ pub fn with_room(dirfd: i32, path: *const c_char, make: impl Fn() -> isize) -> i
 /// Makes a name in the root. Where that is full, the agent is asked to let go of files without names first.
 pub fn with_root_room(make: impl Fn() -> isize) -> isize {
     let made = make();
-    let is_full = matches!(-made as i32, libc::ENOSPC | libc::EDQUOT);
-    if is_full && process::index().is_some_and(data::has_let_go) { make() } else { made }
+    if has_root_room(made) { make() } else { made }
+}
+
+/// The call said that the root is full, and the agent has let go of what nobody else has open there.
+pub fn has_root_room(made: isize) -> bool {
+    matches!(-made as i32, libc::ENOSPC | libc::EDQUOT) && process::index().is_some_and(data::has_let_go)
 }
 
 /// After ENOSPC: the agent has found room in the tier of the placed directory that the name lies in.
@@ -238,7 +242,6 @@ pub fn are_names_of_one(index: Index, one: (i32, *const c_char), other: (i32, *c
 
 /// A spilled file's name that a call is about to take away.
 pub struct Leaving {
-    index: Index,
     handle: link::Handle,
     file: Path,
 }
@@ -250,16 +253,13 @@ impl Leaving {
         }
         let handle = link::Handle::of(dirfd, path)?;
         let mut file = Path::new();
-        (file.of_link_at(handle.fd(), c"".as_ptr()) && index.spill(file.get()).is_some()).then_some(Leaving {
-            index,
-            handle,
-            file,
-        })
+        (file.of_link_at(handle.fd(), c"".as_ptr()) && index.spill(file.get()).is_some())
+            .then_some(Leaving { handle, file })
     }
 
     /// After the call: what the name led to goes, and with its last name the file.
     pub fn end(self) {
-        if self.handle.is_removed(self.index) {
+        if self.handle.is_removed() {
             // SAFETY: a terminated path of ours.
             unsafe { gate::call1(libc::SYS_unlink, self.file.as_ptr() as usize) };
         }

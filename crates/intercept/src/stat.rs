@@ -62,7 +62,11 @@ pub fn as_known_at(dirfd: i32, path: *const c_char, flags: i32) -> Option<libc::
         status.st_gid = known.stx_gid;
         status.st_nlink = known.stx_nlink.into();
         status.st_size = known.stx_size as i64;
-        if result == 0 { Some(status) } else { kernel_stat(dirfd, path, flags) }
+        match -result as i32 {
+            0 => Some(status),
+            libc::ENOSYS | libc::EINVAL => kernel_stat(dirfd, path, flags),
+            _ => None,
+        }
     }
 }
 

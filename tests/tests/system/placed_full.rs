@@ -5,7 +5,7 @@ use crate::placed::{await_file, kill_all, placed_at};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use terrace_tests::{Outcome, Wish, Workplace, is_root, skipped, wait_until};
+use terrace_tests::{Outcome, Wish, Workplace, binaries, is_root, skipped, wait_until};
 use terrace_tier::step::KILL_ENV;
 
 const DOORS: [&str; 3] = ["preload", "both", "supervise"];
@@ -316,6 +316,32 @@ print('done')
     );
     assert_eq!(outcome.stdout, "done\n", "{outcome:?}");
     assert_clean(&place);
+}
+
+/// As one of a server is whose links are not known any more (ESTALE) once their name is gone.
+#[test]
+fn what_a_removed_file_took_elsewhere_is_free_at_once_also_if_its_tier_forgets_links() {
+    let place = wish("both").build();
+    let source = place.scratch().join("source");
+    std::fs::create_dir(&source).unwrap();
+    let mount = |tier: &PathBuf| {
+        let mut server = Command::new(binaries().join("terrace-slowfs"));
+        server.args(["--cache-ttl-ms", "0", "--stale", "--source"]).arg(&source).arg("--mount").arg(tier).status()
+    };
+    let Some(_tier) = Small::with(place.tier("ram"), mount) else { return };
+    python(
+        &place,
+        "
+spill = full()
+before = len(os.listdir(spill))
+for i in range(5):
+    with open(f'work/s{i}', 'w') as f: f.write('data')
+assert len(os.listdir(spill)) == before + 5
+for i in range(5): os.unlink(f'work/s{i}')
+assert len(os.listdir(spill)) == before, os.listdir(spill)
+",
+    );
+    place.wait_for_the_agents_end();
 }
 
 /// A tier whose file system is as large as itself, so that the kernel says ENOSPC before anybody has counted.

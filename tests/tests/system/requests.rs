@@ -148,6 +148,24 @@ fn listings_and_renames_ask_what_they_ask_natively() {
     }
 }
 
+/// Natively a program that replaces a file finds its name in the kernel's memory.
+#[test]
+fn renames_over_a_name_that_is_there_ask_what_they_ask_natively_and_of_what_is_not_there_once_more() {
+    let replaces =
+        |times: u32| format!("import os\nfor i in range({times}):\n\tos.mkfifo('a')\n\tos.rename('a', 'b')\n");
+    let misses = |times: u32| {
+        format!(
+            "import os\nfor i in range({times}):\n\ttry: os.rename('none', 'b')\n\texcept FileNotFoundError: pass\n"
+        )
+    };
+    let Some([natively, ours]) = difference(Wish::default(), &replaces(10), &replaces(510)) else { return };
+    assert!(natively >= 1000 - STRAY, "a name is made, and renamed: {natively}");
+    assert!(ours <= natively + natively / 20 + STRAY, "{ours} requests for 500 replaced names, natively {natively}");
+    let Some([natively, ours]) = difference(Wish::default(), &misses(10), &misses(510)) else { return };
+    assert!(natively >= 500 - STRAY, "a name that is not there is looked for: {natively}");
+    assert!(ours <= 2 * natively + STRAY, "{ours} requests for 500 names that are not there, natively {natively}");
+}
+
 /// Once it is known that the program makes small files. The 32nd goes to a tier all the same, and others after it, more and more seldom.
 #[test]
 fn a_small_file_of_a_program_that_makes_such_costs_what_it_costs_natively() {

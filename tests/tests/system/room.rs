@@ -197,11 +197,17 @@ struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
     fn of(mib: u32) -> Option<SmallDisk> {
+        SmallDisk::mounted(&format!("truncate -s {mib}M image && mkfs.ext4 -q -m 0 image && mount -o loop image mount"))
+    }
+
+    /// Of which so many names are a disk full.
+    fn of_names(names: u32) -> Option<SmallDisk> {
+        SmallDisk::mounted(&format!("mount -t tmpfs -o size=24m,nr_inodes={names} none mount"))
+    }
+
+    fn mounted(mount: &str) -> Option<SmallDisk> {
         let directory = tempfile::Builder::new().prefix("tt-").tempdir_in("/var/tmp").unwrap();
-        let script = format!(
-            "cd {} && truncate -s {mib}M image && mkfs.ext4 -q -m 0 image && mkdir mount && mount -o loop image mount",
-            directory.path().display()
-        );
+        let script = format!("cd {} && mkdir mount && {mount}", directory.path().display());
         let is_mounted = is_root() && Command::new("sh").args(["-c", &script]).status().unwrap().success();
         if !is_mounted {
             skipped("needs root and a loop device");
@@ -261,6 +267,18 @@ fn what_a_removed_file_took_of_the_root_is_there_for_directories_and_links_too()
         shell.does("exec 9> first; head -c 12000000 /dev/zero >&9; cat /dev/zero > fill 2> /dev/null || true");
         shell.does("i=0; while mkdir full$i 2> /dev/null; do i=$((i + 1)); done; rm first");
         shell.does("exec 9>&-; mkdir d && ln -s $text d/l && rm -r d full* fill");
+    }
+}
+
+#[test]
+fn what_a_removed_file_took_of_the_root_is_there_for_second_names_too() {
+    let Some(disk) = SmallDisk::of_names(200) else { return };
+    let place = Wish::default().tier("ram", "1MiB").root(&disk.root()).settle("10ms").build();
+    let mut shell = place.shell();
+    for _ in 0..5 {
+        shell.does("echo a > a; exec 9> first; head -c 12000000 /dev/zero >&9");
+        shell.does("i=0; while mkfifo full$i 2> /dev/null; do i=$((i + 1)); done; rm first");
+        shell.does("exec 9>&-; ln a b && rm a b full*");
     }
 }
 

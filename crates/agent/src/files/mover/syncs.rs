@@ -33,15 +33,8 @@ impl Syncs {
 
 /// A file system of this machine's own: no server has its files.
 pub fn is_local(found: &StatFs) -> bool {
-    [
-        libc::EXT4_SUPER_MAGIC,
-        libc::XFS_SUPER_MAGIC,
-        libc::BTRFS_SUPER_MAGIC,
-        libc::F2FS_SUPER_MAGIC,
-        libc::OVERLAYFS_SUPER_MAGIC,
-        libc::TMPFS_MAGIC,
-    ]
-    .contains(&found.f_type)
+    [libc::EXT4_SUPER_MAGIC, libc::XFS_SUPER_MAGIC, libc::BTRFS_SUPER_MAGIC, libc::F2FS_SUPER_MAGIC, libc::TMPFS_MAGIC]
+        .contains(&found.f_type)
 }
 
 /// A sync by a thread of its own. Who drops it waits for it: the file may be given away or removed then.
