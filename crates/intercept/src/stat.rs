@@ -64,8 +64,9 @@ pub fn as_known_at(dirfd: i32, path: *const c_char, flags: i32) -> Option<libc::
         status.st_size = known.stx_size as i64;
         match -result as i32 {
             0 => Some(status),
-            libc::ENOSYS | libc::EINVAL => kernel_stat(dirfd, path, flags),
-            _ => None,
+            libc::ENOENT => None,
+            // A kernel or a sandbox may not know statx(2).
+            _ => kernel_stat(dirfd, path, flags),
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 use std::process::Command;
-use terrace_tests::{Outcome, Workplace, is_root, skipped};
+use terrace_tests::{Outcome, Wish, Workplace, is_root, skipped};
 
 const FILES: &str = "mkdir full; echo durable > durable; ln -s file link; ln -s full to_full; ln -s nowhere dangling; ln -s loop loop; \
      chmod 666 durable";
@@ -81,5 +81,40 @@ fn a_program_that_takes_a_directory_below_the_root_for_its_own_finds_its_files()
                       chroot jail /busybox sh -c '/busybox cat /d/f; /busybox stat -c %F /d/f; echo more >> /d/f'; cat jail/d/f";
         let outcome = place.run_with(flags, &["sh", "-c", script]).ok();
         assert_eq!(outcome.stdout, "bytes\nregular file\nbytes\nmore\n", "{flags:?}: {outcome:?}");
+    }
+}
+
+/// As in containers whose filter is older than the calls.
+#[test]
+fn a_program_in_a_sandbox_that_refuses_newer_calls_sees_what_it_sees_natively() {
+    let script = format!(
+        "
+import ctypes, os, struct
+with open('placed', 'w') as file: file.write('data')
+with open('other', 'w') as file: file.write('other')
+LOAD, IS, RETURN, ERRNO, ALLOW = 0x20, 0x15, 0x06, 0x50000, 0x7fff0000
+lines = [(LOAD, 0, 0, 0), (IS, 1, 0, {statx}), (IS, 0, 1, {renameat2}), (RETURN, 0, 0, ERRNO | 1), (RETURN, 0, 0, ALLOW)]
+text = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *line) for line in lines))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.create_string_buffer(struct.pack('HxxxxxxQ', len(lines), ctypes.addressof(text)))) == 0
+assert all(entry.is_file(follow_symlinks=False) and not entry.is_symlink() for entry in os.scandir('.'))
+os.rename('placed', 'renamed')
+os.rename('renamed', 'other')
+os.mkdir('first')
+os.rename('other', 'first/inside')
+os.rename('first', 'second')
+assert os.listdir('.') == ['second'] and open('second/inside').read() == 'data'
+try: os.rename('none', 'any')
+except FileNotFoundError: print('done')
+",
+        statx = libc::SYS_statx,
+        renameat2 = libc::SYS_renameat2,
+    );
+    for door in ["preload", "both"] {
+        let place = Wish::default().settle("1h").top(&format!("door = {door:?}")).build();
+        std::fs::write(place.scratch().join("p.py"), &script).unwrap();
+        assert_eq!(place.sh("exec python3 $SCRATCH/p.py").ok().stdout, "done\n", "{door}");
+        assert_eq!(place.settled_tree().bytes("second/inside"), b"data");
     }
 }
