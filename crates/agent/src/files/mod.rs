@@ -104,9 +104,11 @@ const LISTING_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A program reads a listing, in which a name must not move.
 fn is_listed(at: u32) -> bool {
-    let now = || rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    let since = |at| listing_time(now().tv_sec, now().tv_nsec).wrapping_sub(at);
-    at != 0 && since(at) < LISTING_QUIET
+    if at == 0 {
+        return false;
+    }
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    listing_time(now.tv_sec, now.tv_nsec).wrapping_sub(at) < LISTING_QUIET
 }
 /// How old what is said of the root's room may be.
 const SPACE_KNOWN: Duration = Duration::from_secs(1);
